@@ -52,12 +52,12 @@ lint: $(LINT)  ## style, types and the direction of imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-bench: bench-peers  ## speed and memory: docs/bench.md, then all others, as ratios within one run
+bench: bench-peers  ## speed and memory: benchmarks/peers.md, then all others, as ratios within one run
 	for file in $(filter-out %/bench_peers.py %/bench_gpu.py,$(wildcard benchmarks/bench_*.py)); do \
 		$(BIN)/python $$file || exit 1; done
 
-bench-peers: $(BENCH)  ## beside other libraries: writes docs/bench.md and docs/bench.json
-	$(BIN)/python benchmarks/bench_peers.py --write docs/bench.md
+bench-peers: $(BENCH)  ## beside other libraries: writes benchmarks/peers.md and benchmarks/peers.json
+	$(BIN)/python benchmarks/bench_peers.py --write benchmarks/peers.md
 
 bench-gpu: $(READY)  ## kernels, fits and predictions on a CUDA GPU; needs PyTorch
 	$(BIN)/python benchmarks/bench_gpu.py

@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 BENCHMARKS = ROOT / "benchmarks"
-PAGE = ROOT / "docs" / "bench.md"
+PAGE = ROOT / "benchmarks" / "peers.md"
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@
 
 `docs/assets/hero-*.png` is a CIFAR-10 ResNet-110 before and after the default method. The pictures
 of the pages gallery, groups, language-models, multilabel and shift are made by the code on the
-page: a block that is followed by the picture `assets/gallery/NAME-light.png` draws it on `ax`; those
+page: a block before the picture `assets/gallery/NAME-light.png` draws it on `ax`; those
 of the report are screenshots of Chromium (`chromium --headless --screenshot`). Needs matplotlib
 (the extra `plot`).
 """
