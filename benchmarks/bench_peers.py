@@ -1,8 +1,8 @@
 """This library beside others: fit, predict, one row, memory, log loss and cold start.
 
     python benchmarks/bench_peers.py                        # print the tables
-    python benchmarks/bench_peers.py --write benchmarks/peers.md  # also into the page and JSON beside it
-    python benchmarks/bench_peers.py --fill benchmarks/peers.md   # the page again, from that JSON
+    python benchmarks/bench_peers.py --write benchmarks/peers.md  # and into this page and its JSON
+    python benchmarks/bench_peers.py --fill benchmarks/peers.md   # the page from that JSON
     python benchmarks/bench_peers.py --sizes 5000x10 --libraries scikit-learn netcal
     python benchmarks/bench_peers.py --wall                 # all threads, for an idle machine
 
