@@ -126,8 +126,22 @@ def test_replies_without_log_probabilities_are_told_what_to_do(reply: Any, messa
         read_logprobs([reply], ["Paris", "Rome"])
 
 
+def test_a_word_of_letters_is_as_many_choices() -> None:
+    replies = [chat(tokens) for tokens in TOKENS]
+    found, expected = read_logprobs(replies, "ABCD"), read_logprobs(replies, CHOICES)
+    np.testing.assert_array_equal(found.scores.to_dense(), expected.scores.to_dense())
+
+
+def test_replies_without_log_probabilities_are_skipped_and_counted() -> None:
+    failed = {"custom_id": "q2", "response": None, "error": {"code": "rate_limit"}}
+    replies = [chat(TOKENS[0]), {"choices": [{"logprobs": None}]}, failed, chat(TOKENS[1])]
+    found = read_logprobs([*replies, chat({"I": -0.1})], CHOICES)
+    assert found.rows.tolist() == [0, 3]
+    assert found.n_skipped == 3
+
+
 def test_choices_must_differ() -> None:
-    for choices in ("AB", ["A"], ["A", "A"]):
+    for choices in ("A", "AA", ["A"], ["A", "A"]):
         with pytest.raises(ValueError, match="at least two different"):
             read_logprobs([], choices)
 

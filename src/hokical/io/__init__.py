@@ -12,12 +12,12 @@ One module per format. The format is found by a file's first bytes; nothing in a
 
 from hokical.io._errors import DataFileError
 from hokical.io._labelled import LabelledRows, read_examples
-from hokical.io._logprobs import Answers, read_lm_eval, read_logprobs
+from hokical.io._logprobs import read_lm_eval, read_logprobs
 from hokical.io._names import Wanted
 from hokical.io._opening import is_pattern
 from hokical.io._writing import check_output, write_npz, write_table
 
 __all__ = [
-    "Answers", "DataFileError", "LabelledRows", "Wanted", "check_output", "is_pattern",
+    "DataFileError", "LabelledRows", "Wanted", "check_output", "is_pattern",
     "read_examples", "read_lm_eval", "read_logprobs", "write_npz", "write_table",
 ]  # fmt: skip

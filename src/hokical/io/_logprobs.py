@@ -26,14 +26,15 @@ _GENERATED = (
 _OTHER_FORMAT = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
-class Answers(NamedTuple):
-    """Scores (n, choices) of the questions that were answered by a choice, and their `rows`."""
+class ChoiceScores(NamedTuple):
+    """Scores (n, choices) of the replies that name a choice, their `rows`, and how many do not."""
 
     scores: TopK
     rows: IntArray
+    n_skipped: int = 0
 
 
-def read_logprobs(source: Any, choices: Sequence[str]) -> Answers:
+def read_logprobs(source: Any, choices: Sequence[str]) -> ChoiceScores:
     """Multiple-choice answers from the JSON of a language model's API.
 
     Reads responses, chat completions, completions and batch output in OpenAI's format, which many
@@ -42,8 +43,9 @@ def read_logprobs(source: Any, choices: Sequence[str]) -> Answers:
     choice that is not among the returned tokens is bounded by the last of them.
 
     `source` is the path of a .json or .jsonl file, or the parsed responses, with `logprobs` and as
-    many `top_logprobs` as the API gives; `choices` are the possible answers, such as ["A", "B"],
-    and class k is choices[k]. Questions without a choice among the tokens are left out.
+    many `top_logprobs` as the API gives; `choices` are the possible answers, such as "ABCD" or
+    ["A", "B"], and class k is choices[k]. Replies without log-probabilities, or without a choice
+    among the tokens, are left out and counted (`n_skipped`); `rows` are the others.
 
     >>> top = [{"token": "B", "logprob": -0.2}, {"token": " A", "logprob": -2.0}]
     >>> token = {"token": "B", "logprob": -0.2, "top_logprobs": top}
@@ -52,40 +54,50 @@ def read_logprobs(source: Any, choices: Sequence[str]) -> Answers:
     array([1])
     """
     index = {choice: place for place, choice in enumerate(choices)}
-    if isinstance(choices, str) or len(index) < max(len(choices), 2):
+    if len(index) < max(len(choices), 2):
         raise ValueError(f"`choices` must be at least two different answers; got {choices!r}.")
-    values, ceilings, rows = [], [], []
+    values, ceilings, rows, n_replies = list[FloatArray](), list[float](), list[int](), 0
+    unread: ValueError | None = None
     for row, reply in enumerate(_records(source)):
+        n_replies += 1
         try:
             places = list(_positions(reply))
             named = (found for first, found in places if first.strip(_AROUND) in index)
             tokens = next(named, places[0][1])
         except _OTHER_FORMAT as error:
-            raise _bad(source, row, "a reply with `logprobs`", error) from error
-        scores = np.full(len(index), -np.inf)
-        for token, value in tokens.items():
-            place = index.get(token.strip(_AROUND))
-            if place is not None:
-                scores[place] = np.logaddexp(scores[place], value)
+            unread = unread or _bad(source, row, "a reply with `logprobs`", error)
+            continue
+        scores = _choice_scores(tokens, index)
         if np.isfinite(scores).any():
             values.append(scores)
             ceilings.append(min(tokens.values()))
             rows.append(row)
     if not rows:
-        raise ValueError(
+        raise unread or ValueError(
             f"no reply has one of the choices {list(index)} among its tokens. A choice must be one "
             "token: let the model answer with a letter or a number."
         )
     table = np.array(values)
     classes = np.where(np.isfinite(table), np.arange(len(index)), -1)
-    return Answers(TopK(table, classes, len(index), ceiling=ceilings), np.array(rows))
+    found = TopK(table, classes, len(index), ceiling=ceilings)
+    return ChoiceScores(found, np.array(rows), n_replies - len(rows))
+
+
+def _choice_scores(tokens: dict[str, float], index: dict[str, int]) -> FloatArray:
+    """The log-probability (choices,) of each choice, in all spellings; -inf if it is not there."""
+    scores = np.full(len(index), -np.inf)
+    for token, value in tokens.items():
+        place = index.get(token.strip(_AROUND))
+        if place is not None:
+            scores[place] = np.logaddexp(scores[place], value)
+    return scores
 
 
 def read_lm_eval(source: Any) -> tuple[FloatArray, IntArray]:
     """Logits (n, choices) and labels (n,) from lm-evaluation-harness samples (`--log_samples`).
 
     For multiple-choice tasks: the log-likelihood of each choice. Questions with fewer choices than
-    others have -inf (impossible) in the last columns. `source` is the path of a samples_TASK.jsonl
+    others have -inf (masked) in the last columns. `source` is the path of a samples_TASK.jsonl
     file, or the parsed lines.
 
     >>> line = {"target": "1", "filtered_resps": [["-3.5", "False"], ["-1.25", "True"]]}
