@@ -108,14 +108,14 @@ def write_arrays(folder: Path, n_rows: int, n_classes: int) -> None:
 
 def fit_stream(kind: str, folder: str, limit: int, n_rows: int, n_classes: int) -> None:
     import hokical
-    from hokical.streams import fit, from_arrays
+    from hokical.streams import fit, open_source
 
     hokical.auto(*make_rows(0, 3000, n_classes))
     source: Any = folder
     if kind != "parquet":
         names = ("logits", "labels")
         arrays = [np.load(Path(folder, f"{name}.npy"), mmap_mode="r") for name in names]
-        source = from_arrays(*arrays) if kind == "memory-mapped" else as_dask(*arrays)
+        source = open_source(*arrays) if kind == "memory-mapped" else as_dask(*arrays)
     if limit:
         resource.setrlimit(resource.RLIMIT_DATA, (size_of("VmData") + limit,) * 2)
     with Growth("RssAnon") as growth:

@@ -326,7 +326,7 @@ def large() -> None:
                 rows[np.arange(len(rows)), draws.integers(0, width, len(rows))] += 4.0
                 yield rows
 
-        source = hokical.streams.from_chunks(chunks)
+        source = hokical.streams.open_source(chunks)
         start = time.perf_counter()
         for _ in source.chunks():
             pass

@@ -41,7 +41,7 @@ def make_calibrator(method: str):
 
 def fit_rows(method: str, n_rows: int) -> dict[str, float]:
     """Seconds and peak memory of a fit, in this process."""
-    from hokical.streams import fit, from_chunks
+    from hokical.streams import fit, open_source
 
     def chunks() -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for start in range(0, n_rows, CHUNK_ROWS):
@@ -53,7 +53,7 @@ def fit_rows(method: str, n_rows: int) -> dict[str, float]:
     for _ in chunks():
         pass
     begun = time.perf_counter()
-    fit(make_calibrator(method), from_chunks(chunks), progress=False)
+    fit(make_calibrator(method), open_source(chunks), progress=False)
     seconds = time.perf_counter() - begun
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {"seconds": seconds, "making_rows": begun - idle, "peak_mb": peak}
@@ -84,7 +84,7 @@ def mapped(n_rows: int) -> dict[str, float]:
     import tempfile
     from pathlib import Path
 
-    from hokical.streams import fit, from_arrays
+    from hokical.streams import fit, open_source
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "logits.npy"
@@ -95,7 +95,7 @@ def mapped(n_rows: int) -> dict[str, float]:
             logits[rows], labels[rows] = chunk(start, CHUNK_ROWS)
         make_calibrator("hoki").fit(logits[:1000], labels[:1000])
         begun = time.perf_counter()
-        fit(make_calibrator("hoki"), from_arrays(np.load(path, mmap_mode="r"), labels))
+        fit(make_calibrator("hoki"), open_source(np.load(path, mmap_mode="r"), labels))
         return {"seconds": time.perf_counter() - begun}
 
 

@@ -18,7 +18,7 @@ import hokical
 from hokical.calibrators import BaseCalibrator, make, table
 from hokical.calibrators import _catalog as catalog
 from hokical.streams import fit as fit_stream
-from hokical.streams import from_chunks
+from hokical.streams import open_source
 from tests.conftest import synthetic_logits
 from tests.libraries import NAMES, get_library
 
@@ -83,7 +83,7 @@ def test_it_answers_every_library(
 
 def test_it_streams(fitted: Any, data: tuple[np.ndarray, np.ndarray]) -> None:
     chunks = [(data[0][i : i + 100], data[1][i : i + 100]) for i in range(0, 500, 100)]
-    streamed = fit_stream(make("hedge"), from_chunks(chunks))
+    streamed = fit_stream(make("hedge"), open_source(chunks))
     assert streamed.share_ == fitted.share_
 
 

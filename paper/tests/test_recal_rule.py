@@ -247,4 +247,4 @@ def test_hokical_finds_it() -> None:
 
 def test_streams_have_no_transformed_inputs() -> None:
     with pytest.raises(TypeError, match=r"must be `hokical_paper\.recal\.Views\(logits"):
-        hokical.streams.fit(ReCal(), hokical.streams.from_arrays(*synthetic_logits(50, 3, seed=0)))
+        hokical.streams.fit(ReCal(), hokical.streams.open_source(*synthetic_logits(50, 3, seed=0)))

@@ -19,7 +19,7 @@ from hokical.dense import Dense, open_dense
 from hokical.dense._batches import without_witnesses
 from hokical.io import _chunks as chunks
 from hokical.stability._noise import Gaussian, Uniform
-from hokical.streams import evaluate, from_arrays
+from hokical.streams import evaluate, open_source
 from hokical.streams import fit as fit_stream
 from tests.same_fits import assert_same_fit
 
@@ -79,7 +79,7 @@ def test_methods_that_stream_agree_to_rounding_and_do_not_see_the_shape(name) ->
     logits, labels = maps()
     rows, truth = counting(logits, labels)
     flat = quiet_fit(make(name), rows, truth)
-    streamed = fit_stream(make(name), from_arrays(rows, truth))
+    streamed = fit_stream(make(name), open_source(rows, truth))
     dense = quiet_fit(
         Dense(name, class_axis=1, ignore_label=255), np.moveaxis(logits, -1, 1), labels
     )
@@ -329,7 +329,7 @@ def test_evaluation_is_that_of_the_flat_rows() -> None:
     logits, labels = maps()
     cal = Dense("temps", ignore_label=255).fit(logits, labels)
     found = cal.evaluate(logits, labels, n_bins=10)
-    flat = evaluate(cal.calibrator_, from_arrays(*counting(logits, labels)), n_bins=10)
+    flat = evaluate(cal.calibrator_, open_source(*counting(logits, labels)), n_bins=10)
     assert found["ece"].value == flat["ece"].value
     assert found.n == flat.n
     assert cal.score(logits, labels) == -flat["brier"].value

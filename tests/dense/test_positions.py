@@ -16,7 +16,7 @@ from hokical.calibrators import make
 from hokical.dense import Dense, from_dense
 from hokical.dense._layout import choose_positions, slabs
 from hokical.io import _chunks as chunks
-from hokical.streams import evaluate, fit, from_arrays
+from hokical.streams import evaluate, fit, open_source
 
 shapes = st.lists(st.integers(1, 6), min_size=1, max_size=4).map(tuple)
 
@@ -185,7 +185,7 @@ def test_bounds_are_by_item() -> None:
         data = correct_together(100, rng, 0.85)
         found = cal.evaluate(*data, delta=0.1, n_resamples=0).bounds
         failed["by item"] += min(found.values()) < 0.1
-        rows = from_arrays(data[0].reshape(-1, 2), data[1].ravel())
+        rows = open_source(data[0].reshape(-1, 2), data[1].ravel())
         flat = evaluate(cal.calibrator_, rows, delta=0.1).bounds
         failed["by position"] += min(flat.values()) < 0.1
     assert failed["by item"] <= 4 < failed["by position"]

@@ -22,7 +22,7 @@ from hokical._fitting import row_sample
 from hokical._fitting.partitions import Block
 from hokical.calibrators import make, methods_from_logits
 from hokical.guarantees._row_sketch import row_draws
-from hokical.streams import fit, from_arrays
+from hokical.streams import fit, open_source
 from tests.conftest import max_examples, synthetic_logits
 
 N, CLASSES = 4000, 5
@@ -116,7 +116,7 @@ def containers(folder: Path) -> Iterator[tuple[str, Any]]:
     yield "memory map", (np.load(folder / "x_logits.npy", mmap_mode="r"), LABELS)
     yield "file", folder / "x_logits.npy"
     for step in (77, 1000):
-        yield f"slices of {step}", from_arrays(LOGITS, LABELS, chunk_rows=step)
+        yield f"slices of {step}", open_source(LOGITS, LABELS, chunk_rows=step)
         cuts = range(0, N, step)
         yield f"generator of {step}", ((LOGITS[k : k + step], LABELS[k : k + step]) for k in cuts)
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
@@ -178,7 +178,7 @@ def test_rows_outside_the_sample_are_checked_and_counted() -> None:
     outside = np.setdiff1d(np.arange(N), expected_rows())
     logits, labels = LOGITS.copy(), LABELS.copy()
     logits[outside[-1], 2] = np.nan
-    for work in (make("temps").fit, lambda *a: fit(make("temps"), from_arrays(*a))):
+    for work in (make("temps").fit, lambda *a: fit(make("temps"), open_source(*a))):
         with pytest.raises(ValueError, match="NaN in row"):
             work(logits, LABELS)
         labels[outside[-1]] = CLASSES
@@ -207,7 +207,7 @@ def test_the_sample_is_uniform_in_every_order(order: str) -> None:
 
 def test_no_weight_at_all_is_refused() -> None:
     with pytest.raises(ValueError, match="`sample_weight` must not be zero everywhere"):
-        fit(make("temps"), from_arrays(LOGITS, LABELS, np.zeros(N)))
+        fit(make("temps"), open_source(LOGITS, LABELS, np.zeros(N)))
 
 
 def test_weights_in_some_chunks_only_are_refused() -> None:

@@ -14,7 +14,7 @@ from hokical._core.logits import as_logits
 from hokical.guarantees._conformity import Conformity
 from hokical.metrics import set_summary
 from hokical.monitoring import CoverageMonitor
-from hokical.streams import certify, from_chunks, predict, predict_to
+from hokical.streams import certify, open_source, predict, predict_to
 from tests.guarantees.test_sets import world
 
 OPTIONS = [
@@ -97,7 +97,7 @@ def test_dask_arrays_and_streams(cal, logits, options, tmp_path) -> None:
     sets, chunks = cal.with_sets(**options), [logits[:120], logits[120:]]
     streamed = np.concatenate(list(predict(sets, chunks, what="members")))
     np.testing.assert_array_equal(streamed, expected.members)
-    predict_to(sets, from_chunks(chunks), tmp_path / "sets.npy", what="members")
+    predict_to(sets, open_source(chunks), tmp_path / "sets.npy", what="members")
     np.testing.assert_array_equal(np.load(tmp_path / "sets.npy"), expected.members)
     da = pytest.importorskip("dask.array")
     found = cal.predict_set(da.from_array(logits, chunks=(100, 4)), **options)
@@ -278,7 +278,7 @@ def test_streams_certify_with_groups() -> None:
     fit, (logits, labels) = world(300, seed=1), world(900, seed=2)
     groups = np.array(["a", "b", None], object)[np.arange(900) % 3]
     whole = make("temps").fit(*fit).certify(logits, labels, groups=groups)
-    chunks = from_chunks([(logits[k : k + 250], labels[k : k + 250]) for k in range(0, 900, 250)])
+    chunks = open_source([(logits[k : k + 250], labels[k : k + 250]) for k in range(0, 900, 250)])
     parts = certify(make("temps").fit(*fit), chunks, groups=groups)
     asked = {"coverage": 0.9, "by": "group", "groups": groups}
     one, other = (cal.predict_set(logits, **asked) for cal in (whole, parts))

@@ -16,7 +16,7 @@ from hokical import make
 from hokical.guarantees import _label_shift
 from hokical.guarantees._class_scores import ClassScores, row_looks
 from hokical.guarantees._shift import BROKEN, MOVED, SAME
-from hokical.streams import fit, from_arrays
+from hokical.streams import fit, open_source
 from tests.conftest import max_examples
 
 GOLDEN = Path(__file__).parents[1] / "calibrators" / "golden"
@@ -46,7 +46,7 @@ def test_the_fit_keeps_the_balance_of_its_examples(cal, tmp_path) -> None:
     loaded = hokical.load(tmp_path / "cal.json")
     for name, array in vars(cal.class_scores_).items():
         np.testing.assert_array_equal(getattr(loaded.class_scores_, name), array)
-    parts = fit(make("temps"), from_arrays(logits, labels, chunk_rows=700))
+    parts = fit(make("temps"), open_source(logits, labels, chunk_rows=700))
     np.testing.assert_array_equal(parts.class_scores_.cells, cal.class_scores_.cells)
     weights = np.random.default_rng(0).random(4000)
     weighted = make("temps").fit(logits, labels, weights)
@@ -402,7 +402,7 @@ def test_a_stream_says_what_an_array_says(cal, monkeypatch) -> None:
     for module in (_shift_predictions, _shift):
         monkeypatch.setattr(module, "MOST_NUMBERS", 500 * CLASSES)
     whole = cal.estimate_shift(logits)
-    parts = hokical.streams.estimate_shift(cal, from_arrays(logits, chunk_rows=170))
+    parts = hokical.streams.estimate_shift(cal, open_source(logits, chunk_rows=170))
     np.testing.assert_array_equal(parts.balance, whole.balance)
     assert parts.accuracy == whole.accuracy
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hokical import metrics
 from hokical.calibrators import make
 from hokical.metrics._sums import N_LEVELS, FullSums, MetricSums, confidence_level, level_confidence
-from hokical.streams import evaluate, from_arrays
+from hokical.streams import evaluate, open_source
 
 EXACT = ["ece", "debiased_ece", "brier"]
 BY_LEVEL = ["auroc", "aurc", "selective_risk", "smooth_ece"]
@@ -140,12 +140,12 @@ def test_evaluating_blocks_of_which_nothing_counts(overconfident, monkeypatch) -
     monkeypatch.setattr("hokical.streams._evaluation.block_rows", lambda n_classes: 500)
     weights = np.where(np.arange(3000) < 1200, 0, 2)
     cal = make("temps").fit(logits, labels)
-    found = evaluate(cal, from_arrays(logits, labels, weights), full=True)
-    known = evaluate(cal, from_arrays(logits[1200:], labels[1200:]), full=True)
+    found = evaluate(cal, open_source(logits, labels, weights), full=True)
+    known = evaluate(cal, open_source(logits[1200:], labels[1200:]), full=True)
     assert found["ece"].value == known["ece"].value
     assert found["brier_full"].value == pytest.approx(known["brier_full"].value, rel=1e-13)
     with pytest.raises(ValueError, match="at least one row that counts"):
-        evaluate(cal, from_arrays(logits, labels, np.zeros(3000)))
+        evaluate(cal, open_source(logits, labels, np.zeros(3000)))
 
 
 def test_rows_that_do_not_count_are_checked_all_the_same() -> None:

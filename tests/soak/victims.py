@@ -21,7 +21,7 @@ from hokical.io import write_npz
 from hokical.streams import (
     PartTask,
     apply_parts,
-    from_chunks,
+    open_source,
     plan_parts,
     predict_to,
 )
@@ -49,7 +49,7 @@ def save(folder: Path) -> None:
 def predict_in_parts(folder: Path, pause: float = 0.003) -> None:
     """Predictions into a file."""
     calibrator = load(GOLDEN / "uncalibrated.json").estimator().fit(LOGITS, LABELS)
-    predict_to(calibrator, from_chunks(lambda: pieces(pause)), folder / "p.npy")
+    predict_to(calibrator, open_source(lambda: pieces(pause)), folder / "p.npy")
 
 
 def apply_to_parts(folder: Path) -> None:

@@ -16,7 +16,7 @@ from hokical._core.parallel import threads
 from hokical._fitting import noise_search, row_sample
 from hokical.calibrators import make, methods_from_logits
 from hokical.stability._noise import Gaussian, Uniform
-from hokical.streams import fit, from_arrays, from_chunks, open_source, partial_fit, predict
+from hokical.streams import fit, open_source, partial_fit, predict
 from tests.conftest import max_examples, synthetic_logits
 from tests.same_fits import assert_same_fit
 
@@ -42,7 +42,7 @@ def quiet_fit(calibrator, data, *labels):
 def test_hoki_is_the_same_to_the_bit(examples, options) -> None:
     whole = quiet_fit(Hoki(**options), *examples)
     for size in (77, 1000, 4000):
-        streamed = quiet_fit(Hoki(**options), from_arrays(*examples, chunk_rows=size))
+        streamed = quiet_fit(Hoki(**options), open_source(*examples, chunk_rows=size))
         assert_same_fit(whole, streamed)
         assert_array_equal(whole.fit_scores_.count, streamed.fit_scores_.count)
 
@@ -52,7 +52,7 @@ def test_the_noise_is_found_on_a_scout_as_in_memory(examples, monkeypatch) -> No
     monkeypatch.setattr(noise_search, "_SCOUT_ROWS", 300)
     weights = np.random.default_rng(0).integers(0, 3, size=4000)
     whole = quiet_fit(Hoki(), *examples, weights)
-    streamed = quiet_fit(Hoki(), from_arrays(*examples, weights, chunk_rows=123))
+    streamed = quiet_fit(Hoki(), open_source(*examples, weights, chunk_rows=123))
     assert streamed.selection_.noise == whole.selection_.noise
     assert [t.noise for t in streamed.selection_.trials] == [
         t.noise for t in whole.selection_.trials
@@ -71,7 +71,7 @@ def test_log_loss_fits_do_not_depend_on_chunks(examples, weights, name, options)
         whole = quiet_fit(make(name, **options), logits, labels, sample_weight)
         one, other = (
             quiet_fit(
-                make(name, **options), from_arrays(logits, labels, sample_weight, chunk_rows=n)
+                make(name, **options), open_source(logits, labels, sample_weight, chunk_rows=n)
             )
             for n in (777, 4000)
         )
@@ -84,7 +84,7 @@ def test_log_loss_fits_do_not_depend_on_chunks(examples, weights, name, options)
 def test_the_other_methods_see_all_rows(examples, name) -> None:
     logits, labels = (part[:1500] for part in examples)
     whole = quiet_fit(make(name), logits, labels)
-    streamed = quiet_fit(make(name), from_arrays(logits, labels, chunk_rows=333))
+    streamed = quiet_fit(make(name), open_source(logits, labels, chunk_rows=333))
     assert_same_fit(whole, streamed)
 
 
@@ -94,7 +94,7 @@ def test_every_method_takes_a_source() -> None:
     for name in sorted(others):
         logits, labels = synthetic_logits(400, 2 if make(name).binary_only else 3, seed=2)
         whole = quiet_fit(make(name), logits, labels)
-        streamed = quiet_fit(make(name), from_arrays(logits, labels, chunk_rows=90))
+        streamed = quiet_fit(make(name), open_source(logits, labels, chunk_rows=90))
         assert_array_equal(streamed.predict_confidence(logits), whole.predict_confidence(logits))
 
 
@@ -107,12 +107,12 @@ def test_chunks_of_any_sizes(sizes: list[int], seed: int) -> None:
     chunks = [(logits[a:b], labels[a:b]) for a, b in zip([0, *ends], ends, strict=False)]
     whole = quiet_fit(Hoki(noise=Gaussian(3.0)), logits, labels)
     assert_same_fit(whole, quiet_fit(Hoki(noise=Gaussian(3.0)), chunks))
-    parts = list(predict(whole, from_chunks(chunks)))
+    parts = list(predict(whole, open_source(chunks)))
     assert_array_equal(np.concatenate(parts), whole.predict_confidence(logits))
 
 
 def test_threads_change_nothing(examples) -> None:
-    source = from_arrays(*examples, chunk_rows=300)
+    source = open_source(*examples, chunk_rows=300)
     with threads(1):
         one = quiet_fit(make("vecs"), source)
     with threads(3):
@@ -122,14 +122,14 @@ def test_threads_change_nothing(examples) -> None:
 def test_partial_fit_adds_a_stream(examples) -> None:
     logits, labels = examples
     cal = Hoki(noise=Gaussian(4.0)).fit(logits[:1000], labels[:1000])
-    partial_fit(cal, from_arrays(logits[1000:], labels[1000:], chunk_rows=400))
+    partial_fit(cal, open_source(logits[1000:], labels[1000:], chunk_rows=400))
     whole = Hoki(noise=Gaussian(4.0)).fit(logits, labels)
     assert cal.fit_conformity_.n == whole.fit_conformity_.n == 2048
     cal.fit_conformity_ = whole.fit_conformity_ = None  # samples for sets, of other rows
     assert_same_fit(whole, cal)
     assert_array_equal(whole.fit_scores_.count, cal.fit_scores_.count)
     with pytest.raises(ValueError, match="the 5 used in `fit`; got 3"):
-        partial_fit(cal, from_arrays(np.zeros((4, 3)), np.zeros(4, int)))
+        partial_fit(cal, open_source(np.zeros((4, 3)), np.zeros(4, int)))
 
 
 def test_an_iterator_is_enough(examples, monkeypatch) -> None:
@@ -156,14 +156,14 @@ def test_a_path_is_a_source_too(examples, tmp_path) -> None:
 
 def test_a_source_without_labels_is_refused(examples) -> None:
     with pytest.raises(ValueError, match="labels are needed"):
-        fit(Hoki(noise=Gaussian(1.0)), from_arrays(examples[0]))
+        fit(Hoki(noise=Gaussian(1.0)), open_source(examples[0]))
 
 
 @pytest.mark.parametrize("labels", [None, np.zeros(4000, int)])
 def test_calibrators_send_what_is_no_array_to_streams(examples, labels, tmp_path) -> None:
     pairs = [examples, examples]
     cal = make("temps").fit(*examples)
-    given = [from_arrays(*examples), iter(pairs), lambda: pairs, pairs, "val.npz", tmp_path]
+    given = [open_source(*examples), iter(pairs), lambda: pairs, pairs, "val.npz", tmp_path]
     for data in given:
         for work in (lambda d=data: make("temps").fit(d, labels), lambda d=data: cal.predict(d)):
             with pytest.raises(TypeError, match=r"`hokical\.streams\.fit\(calibrator, source\)`"):
@@ -192,7 +192,7 @@ def test_chunks_must_be_alike(examples) -> None:
 
 
 def test_weights_of_zero_everywhere_are_refused(examples) -> None:
-    source = from_arrays(*examples, np.zeros(4000))
+    source = open_source(*examples, np.zeros(4000))
     for cal in (Hoki(noise=Gaussian(1.0)), make("temps")):
         with pytest.raises(ValueError, match="must not be zero everywhere"):
             fit(cal, source)
@@ -203,7 +203,7 @@ def test_impossible_truths_are_counted_over_the_stream(examples) -> None:
     rows = np.arange(0, 4000, 400)
     logits[rows, labels[rows]] = -np.inf
     with pytest.warns(RuntimeWarning, match="10 of 4000 examples are left out"):
-        fit(make("temps"), from_arrays(logits, labels, chunk_rows=100))
+        fit(make("temps"), open_source(logits, labels, chunk_rows=100))
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import hokical
 from hokical import AutoCalibrator
 from hokical._fitting import row_sample
 from hokical.io import DataFileError
-from hokical.streams import certify, fit, from_arrays, open_source, predict, predict_to
+from hokical.streams import certify, fit, open_source, predict, predict_to
 from tests.calibrators.test_groups import world
 
 LOGITS, LABELS, SITE = world(1500, 0)
@@ -35,7 +35,7 @@ def in_memory() -> AutoCalibrator:
 
 
 def test_few_examples_give_what_memory_gives(in_memory: AutoCalibrator) -> None:
-    for source in (chunks, chunks(), from_arrays(LOGITS, LABELS)):
+    for source in (chunks, chunks(), open_source(LOGITS, LABELS)):
         found = fit(AutoCalibrator(), source, groups={"site": SITE})
         assert (found.stamp, found.reason_) == (in_memory.stamp, in_memory.reason_)
     dask = pytest.importorskip("dask.array")
@@ -56,7 +56,7 @@ def test_few_examples_give_what_memory_gives(in_memory: AutoCalibrator) -> None:
 
 def test_rows_of_weight_0_are_not_looked_at() -> None:
     weights = (SITE != "e").astype(float)
-    found = fit(AutoCalibrator(), from_arrays(LOGITS, LABELS, weights), groups=SITE)
+    found = fit(AutoCalibrator(), open_source(LOGITS, LABELS, weights), groups=SITE)
     assert found.stamp == hokical.auto(LOGITS, LABELS, weights, groups=SITE).stamp
     assert found.rule_.needed_groups.levels == (("a", "b", "c", "d"),)
 
@@ -67,7 +67,7 @@ def test_groups_are_learned_from_a_sample_of_many_examples(in_memory: AutoCalibr
     noise = np.arange(1500) % 3
     found = fit(
         AutoCalibrator(),
-        from_arrays(LOGITS, LABELS, weights),
+        open_source(LOGITS, LABELS, weights),
         groups={"noise": noise, "site": SITE},
     )
     assert found.groups_ == ["site"]
@@ -123,7 +123,7 @@ def test_columns_of_files_are_named(tmp_path: Path) -> None:
     assert both[0].guarantee == both[1].guarantee
     with pytest.raises(DataFileError, match="expected a column of groups `town`; it is not there"):
         fit(AutoCalibrator(), open_source(tmp_path), groups="town")
-    with pytest.raises(DataFileError, match="`logit_1`; it is taken for a class"):
+    with pytest.raises(DataFileError, match="`logit_1`; it is a score"):
         fit(AutoCalibrator(), open_source(tmp_path), groups="logit_1")
 
 

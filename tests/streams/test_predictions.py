@@ -17,8 +17,7 @@ from hokical.stability._noise import Gaussian
 from hokical.streams import (
     evaluate,
     fit,
-    from_arrays,
-    from_chunks,
+    open_source,
     predict,
     predict_to,
 )
@@ -36,7 +35,7 @@ def calibrator(examples):
 @pytest.mark.parametrize("what", METHODS)
 def test_results_come_chunk_by_chunk_in_order(examples, calibrator, what, tmp_path) -> None:
     method = getattr(calibrator, METHODS[what])
-    source = from_arrays(examples[0], chunk_rows=333)
+    source = open_source(examples[0], chunk_rows=333)
     parts = list(predict(calibrator, source, what=what))
     assert [len(part) for part in parts] == [chunk.n_rows for chunk in source]
     assert_array_equal(np.concatenate(parts), method(examples[0]))
@@ -55,25 +54,25 @@ def test_a_writer_that_fails_leaves_no_file(examples, calibrator, tmp_path) -> N
     logits = examples[0].copy()
     logits[3900] = np.nan
     with pytest.raises(ValueError, match="NaN in row"):
-        predict_to(calibrator, from_arrays(logits, chunk_rows=500), tmp_path / "out.npy")
+        predict_to(calibrator, open_source(logits, chunk_rows=500), tmp_path / "out.npy")
     assert not list(tmp_path.iterdir())
 
 
 def test_bad_arguments_are_named(examples, calibrator, tmp_path) -> None:
     with pytest.raises(ValueError, match="`what` must be one of"):
-        predict_to(calibrator, from_arrays(examples[0]), tmp_path / "o.npy", what="all")
+        predict_to(calibrator, open_source(examples[0]), tmp_path / "o.npy", what="all")
     with pytest.raises(DataFileError, match=r"ends in \.npy"):
-        predict_to(calibrator, from_arrays(examples[0]), tmp_path / "o.txt")
+        predict_to(calibrator, open_source(examples[0]), tmp_path / "o.txt")
     with pytest.raises(ValueError, match="X has 4 features, but Hoki is expecting 5"):
-        list(predict(calibrator, from_arrays(examples[0][:, :4])))
+        list(predict(calibrator, open_source(examples[0][:, :4])))
     with pytest.raises(ValueError, match="at least one row; got none"):
-        predict_to(calibrator, from_chunks([]), tmp_path / "o.npy")
+        predict_to(calibrator, open_source([]), tmp_path / "o.npy")
 
 
 @pytest.mark.parametrize("full", [False, True])
 def test_evaluation_is_the_summary(examples, calibrator, full) -> None:
     logits, labels = examples
-    streamed = evaluate(calibrator, from_arrays(logits, labels, chunk_rows=300), full=full)
+    streamed = evaluate(calibrator, open_source(logits, labels, chunk_rows=300), full=full)
     known = summary(
         calibrator.predict_confidence(logits),
         calibrator.predict(logits) == labels,
@@ -172,8 +171,8 @@ def test_lists_and_functions_of_chunks(examples, calibrator, what) -> None:
 def test_an_unfitted_calibrator_says_so_at_once(examples, tmp_path) -> None:
     for work in (
         lambda: predict(Hoki(), [examples]),
-        lambda: predict_to(Hoki(), from_arrays(*examples), tmp_path / "o.npy"),
-        lambda: evaluate(Hoki(), from_arrays(*examples)),
+        lambda: predict_to(Hoki(), open_source(*examples), tmp_path / "o.npy"),
+        lambda: evaluate(Hoki(), open_source(*examples)),
     ):
         with pytest.raises(NotFittedError):
             work()
@@ -186,7 +185,7 @@ def test_an_iterator_is_evaluated_in_its_one_pass(examples, calibrator) -> None:
         calls.append(1)
         return iter([examples])
 
-    known = evaluate(calibrator, from_arrays(*examples))
+    known = evaluate(calibrator, open_source(*examples))
     assert evaluate(calibrator, iter([examples])).estimates == known.estimates
     assert evaluate(calibrator, chunks).estimates == known.estimates
     assert len(calls) == 1

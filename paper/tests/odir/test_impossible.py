@@ -11,7 +11,7 @@ from tests.integrations.torch.examples import as_on_device
 from hokical import Dense
 from hokical.calibrators import load
 from hokical.streams import fit as fit_stream
-from hokical.streams import from_arrays
+from hokical.streams import open_source
 from paper.tests.odir.worlds import METHODS, both, noisy
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -55,7 +55,7 @@ def test_streams_and_maps_are_gathered(method):
     logits, labels = noisy(120, 3)
     kwargs = {"lambdas": [10.0, 0.1]}
     whole = method(**kwargs).fit(logits, labels)
-    streamed = fit_stream(method(**kwargs), from_arrays(logits, labels, chunk_rows=33))
+    streamed = fit_stream(method(**kwargs), open_source(logits, labels, chunk_rows=33))
     dense = Dense(method(**kwargs)).fit(logits.reshape(2, 6, 10, 3), labels.reshape(2, 6, 10))
     for found in (streamed, dense.calibrator_):
         np.testing.assert_array_equal(found.weight_, whole.weight_)

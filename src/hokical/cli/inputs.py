@@ -223,8 +223,6 @@ def _open_parts(
     with hokical.io._errors.report_file(path):  # without rows, for instance
         first = source.first_chunk()
         source.classes = hokical.io._names.check_classes(classes, first.n_classes) or source.classes
-    if source.classes and not classes:
-        _say_set_aside(source.set_aside)
     if first.weights is not None:
         _say_weighted(path)
     return source, part if source.n_rows is None else None

@@ -9,11 +9,11 @@ from typing import Any
 
 from hokical.calibrators._calibrator import Calibrator
 from hokical.dense._positions import MASKS, DenseBatch, DenseOptions, check_options, make_batch
+from hokical.io._archives import map_file
 from hokical.io._chunks import Chunk, split_parts
+from hokical.io._convention import LABELS, LOGITS, TOP_K, WEIGHTS, Columns, FileSplit
 from hokical.io._errors import DataFileError
-from hokical.io._labelled import FileArrays, Location, is_top_k
-from hokical.io._names import LABELS, LOGITS, WEIGHTS, FileSplit, find_name
-from hokical.io._opening import map_file
+from hokical.io._reading import Location, OpenedFile
 from hokical.io._sources import ChunkSource, from_chunks
 
 _WANTED = (
@@ -219,18 +219,19 @@ def open_part(
     where: Path, split: FileSplit, labels: Location | None
 ) -> tuple[dict[str, Any], FileSplit | None]:
     """`open_dense`, and which part was chosen, None where a file has no parts."""
-    found = FileArrays(where, split, labels, map_file)
-    if is_top_k(found.names.logits):  # their columns are ranks, not classes
+    map_file(where)  # which refuses other formats
+    file = OpenedFile(where, split, Columns(kind="logits"))
+    if file.roles.scores[0].lower().endswith(TOP_K):  # their columns are ranks, not classes
         raise DataFileError(
             where,
-            f"dense logits must be of all classes; found `{found.names.logits}`, the best of them.",
+            f"dense logits must be of all classes; found `{file.roles.scores[0]}`, the best of "
+            "them.",
         )
-    mask = find_name(found.arrays, MASKS, found.names.part)
-    arrays = {
-        "logits": found.logits,
-        "labels": found.find_labels()[1],
-        "mask": None if mask is None else found.arrays[mask],
-        "sample_weight": found.weights,
-    }
-    given = {name: array for name, array in arrays.items() if array is not None}
-    return given, found.names.part
+    found = file.find_labels(labels)
+    names = {"mask": file.names.first(MASKS), "sample_weight": file.roles.weights}
+    arrays = {"logits": file.table.scores(file.roles.scores)}
+    arrays |= {} if found is None else {"labels": found[0].column(found[1])}
+    given = {key: name for key, name in names.items() if name is not None}
+    return arrays | {
+        key: file.table.columns([name])[name] for key, name in given.items()
+    }, file.part

@@ -15,7 +15,7 @@ from hokical._core.blocks import rows_per_block
 from hokical._core.logits import Logits
 from hokical._core.reading import to_numpy
 from hokical._core.types import AnyArray, BoolArray
-from hokical.io._names import LABELS, LOGITS, WEIGHTS, first_known
+from hokical.io._convention import LABELS, LOGITS, WEIGHTS
 
 _WANTED = (
     "a chunk must be logits (n, classes), or a tuple (logits, labels) or (logits, labels, "
@@ -81,7 +81,7 @@ def split_parts(item: Any, names: Sequence[tuple[str, ...]], wanted: str) -> lis
     Names are spellings in a mapping; a tuple has logits, labels and weights in this order.
     """
     if isinstance(item, Mapping):
-        keys = [first_known(item, spellings) for spellings in names]
+        keys = [next((name for name in words if name in item), None) for words in names]
         if keys[0] is not None:
             return [None if key is None else item[key] for key in keys]
     elif isinstance(item, (tuple, list)) and len(item) in (2, 3):

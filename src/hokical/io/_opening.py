@@ -1,55 +1,57 @@
-"""From a path, a folder, a dataset or chunks to a source, whatever the format."""
+"""From paths, tables, arrays or chunks to a source that is read a chunk at a time."""
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from hokical._core.arrays import library_of
-from hokical.io import _names as spelling
-from hokical.io._datasets import TableSource
+from hokical._core.logits import Logits
+from hokical.io._arrow import open_dataset
+from hokical.io._convention import Columns, FileSplit, Kind
+from hokical.io._datasets import TableSource, from_dataset
 from hokical.io._errors import DataFileError, report_file
-from hokical.io._labelled import FileArrays, Location, labels_beside, read_examples
-from hokical.io._names import Arrays, FileSplit, Wanted
-from hokical.io._numpy_files import map_npz, open_npy
-from hokical.io._sniff import find_format
-from hokical.io._sources import ArraySource, ChunkSource, from_arrays, from_chunks
+from hokical.io._formats import find_format
+from hokical.io._labels import tidy_labels
+from hokical.io._reading import OpenedFile, labels_beside, read_examples
+from hokical.io._sources import ArraySource, ChunkSource, from_chunks
+from hokical.io._tables import ArrayTable, to_numbers
 
 _WILD = frozenset("*?[")
-#: Libraries of arrays on disk, which are read a slice at a time.
-_SLICED = ("zarr", "h5py")
-
-
-def as_source(data: Any) -> ChunkSource:
-    """A source from a path, a pyarrow Dataset or Table, a Zarr or HDF5 array, or `from_chunks`."""
-    if isinstance(data, (str, os.PathLike)) or library_of(data) == "pyarrow":
-        return open_source(data)
-    return from_arrays(data) if library_of(data) in _SLICED else from_chunks(data)
 
 
 def open_source(
     data: Any,
+    labels: Any = None,
+    sample_weight: Any = None,
     *,
     split: FileSplit = "val",
-    labels: Location | None = None,
+    kind: Kind | None = None,
+    score_columns: tuple[str, ...] = (),
+    label_column: str | None = None,
     classes: tuple[str, ...] = (),
+    chunk_rows: int | None = None,
 ) -> ChunkSource:
-    """A source that reads a file, or all files of a folder, a chunk at a time.
+    """A source of examples that need not fit into memory, read a chunk at a time.
 
     Parameters
     ----------
-    data : path, list of paths, pyarrow Dataset or Table
-        `.npy` and `.npz` (mapped into memory where they are not compressed),
-        `.parquet`: one file, a folder of them, or a pattern such as "scores/*.parquet". Other
-        formats are read at once. Subfolders called `name=value` are columns, such as `split=val`.
-    split : {"val", "test"}
-        Which part, if the data has parts, as in `hokical.io.read_examples`.
-    labels : path, optional
-        Another file with the labels, for `.npy` and `.npz`.
-    classes : tuple of str
-        Columns of a table with these names, in this order, are the logits.
+    data : path or paths, table, array or chunks
+        `.npy` and `.npz` files, which are mapped into memory; `.parquet` or `.arrow`: one file, a
+        list of them, a folder, or a pattern such as "scores/*.parquet", where subfolders called
+        `name=value` are columns; other formats are read at once. A pyarrow Dataset, or anything
+        with `__arrow_c_stream__`. An array (n, classes) that can be sliced, such as HDF5, Zarr or
+        a memory map. Chunks: (logits, labels), (logits, labels, sample_weight) or logits alone, in
+        a sequence or an iterator, or given by a function, which returns a new iterator whenever it
+        is called.
+    labels : array-like of shape (n,), or path, optional
+        Those of an array; of a `.npy` or `.npz` file, another file that has them.
+    sample_weight : array-like of shape (n,), optional
+        Weights of the rows of an array.
+    split, kind, score_columns, label_column, classes
+        Which rows and columns of files and tables, as in `hokical.io.read_examples`.
+    chunk_rows : int, optional
+        Rows of an array that are read at a time, by default about 30 MB.
 
     Examples
     --------
@@ -60,89 +62,92 @@ def open_source(
     >>> np.save(folder / "val_labels.npy", np.zeros(10, int))
     >>> open_source(folder / "val_logits.npy").n_rows
     10
+    >>> source = open_source(np.zeros((10, 3)), np.zeros(10, int), chunk_rows=4)
+    >>> [chunk.n_rows for chunk in source]
+    [4, 4, 2]
     """
-    options: dict[str, Any] = {"split": split, "classes": classes}
-    if library_of(data) == "pyarrow":
-        return TableSource.of_dataset(data, **options)
-    if not isinstance(data, (str, os.PathLike)):
-        return TableSource.of_files(data, **options)
-    path = Path(data)
-    if is_pattern(path):
-        return TableSource.of_files(matching_files(path), **options)
-    if path.is_dir():
-        return _open_folder(path, **options)
+    wanted = Columns(kind, score_columns, label_column, classes)
+    if isinstance(data, ChunkSource):
+        return data
+    if isinstance(data, (str, os.PathLike)):
+        return _open_path(Path(data), labels, split, wanted)
+    if library_of(data) == "pyarrow" or hasattr(data, "__arrow_c_stream__"):
+        return from_dataset(data, split, wanted)
+    if hasattr(data, "shape"):
+        return ArraySource(data, labels, sample_weight, chunk_rows=chunk_rows)
+    if isinstance(data, (list, tuple)) and data and isinstance(data[0], (str, os.PathLike)):
+        return _open_tables([Path(file) for file in data], split, wanted)
+    return from_chunks(data)
+
+
+def _open_path(path: Path, labels: Any, split: FileSplit, wanted: Columns) -> ChunkSource:
+    if path.is_dir() or is_pattern(path):
+        return _open_tables(list_files(path), split, wanted, path if path.is_dir() else None)
     kind = find_format(path)
-    if kind == "parquet":
-        return TableSource.of_files([path], **options)
-    if kind in ("npy", "npz"):
-        return _map_arrays(path, split, labels)
-    found = read_examples(
-        path, split=split, labels=labels, wanted=Wanted(classes=classes, keep=None)
+    if kind in ("parquet", "arrow"):
+        return _open_tables([path], split, wanted)
+    file = OpenedFile(path, split, wanted)
+    where = file.find_labels(labels, wanted.label_column)
+    truth = None if where is None else tidy_labels(to_numbers(where[0].column(where[1])))
+    plain = truth is None or truth.dtype.kind in "iub"
+    if isinstance(file.table, ArrayTable) and file.roles.kind == "logits" and plain:
+        weights = file.roles.weights
+        with report_file(path, "Check the arrays, or copy the data again."):
+            own = None if weights is None else file.table.column(weights)
+            return ArraySource(file.table.scores(file.roles.scores), truth, own, path=path)
+    rows = read_examples(
+        path,
+        split=split,
+        labels=labels,
+        labelled="none" if where is None else "all",
+        kind=wanted.kind,
+        score_columns=wanted.score_columns,
+        label_column=wanted.label_column,
+        classes=wanted.classes,
     )
-    source = ArraySource(found.logits.values, found.labels, found.weights, path=path)
-    source.classes, source.set_aside = found.classes, tuple(found.kept)
+    if not isinstance(rows.scores, Logits):
+        raise DataFileError(path, "expected logits or probabilities; found confidences.")
+    source = ArraySource(rows.scores.values, rows.labels, rows.weights, path=path)
+    source.classes = rows.classes
     return source
 
 
-def map_file(path: Path) -> Arrays:
-    """The arrays of a `.npy` or `.npz` file by name, left on disk."""
-    kind = find_format(path)
-    if kind not in ("npy", "npz"):
-        raise DataFileError(
-            path,
-            f"arrays are mapped from .npz and .npy files; found {kind}.",
-            "Save them with `np.savez(path, logits=..., labels=...)`.",
+def _open_tables(
+    files: list[Path], split: FileSplit, wanted: Columns, folder: Path | None = None
+) -> ChunkSource:
+    """Parquet or Arrow files; of a folder, its subfolders called `name=value` are columns."""
+    named = folder is not None and any("=" in part for part in files[0].relative_to(folder).parts)
+    parts = {"partitioning": "hive", "partition_base_dir": str(folder)} if named else {}
+    pieces = [(file, open_dataset(file, find_format(file), **parts)) for file in files]
+    return TableSource(pieces, split, wanted)
+
+
+def list_files(path: Path) -> list[Path]:
+    """The Parquet files of a folder and its subfolders, or the files that match a pattern."""
+    if is_pattern(path):
+        base = Path(path.anchor) if path.is_absolute() else Path()
+        files = sorted(base.glob(str(path.relative_to(base))))
+    else:
+        files = sorted(
+            file
+            for file in path.rglob("*.parquet")
+            if not any(part.startswith((".", "_")) for part in file.relative_to(path).parts)
         )
-    return open_npy(path) if kind == "npy" else map_npz(path)
-
-
-def _map_arrays(path: Path, split: FileSplit, labels: Location | None) -> ChunkSource:
-    found = FileArrays(path, split, labels, map_file)
-    truth = found.find_labels()[1]
-    if isinstance(truth, np.ndarray) and truth.dtype.kind not in "iub":
-        truth = spelling.tidy_labels(truth)
-    with report_file(path, "Check the arrays, or copy the data again."):
-        return ArraySource(found.logits, truth, found.weights, path=path)
-
-
-def _open_folder(path: Path, **options: Any) -> ChunkSource:
-    files = parquet_files(path)
     if not files:
-        raise DataFileError(path, "expected a folder of .parquet files; found none.")
-    partitioned = any("=" in part for part in files[0].relative_to(path).parts[:-1])
-    return TableSource.of_files(files, path if partitioned else None, **options)
+        raise DataFileError(path, "expected .parquet files; found none.", "Check the name.")
+    return files
 
 
 def files_read(path: Path) -> Iterator[Path]:
     """The files that are read where a path is given: those of a folder, labels beside logits."""
-    if is_pattern(path):
-        yield from matching_files(path)
-    elif path.is_dir():
-        yield from parquet_files(path)
-    else:
-        yield path
-        if path.suffix in (".npy", ".csv"):  # others have labels in themselves
-            yield labels_beside(path)
-
-
-def parquet_files(folder: Path) -> list[Path]:
-    """The Parquet files of a folder and its subfolders, by name."""
-    return sorted(
-        path
-        for path in folder.rglob("*.parquet")
-        if not any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
-    )
+    if path.is_dir() or is_pattern(path):
+        yield from list_files(path)
+        return
+    yield path
+    if path.suffix in (".npy", ".csv"):  # others have labels in themselves
+        yield labels_beside(path)
 
 
 def is_pattern(path: Path) -> bool:
     """Whether a path is meant to match several files."""
     return bool(_WILD & set(str(path))) and not path.exists()
-
-
-def matching_files(pattern: Path) -> list[Path]:
-    """The files that match, by name."""
-    base = Path(pattern.anchor) if pattern.is_absolute() else Path()
-    files = sorted(base.glob(str(pattern.relative_to(base))))
-    if not files:
-        raise DataFileError(pattern, "no file matches.", "Check the name and the folder.")
-    return files

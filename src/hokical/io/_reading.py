@@ -257,7 +257,7 @@ class _Reading:
             return self.table, None if self.labelled != "some" else np.full(self.n_rows, -1)
         table, name = where
         same = table is self.table
-        found = self.columns[name] if same else table.columns([name])[name]
+        found = self.columns[name] if same else table.column(name)
         return table, tidy_labels(found)
 
     def _rows_of_part(self) -> IntArray:
@@ -366,7 +366,7 @@ def _classes_in(file: OpenedFile, scores: Any) -> tuple[str, ...]:
     name = file.names.first(["classes"]) if isinstance(file.table, ArrayTable) else None
     if name is None or getattr(scores, "ndim", 2) != 2:
         return file.roles.classes
-    found = file.table.columns([name])[name]
+    found = file.table.column(name)
     n_classes = scores.n_classes if isinstance(scores, Logits) else scores.shape[1]
     names = tuple(found.tolist()) if found.dtype.kind in "UT" else ()
     return names if len(set(names)) == n_classes == len(names) else ()
@@ -410,7 +410,7 @@ def _read_top_k(file: OpenedFile, name: str) -> TopK:
                 f"expected `{beside}` beside `{name}`; it is not there.",
                 "Save `topk_values`, `topk_indices` and `n_classes`.",
             )
-        arrays.append(file.table.columns([found])[found])
+        arrays.append(file.table.column(found))
     indices, count = arrays
     if count.size != 1 or count.dtype.kind not in "iu":
         raise DataFileError(file.path, "expected one whole number in `n_classes`.")

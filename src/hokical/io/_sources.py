@@ -33,8 +33,6 @@ class ChunkSource(ABC):
     path: Path | None = None
     #: Names of the classes, where the source has them.
     classes: tuple[str, ...] = ()
-    #: Columns that were taken for ids, and not for classes.
-    set_aside: tuple[str, ...] = ()
     #: Names of all columns, where rows are those of a table.
     column_names: Sequence[str] = ()
 
@@ -98,7 +96,7 @@ class ArraySource(ChunkSource):
         if shape is None or len(shape) != 2:
             raise ValueError(
                 f"`logits` must have a shape (n, classes); got {shape} from "
-                f"{type(logits).__name__}. For chunks in a list or an iterator use `from_chunks`."
+                f"{type(logits).__name__}."
             )
         self.logits = logits
         self.labels, self.weights = as_sliceable(labels), as_sliceable(sample_weight)
@@ -176,45 +174,8 @@ class IteratorSource(IterableSource):
         return map(as_chunk, chunks)
 
 
-def from_arrays(
-    logits: Any, labels: Any = None, sample_weight: Any = None, *, chunk_rows: int | None = None
-) -> ChunkSource:
-    """A source of slices of arrays that are too large to be worked on at once.
-
-    `logits` (n, classes), `labels` and `sample_weight` (n,) may be memory-mapped (`np.load(path,
-    mmap_mode="r")`), Zarr, HDF5: anything with `shape` that gives NumPy arrays when it is sliced.
-    `chunk_rows` are read at a time, by default about 30 MB; whole Zarr or HDF5 chunks.
-
-    >>> import numpy as np
-    >>> source = from_arrays(np.zeros((10, 3)), np.zeros(10, int), chunk_rows=4)
-    >>> [chunk.n_rows for chunk in source]
-    [4, 4, 2]
-    """
-    return ArraySource(logits, labels, sample_weight, chunk_rows=chunk_rows)
-
-
 def from_chunks(chunks: Any) -> ChunkSource:
-    """A source of chunks, each (logits, labels), (logits, labels, sample_weight) or logits alone.
-
-    They are in a sequence, or given by a function, which is called for every pass and returns a new
-    iterator, or by an iterator, which can be used once: enough for everything but `Hoki` with
-    `noise="auto"` on more than 4 million logits.
-
-    >>> import numpy as np
-    >>> def batches():
-    ...     for seed in range(3):
-    ...         rng = np.random.default_rng(seed)
-    ...         yield rng.normal(size=(100, 4)), rng.integers(4, size=100)
-    >>> sum(chunk.n_rows for chunk in from_chunks(batches))
-    300
-    """
-    if isinstance(chunks, ChunkSource):
-        return chunks
-    if hasattr(chunks, "shape"):
-        raise TypeError(
-            f"`chunks` must not be an array; got {type(chunks).__name__}. Use `from_arrays(logits, "
-            "labels)`; a Dask array goes to `fit` and `predict` as it is."
-        )
+    """A source of chunks in a sequence or an iterator, or given by a function."""
     if callable(chunks) or isinstance(chunks, Sequence):
         return IterableSource(chunks)
     if isinstance(chunks, Iterator):
@@ -222,8 +183,8 @@ def from_chunks(chunks: Any) -> ChunkSource:
     if isinstance(chunks, Iterable):
         return IterableSource(lambda: iter(chunks))
     raise TypeError(
-        "`chunks` must be a sequence of chunks, a function that returns an iterator of them, or an "
-        f"iterator; got {type(chunks).__name__}. For arrays use `from_arrays`."
+        "a source must be files, a table, an array, a sequence of chunks, an iterator or a "
+        f"function that returns one; got {type(chunks).__name__}. See `streams.open_source`."
     )
 
 

@@ -30,6 +30,10 @@ class Table(ABC):
     def columns(self, names: Sequence[str]) -> dict[str, AnyArray]:
         """Other columns (n,), by name."""
 
+    def column(self, name: str) -> AnyArray:
+        """One column (n,)."""
+        return self.columns([name])[name]
+
     def place(self, row: int) -> str:
         """Where a row is, in words."""
         return f"row {row}"

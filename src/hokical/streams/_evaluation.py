@@ -8,7 +8,7 @@ from hokical._core.arrays import to_host
 from hokical._core.bins import check_count
 from hokical.calibrators._calibrator import Calibrator
 from hokical.io._chunks import block_rows, reblock
-from hokical.io._opening import as_source
+from hokical.io._opening import open_source
 from hokical.metrics._by_class import ClassSums
 from hokical.metrics._chunked import plus, sums_if_any
 from hokical.metrics._summaries import Summary, summarize_sums
@@ -35,12 +35,12 @@ def evaluate(
 
     >>> import numpy as np
     >>> from hokical.calibrators import make
-    >>> from hokical.streams import evaluate, from_arrays
+    >>> from hokical.streams import evaluate, open_source
     >>> rng = np.random.default_rng(0)
     >>> labels = rng.integers(3, size=900)
     >>> logits = rng.normal(size=(900, 3)) + 2 * np.eye(3)[labels]
     >>> cal = make("temps").fit(logits[:300], labels[:300])
-    >>> evaluate(cal, from_arrays(logits[300:], labels[300:])).n
+    >>> evaluate(cal, open_source(logits[300:], labels[300:])).n
     600
     """
     check_count(n_bins)
@@ -48,7 +48,7 @@ def evaluate(
     n_classes = calibrator.n_classes_
     sums: list[Any] = [None, None, None]  # of the top label, of all classes, by predicted label
     first = 0
-    chunks = as_source(source)
+    chunks = open_source(source)
     for chunk in reblock(chunks.chunks(), block_rows(n_classes)):
         with report_files(chunks):
             block = check_block(chunk, first, n_classes)

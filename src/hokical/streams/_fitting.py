@@ -8,7 +8,7 @@ from hokical.calibrators._base import BaseCalibrator
 from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._hoki import Hoki
 from hokical.io._chunks import block_rows, reblock
-from hokical.io._opening import as_source
+from hokical.io._opening import open_source
 from hokical.streams._partition import StreamedPartition, check_block, report_files
 
 Estimator = TypeVar("Estimator", bound=BaseCalibrator)
@@ -30,7 +30,7 @@ def fit(
         Of any method; the same object is returned, fitted.
     source : ChunkSource, path, pyarrow Dataset or Table, or chunks
         Chunks are (logits, labels) or (logits, labels, sample_weight), in a sequence, an iterator,
-        or a function that returns one. See `from_arrays`, `from_chunks` and `open_source`.
+        or a function that returns one. See `open_source`, `open_source` and `open_source`.
     progress : bool, optional
         Show a progress bar; None shows one on a terminal once a second has passed.
     groups : array-like of shape (n,), or several columns, or names of columns, optional
@@ -50,7 +50,7 @@ def fit(
     >>> round(fit(make("temps"), batches()).temperature_)
     2
     """
-    chunks = as_source(source)
+    chunks = open_source(source)
     partition = StreamedPartition(chunks, progress=progress)
     partition.groups = chunks.read_groups(groups)
     with report_files(chunks):
@@ -62,7 +62,7 @@ def fit(
 
 def partial_fit(calibrator: Hoki, source: Any, *, progress: bool | None = None) -> Hoki:
     """Add the examples of a source to a fitted `Hoki`: equal to one fit on all of them."""
-    chunks = as_source(source)
+    chunks = open_source(source)
     calibrator.partial_fit_partition(StreamedPartition(chunks, progress=progress))
     if not chunks.independent:
         calibrator.forget_examples()
@@ -76,16 +76,16 @@ def certify(calibrator: Calibrator, source: Any, *, groups: Any = None) -> Calib
 
     >>> import numpy as np
     >>> from hokical.calibrators import make
-    >>> from hokical.streams import certify, from_arrays
+    >>> from hokical.streams import certify, open_source
     >>> rng = np.random.default_rng(0)
     >>> labels = rng.integers(3, size=900)
     >>> logits = rng.normal(size=(900, 3)) + 2 * np.eye(3)[labels]
     >>> cal = make("temps").fit(logits[:300], labels[:300])
-    >>> cal = certify(cal, from_arrays(logits[300:], labels[300:]))
+    >>> cal = certify(cal, open_source(logits[300:], labels[300:]))
     >>> cal.predict_set(logits, coverage=0.9).sizes.shape
     (900,)
     """
-    chunks = as_source(source)
+    chunks = open_source(source)
     if not chunks.independent:
         raise ValueError(
             "positions of the same items are not independent, and certify nothing. Use "

@@ -22,7 +22,9 @@ def check_block(chunk: Chunk, first_row: int, n_classes: int) -> Block:
     """Check a chunk's rows; errors say where in the stream they are."""
     with report_rows(first_row):
         if chunk.labels is None:
-            raise ValueError("labels are needed: give chunks of (logits, labels).")
+            raise ValueError(
+                "labels are needed: `open_source(logits, labels)` or chunks of (logits, labels)."
+            )
         logits = as_logits(chunk.logits)
         if logits.n_classes != n_classes:
             raise ValueError(

@@ -19,11 +19,10 @@ from hokical._core.files import replace_file
 from hokical._core.logits import as_logits
 from hokical.calibrators._calibrator import Calibrator
 from hokical.io._columns import parquet_library
-from hokical.io._datasets import TableSource
 from hokical.io._errors import DataFileError, report_file
 from hokical.io._identities import file_identity
 from hokical.io._names import FileSplit
-from hokical.io._opening import is_pattern, matching_files, parquet_files
+from hokical.io._opening import is_pattern, list_files, open_source
 from hokical.streams._partition import report_rows
 
 _STAMP = b"hokical"
@@ -81,7 +80,7 @@ class PartTask:
     def _batches(self, file: Path, schema: Any) -> Iterator[Any]:
         arrow = import_module("pyarrow")
         first = 0
-        for chunk in TableSource.of_files([file], split=self.split, classes=self.classes).chunks():
+        for chunk in open_source(file, split=self.split, classes=self.classes).chunks():
             if not chunk.n_rows:
                 continue
             with report_file(file), report_rows(first):
@@ -115,9 +114,9 @@ def plan_parts(data: str | os.PathLike[str], folder: str | os.PathLike[str]) -> 
     """
     where, target = Path(os.path.abspath(data)), Path(os.path.abspath(folder))
     if where.is_dir():
-        files, base = parquet_files(where), where
+        files, base = list_files(where), where
     elif is_pattern(where):
-        files = matching_files(where)
+        files = list_files(where)
         base = Path(os.path.commonpath([file.parent for file in files]))
     else:
         files, base = [where], where.parent

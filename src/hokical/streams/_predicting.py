@@ -14,7 +14,7 @@ from hokical._core.grouped_logits import with_codes
 from hokical._core.types import AnyArray, IntArray
 from hokical.calibrators._calibrator import Calibrator
 from hokical.io._chunks import Chunk
-from hokical.io._opening import as_source
+from hokical.io._opening import open_source
 from hokical.io._sources import ChunkSource, check_row_count
 from hokical.io._writing import check_output
 from hokical.rules._predicting import OF_CLASSES, Output
@@ -41,7 +41,7 @@ def predict(
     """
     _check_what(what)
     calibrator.check_fitted()
-    chunks = as_source(source)
+    chunks = open_source(source)
     codes = _group_codes(calibrator, chunks, groups)
     return _predict_chunks(calibrator, chunks, what, chunks.chunks(), codes)
 
@@ -96,16 +96,16 @@ def predict_to(
     >>> import tempfile, pathlib
     >>> import numpy as np
     >>> from hokical.calibrators import make
-    >>> from hokical.streams import from_arrays, predict_to
+    >>> from hokical.streams import open_source, predict_to
     >>> cal = make("uncalibrated").fit(np.eye(3), [0, 1, 2])
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "labels.npy"
-    >>> predict_to(cal, from_arrays(np.eye(3)), path, what="labels"), np.load(path).tolist()
+    >>> predict_to(cal, open_source(np.eye(3)), path, what="labels"), np.load(path).tolist()
     (3, [0, 1, 2])
     """
     _check_what(what)
     target = Path(path)
     check_output(target, suffix=".npy")
-    rows = as_source(source)
+    rows = open_source(source)
     codes = _group_codes(calibrator, rows, groups)
     dtype = np.dtype({"labels": np.int64, "members": np.bool_}.get(what, np.float64))
     columns = (calibrator.n_classes_,) if what in OF_CLASSES else ()

@@ -10,7 +10,7 @@ from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._shift_predictions import MOST_NUMBERS
 from hokical.guarantees._row_sketch import row_draws
 from hokical.guarantees._shift import ShiftEstimate
-from hokical.io._opening import as_source
+from hokical.io._opening import open_source
 
 
 def estimate_shift(calibrator: Calibrator, source: Any, *, delta: float = 0.05) -> ShiftEstimate:
@@ -21,15 +21,15 @@ def estimate_shift(calibrator: Calibrator, source: Any, *, delta: float = 0.05) 
 
     >>> from hokical import make
     >>> from hokical.demo import demo_logits
-    >>> from hokical.streams import estimate_shift, from_arrays
+    >>> from hokical.streams import estimate_shift, open_source
     >>> (val_logits, val_labels), (logits, _) = demo_logits()
     >>> cal = make("temps").fit(val_logits, val_labels)
-    >>> estimate_shift(cal, from_arrays(logits)).verdict
+    >>> estimate_shift(cal, open_source(logits)).verdict
     'no change'
     """
     most, first = MOST_NUMBERS // calibrator.n_classes_, 0
     kept: list[tuple[FloatArray, AnyArray, FloatArray]] = []
-    for chunk in as_source(source).chunks():
+    for chunk in open_source(source).chunks():
         key = row_draws(first, chunk.n_rows)
         weights = np.ones(chunk.n_rows) if chunk.weights is None else np.asarray(chunk.weights)
         kept.append((key, to_host(chunk.logits), weights))
