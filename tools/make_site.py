@@ -17,6 +17,7 @@ import sys
 from pathlib import Path
 
 from make_notebooks import main as make_notebooks
+from make_reference import main as make_reference
 
 ROOT = Path(__file__).resolve().parents[1]
 REDIRECT = """<!doctype html>
@@ -29,6 +30,7 @@ REDIRECT = """<!doctype html>
 
 def main() -> None:
     make_notebooks()
+    make_reference()
     site = ROOT / "site"
     folder = site / current_version()
     command = [sys.executable, "-m", "zensical", "build", "--strict", "--clean"]

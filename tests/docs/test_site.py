@@ -18,7 +18,7 @@ import hokical
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-PAGES = sorted(DOCS.rglob("*.md"))
+PAGES = [page for page in sorted(DOCS.rglob("*.md")) if page.parent.name != "api"]
 #: Pages that are also notebooks.
 TUTORIALS = {
     "pytorch": "recipes/pytorch.md",
