@@ -170,7 +170,7 @@ def test_labels_that_are_kept_are_spoken_of(tables: Path) -> None:
     with out.open(newline="") as stream:
         labels = [NAMED.index(row["label"]) for row in csv.DictReader(stream)]
     assert_array_equal(labels, LOGITS.argmax(axis=1))
-    for wrong in (["--method", "temps"], ["--multilabel"]):
+    for wrong in (["--method", "temps"], ["--confidence", "a"]):
         found = CliRunner().invoke(
             app, ["fit", str(tables / "val.csv"), "-o", str(saved), "--keep-labels", *wrong]
         )

@@ -17,7 +17,7 @@ from hokical.calibrators import BaseCalibrator, Fit, make, methods_from_logits
 from hokical.calibrators import _catalog as catalog
 from hokical.rules import Rule, TemperatureRule
 from hokical.stability import _gumbel as gumbel
-from tests.cli.test_cli import hokical_command
+from tests.cli.running import hokical_command
 from tests.conftest import synthetic_logits
 from tests.libraries import get_library
 

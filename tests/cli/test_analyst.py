@@ -12,7 +12,8 @@ import pytest
 
 import hokical
 from hokical.cli.options import complete_method
-from tests.cli.test_cli import COMMANDS, hokical_command, one_line, process
+from tests.cli.running import hokical_command, one_line, process
+from tests.cli.test_cli import COMMANDS
 from tests.conftest import synthetic_logits
 
 NAMES = ("cat", "dog", "bird")
@@ -97,7 +98,7 @@ def test_binary_scores_and_probabilities(tmp_path: Path) -> None:
     ]
     val, path = tmp_path / "val.csv", tmp_path / "cal.json"
     val.write_text("\n".join(["risk,label", *text]))
-    options = ("--binary-score", "risk", "--classes", "no,yes", "--method", "temps")
+    options = ("--score-columns", "risk", "--classes", "no,yes", "--method", "temps")
     said = hokical_command("fit", val, *options, "-o", path)
     assert "add --probabilities" in said.err
     found = hokical_command("fit", val, *options, "--probabilities", "-o", path)
@@ -110,7 +111,6 @@ def test_binary_scores_and_probabilities(tmp_path: Path) -> None:
     ("options", "message"),
     [
         (("--keep", "nothing_such"), "named by --keep;"),
-        (("--binary-score", "cat", "--classes", "a,b,c"), "2 classes"),
         (("-o", "out.xlsx"), "ends in .npz or .csv"),
     ],
 )
@@ -237,15 +237,12 @@ def test_the_default_method_is_auto(tmp_path: Path) -> None:
     np.savez(val, logits=logits, labels=labels)
     path = tmp_path / "cal.json"
     assert hokical_command("fit", val, "-o", path, "--json").json["method"] == "auto"
-    # Options of hoki name it.
-    noise = ("--noise", "gaussian:1.0")
-    assert hokical_command("fit", val, "-o", path, *noise, "--json").json["method"] == "hoki"
     assert json.loads(path.read_text())
 
 
 def test_other_commands_take_the_same_scores(tmp_path: Path, fitted: Path) -> None:
     new, options = write(tmp_path / "new.csv", 2), ("--resamples", 0, "--json")
-    found = hokical_command("evaluate", new, "--calibrator", fitted, *options).json
+    found = hokical_command("evaluate", fitted, new, *options).json
     assert found["temps"]["n"] == 150
     val, classes = tmp_path / "val.csv", ("--classes", ",".join(NAMES))
     words = ("compare", val, new, *classes, "--methods=temps", "--report", tmp_path / "r.html")

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import hokical
 from hokical.calibrators import method_names, methods_from_logits
-from hokical.cli import app
-from hokical.cli.evaluate import table_cells
-from hokical.cli.show import show_json
+from tests.cli.running import hokical_command, one_line, process
 from tests.conftest import synthetic_logits
 
 COMMANDS = (
@@ -28,34 +21,7 @@ COMMANDS = (
     "certify", "shift",
 )  # fmt: skip
 FAST = ("--resamples", "20")
-
-
-class Result:
-    """What a command left: exit code, stdout, stderr."""
-
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
-
-    @property
-    def json(self) -> Any:
-        assert self.code == 0, self.err
-        return json.loads(self.out, parse_constant=pytest.fail)
-
-
-def hokical_command(*arguments: object, columns: int = 120) -> Result:
-    words = [str(argument) for argument in arguments]
-    done = CliRunner(env={"COLUMNS": str(columns)}).invoke(app, words, prog_name="hokical")
-    if done.exception is not None and not isinstance(done.exception, SystemExit):
-        raise done.exception
-    return Result(done.exit_code, done.stdout, done.stderr)
-
-
-def process(*arguments: object, code: str | None = None, **options: Any) -> Result:
-    """The real entry point in a process of its own; `code` runs before it."""
-    script = f"{code or ''}\nfrom hokical.cli import main\nmain()"
-    words = [sys.executable, "-c", script, *(str(argument) for argument in arguments)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120, **options)
-    return Result(done.returncode, done.stdout, done.stderr)
+HOKI = ("--method", "hoki", "--set", "noise=gaussian:2.5")
 
 
 @pytest.fixture
@@ -70,18 +36,8 @@ def data(tmp_path: Path) -> Path:
 @pytest.fixture
 def calibrator(tmp_path: Path, data: Path) -> Path:
     path = tmp_path / "cal.json"
-    assert hokical_command("fit", data, "-o", path, "--noise", "gaussian:2.5").code == 0
+    assert hokical_command("fit", data, "-o", path, *HOKI).code == 0
     return path
-
-
-def one_line(result: Result) -> str:
-    """The error of a command that ended in exit code 2: one line, no traceback, no result."""
-    assert result.code == 2, result.err
-    assert result.out == ""
-    errors = [line for line in result.err.splitlines() if not line.startswith("Using the")]
-    assert len(errors) == 1, result.err
-    assert errors[0].startswith("Error: ")
-    return errors[0]
 
 
 # fit and apply
@@ -105,7 +61,8 @@ def test_fit_then_apply_equals_the_library(tmp_path: Path, data: Path) -> None:
 
 def test_fit_options_reach_hoki(tmp_path: Path, data: Path) -> None:
     path = tmp_path / "cal.json"
-    options = ("--noise", "uniform:-2,4", "--draws", 50, "--bins", 7, "--seed", 3)
+    chosen = ("noise=uniform:-2,4", "draws=50", "n_bins=7", "random_state=3")
+    options = ("--method", "hoki", *(word for one in chosen for word in ("--set", one)))
     found = hokical_command("fit", data, "-o", path, *options, "--json").json
     assert found["noise"] == {"family": "uniform", "low": -2.0, "high": 4.0}
     loaded = hokical.load(path).estimator()
@@ -134,10 +91,10 @@ def test_fit_passes_warnings_on(tmp_path: Path) -> None:
     ("options", "message"),
     [
         (("--method", "nonsense"), "no method 'nonsense'; there are uncalibrated"),
-        (("--method", "temps", "--draws", "9"), "options of hoki only"),
-        (("--noise", "gaussian:-1"), "must be positive"),
-        (("--noise", "triangle:1"), "family must be one of"),
-        (("--draws", "0"), "--draws"),
+        (("--method", "temps", "--set", "draws=9"), "option of temps"),
+        ((*HOKI[:3], "noise=gaussian:-1"), "must be positive"),
+        ((*HOKI[:3], "noise=triangle:1"), "family must be one of"),
+        ((*HOKI[:3], "draws=few"), "`draws` must be None (exact)"),
         (("--colour", "red"), "--colour"),
         (("--split", "train"), "--split"),
     ],
@@ -154,11 +111,11 @@ def test_bad_options_of_fit(
 
 
 def test_evaluate_shows_before_and_after(data: Path, calibrator: Path) -> None:
-    found = hokical_command("evaluate", data, "--calibrator", calibrator, *FAST, "--json").json
+    found = hokical_command("evaluate", calibrator, data, *FAST, "--json").json
     assert list(found) == ["uncalibrated", "hoki"]
     before, after = (found[name]["estimates"]["ece"]["value"] for name in found)
     assert after < before
-    shown = hokical_command("evaluate", data, "--calibrator", calibrator, *FAST, columns=80)
+    shown = hokical_command("evaluate", calibrator, data, *FAST, columns=80)
     assert shown.code == 0
     assert max(map(len, shown.out.splitlines())) <= 80
     assert "…" not in shown.out
@@ -166,12 +123,11 @@ def test_evaluate_shows_before_and_after(data: Path, calibrator: Path) -> None:
     assert "true calibration error is below" in shown.out
 
 
-def test_evaluate_full_and_without_intervals(data: Path) -> None:
-    words = ("--full", "--resamples", 0, "--seed", 3, "--json")
+def test_evaluate_without_intervals(data: Path) -> None:
+    words = ("--resamples", 0, "--seed", 3, "--json")
     found = hokical_command("evaluate", data, *words).json
     assert found["uncalibrated"]["options"]["seed"] == 3  # stable, as the option's name
     assert found["uncalibrated"]["estimates"]["brier_full"]["low"] is None
-    assert hokical_command("evaluate", data, "--full", "--resamples", 0).code == 0
 
 
 def test_compare_of_one_file_with_two_parts(data: Path) -> None:
@@ -202,12 +158,10 @@ def test_compare_writes_a_report_and_says_where(tmp_path: Path, data: Path) -> N
 
 def test_compare_of_npy_pairs_and_the_same_data_twice(tmp_path: Path) -> None:
     logits, labels = synthetic_logits(200, 3, seed=4)
-    np.save(tmp_path / "a.npy", logits)
-    np.save(tmp_path / "b.npy", labels)
-    sides = ("--val-labels", tmp_path / "b.npy", "--test-labels", tmp_path / "b.npy")
-    found = hokical_command(
-        "compare", tmp_path / "a.npy", tmp_path / "a.npy", *sides, "--methods=temps", *FAST
-    )
+    np.save(tmp_path / "a_logits.npy", logits)
+    np.save(tmp_path / "a_labels.npy", labels)
+    path = tmp_path / "a_logits.npy"
+    found = hokical_command("compare", path, path, "--methods=temps", *FAST)
     assert found.code == 0
     assert "the same examples" in found.err
 
@@ -285,12 +239,6 @@ def test_unknown_commands_and_options() -> None:
     assert hokical_command().code in (0, 2)
 
 
-def test_json_has_no_words_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
-    show_json({"a": [np.nan, np.float32(np.inf), np.array([1.0, np.nan])], 2: np.int8(3), "b": {}})
-    found = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
-    assert found == {"a": [None, None, [1.0, None]], "2": 3, "b": {}}
-
-
 def bad_file(folder: Path, kind: str) -> Path:
     path = folder / f"{kind}.npz"
     logits, labels = synthetic_logits(50, 4, seed=3)
@@ -335,18 +283,20 @@ def test_bad_files_end_in_one_line_and_touch_no_output(
 ) -> None:
     bad, old = bad_file(tmp_path, kind), tmp_path / "old.npz"
     old.write_text("precious")
+    page = tmp_path / "page.html"
     commands = (
         ("fit", bad, "-o", old),
         ("apply", calibrator, bad, "-o", old),
         ("apply", bad, data, "-o", old),
         ("evaluate", bad),
-        ("evaluate", data, "--calibrator", bad),
-        ("compare", bad, data, "--report", old),
-        ("compare", data, bad, "--report", old),
+        ("evaluate", bad, data),
+        ("compare", bad, data, "--report", page),
+        ("compare", data, bad, "--report", page),
     )
     for command in commands:
         assert str(bad) in one_line(hokical_command(*command)), command
         assert old.read_text() == "precious"
+        assert not page.exists()
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
@@ -423,7 +373,7 @@ def test_installed_command_is_the_entry_point() -> None:
 @pytest.mark.parametrize("columns", [20, 40, 60])
 def test_narrow_terminals_cut_nothing(data: Path, calibrator: Path, columns: int) -> None:
     for command in (
-        ("evaluate", data, "--calibrator", calibrator, *FAST),
+        ("evaluate", calibrator, data, *FAST),
         ("compare", data, "--methods=temps", *FAST),
         ("methods",),
     ):
@@ -446,16 +396,3 @@ def test_a_closed_pipe_ends_in_exit_code_0(words: str) -> None:
     done = subprocess.run(script, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60)
     os.close(writer)
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_evaluate_compares_numbers_and_dashes_what_is_none() -> None:
-    def found(value: float) -> Any:
-        return {"log_loss": SimpleNamespace(value=value, low=math.nan, high=math.nan)}
-
-    dash = "\N{EN DASH}"
-    cells = table_cells({"a": found(12.3), "b": found(2.1)}, "log_loss", intervals=True)
-    assert cells == ["12.3000", dash, "[bold]2.1000[/bold]", dash]
-    cells = table_cells({"a": found(math.nan), "b": found(2.1)}, "log_loss", intervals=False)
-    assert cells == [dash, "2.1000"]
-    cells = table_cells({"a": found(math.inf), "b": found(2.1)}, "log_loss", intervals=False)
-    assert cells == ["infinite", "[bold]2.1000[/bold]"]

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.cli.test_cli import FAST, hokical_command, one_line
+from tests.cli.running import hokical_command, one_line
+from tests.cli.test_cli import FAST
 from tests.conftest import synthetic_logits
 
 
@@ -28,7 +29,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.sample(2)
-@pytest.mark.parametrize("form", ["csv", "markdown", "latex", "json"])
+@pytest.mark.parametrize("form", ["csv", "markdown", "latex"])
 def test_compare_prints_every_format(data: Path, form: str) -> None:
     found = hokical_command("compare", data, "--methods=temps", *FAST, "--seed=3", "--format", form)
     assert found.code == 0, found.err
@@ -42,33 +43,16 @@ def test_compare_prints_every_format(data: Path, form: str) -> None:
         assert ends[1] == pytest.approx(losses[0] - losses[1])
         assert rows[0]["difference_metric"] == "log_loss_full"
         assert rows[0]["difference_verdict"] in ("better", "worse", "no clear difference")
-    elif form == "json":
-        whole = json.loads(found.out)
-        assert whole["subject"] == "temps"
-        assert whole["provenance"]["seed"] == whole["methods"][0]["options"]["seed"] == 3
-        assert {"value", "low", "high", "p_value", "verdict"} <= set(whole["differences"][0])
-        assert "calibration error" in whole["headline"]
     else:
         assert "Temperature scaling (temps)" in found.out
         assert found.out.count("\n") == {"markdown": 4, "latex": 8}[form]
 
 
-def test_the_subject_is_in_the_headline_and_joins_the_methods(data: Path) -> None:
-    words = ("compare", data, "--methods=uncalibrated", "--subject=temps", "--title=My try", *FAST)
-    found = hokical_command(*words, columns=120)
-    assert found.out.startswith("My try\n")
-    assert "After calibration with Temperature scaling (temps)" in found.out.replace("\n", " ")
-    assert "log loss less that of temps" in found.out.replace("\n", " ")
-    assert "bold" not in found.out  # which a pipe does not show
-    assert "no method" in one_line(hokical_command("compare", data, "--subject", "nobody"))
-
-
-def test_the_report_has_title_and_names(data: Path, tmp_path: Path) -> None:
+def test_the_report_names_the_data(data: Path, tmp_path: Path) -> None:
     report = tmp_path / "r.html"
-    words = ("--methods=temps", "--title", "Twelve", "--report", report)
+    words = ("--methods=temps", "--report", report)
     assert hokical_command("compare", data, *words, *FAST).code == 0
     page = report.read_text(encoding="utf-8")
-    assert "<title>Twelve</title>" in page
     assert "<strong>data.npz</strong>" in page
 
 
@@ -88,12 +72,9 @@ def test_a_class_that_is_off_is_shown_and_said(data: Path, command: str) -> None
     assert "The worst 10 labels; 2 more are not shown." in lines
 
 
-def test_evaluate_scores_all_classes_unless_told(data: Path) -> None:
+def test_evaluate_scores_all_classes(data: Path) -> None:
     found = hokical_command("evaluate", data, *FAST, "--json").json["uncalibrated"]
     assert {"brier_full", "log_loss_full", "classwise_ece"} <= set(found["estimates"])
-    assert len(found["classes"]["rows"]) == 12
-    found = hokical_command("evaluate", data, "--no-full", *FAST, "--json").json["uncalibrated"]
-    assert "brier_full" not in found["estimates"]
     assert len(found["classes"]["rows"]) == 12
 
 
@@ -127,8 +108,8 @@ def test_compare_ranks_over_several_data_sets(data: Path, tmp_path: Path) -> Non
     ranks = [row["rank"] for row in told["methods"]]
     assert ranks == sorted(ranks)
     assert sum(ranks) == pytest.approx(6.0)
-    table = hokical_command("compare", *files[:2], "--each", "--methods=temps", "--metric=brier")
-    assert "2 data sets" in table.out
+    table = hokical_command("compare", *files, "--methods=temps")
+    assert "3 data sets" in table.out
     assert "critical difference" in table.out
     repeated = hokical_command("compare", *files[:2], files[0], "--methods=temps", *FAST)
     assert "is given twice" in one_line(repeated)
@@ -137,14 +118,11 @@ def test_compare_ranks_over_several_data_sets(data: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--each", "--report", "r.html"], "--report: is for one data set"),
-        (["--each", "--metric", "auroc"], "`metric` must be one of"),
-        (["--each", "--format", "latex"], "--format: is for one data set"),
-        (["--metric", "brier"], "--metric: is for several data sets"),
+        (["--report", "r.html"], "--report: is for one data set"),
+        (["--format", "latex"], "--format: is for one data set"),
+        (["--coverage", "0.9"], "--coverage: is for one data set"),
     ],
 )
-def test_options_of_one_and_of_several_data_sets(
-    data: Path, arguments: list[str], words: str
-) -> None:
-    found = hokical_command("compare", data, "--methods=temps", *FAST, *arguments)
+def test_options_of_one_data_set(data: Path, arguments: list[str], words: str) -> None:
+    found = hokical_command("compare", data, data, data, "--methods=temps", *FAST, *arguments)
     assert words in one_line(found)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner
 
 import hokical
-from hokical.cli import app
 from tests.calibrators.test_confidence import answers
+from tests.cli.running import Result, hokical_command
+
+SCALE = ("--set", "scale=100")
 
 
 @pytest.fixture
@@ -26,57 +26,56 @@ def table(tmp_path: Path) -> Path:
     return tmp_path / "answers.csv"
 
 
-def run(*arguments: Any) -> Any:
-    found = CliRunner().invoke(app, [*map(str, arguments)])
-    assert found.exit_code == 0, found.output
+def run(*arguments: object) -> Result:
+    found = hokical_command(*arguments)
+    assert found.code == 0, found.err
     return found
 
 
 def test_fit_and_apply_equal_the_library(table: Path, tmp_path: Path) -> None:
-    columns = ["--confidence", "stated", "--right", "right", "--groups", "subject"]
+    columns = ["--confidence", "stated", "--label-column", "right", "--groups", "subject"]
     saved, out = tmp_path / "cal.json", tmp_path / "out.csv"
-    told = run("fit", table, "-o", saved, *columns, "--set", "scale=100", "--json")
+    told = run("fit", table, "-o", saved, *columns, *SCALE, "--json")
     stated, right, subject = answers(800)
     cal = hokical.calibrate_confidence(100 * stated, right, {"subject": subject}, scale=100)
-    assert json.loads(told.stdout)["reason"] == cal.reason_
+    assert told.json["reason"] == cal.reason_
     said = run("apply", saved, table, "-o", out, "--json")
     written = pd.read_csv(out)
     assert list(written) == ["id", "subject", "confidence"]
     np.testing.assert_allclose(written.confidence, cal.predict(100 * stated, subject), atol=1e-9)
-    assert json.loads(said.stdout)["unknown_groups"] == {"subject": 0}
+    assert said.json["unknown_groups"] == {"subject": 0}
 
 
-def test_scale_and_monotone_are_options(table: Path, tmp_path: Path) -> None:
-    columns = ["--confidence", "stated", "--right", "right"]
-    run("fit", table, "-o", tmp_path / "cal.json", *columns, "--scale", "100", "--monotone")
+def test_options_of_the_calibrator(table: Path, tmp_path: Path) -> None:
+    columns = ["--confidence", "stated", "--label-column", "right"]
+    run("fit", table, "-o", tmp_path / "cal.json", *columns, *SCALE, "--set", "monotone=true")
     cal = hokical.load(tmp_path / "cal.json")
     assert cal.get_params() == {"scale": 100.0, "monotone": True}
-    bad = CliRunner().invoke(app, ["fit", str(table), "-o", "cal.json", "--monotone"])
-    assert bad.exit_code == 2
-    assert "go with --confidence" in " ".join(bad.output.split())
+    bad = hokical_command("fit", table, "-o", "cal.json", "--set", "monotone=true")
+    assert "must be an option of auto" in bad.words
 
 
 def test_export(table: Path, tmp_path: Path) -> None:
     pytest.importorskip("ndonnx")
     pytest.importorskip("onnxruntime")
-    columns = ["--confidence", "stated", "--right", "right", "--groups", "subject"]
-    run("fit", table, "-o", tmp_path / "cal.json", *columns, "--scale", "100")
+    columns = ["--confidence", "stated", "--label-column", "right", "--groups", "subject"]
+    run("fit", table, "-o", tmp_path / "cal.json", *columns, *SCALE)
     said = run("export", tmp_path / "cal.json", "-o", tmp_path / "cal.onnx", "--json")
-    told = json.loads(said.stdout)
+    told = said.json
     assert told["largest_difference"] < 1e-6
     assert [name.split()[0] for name in told["inputs"]] == ["confidence", "groups"]
     both = ["export", "cal.json", "-o", "b.onnx", "--attach", "a.onnx"]
-    bad = CliRunner().invoke(app, [str(tmp_path / n) if "." in n else n for n in both])
-    assert "takes calibrators of logits" in " ".join(bad.output.split())
+    bad = hokical_command(*(tmp_path / name if "." in name else name for name in both))
+    assert "takes calibrators of logits" in bad.words
 
 
 def test_groups_that_the_fit_did_not_have_are_told(table: Path, tmp_path: Path) -> None:
-    columns = ["--confidence", "stated", "--right", "right", "--groups", "subject"]
-    run("fit", table, "-o", tmp_path / "cal.json", *columns, "--set", "scale=100")
+    columns = ["--confidence", "stated", "--label-column", "right", "--groups", "subject"]
+    run("fit", table, "-o", tmp_path / "cal.json", *columns, *SCALE)
     frame = pd.read_csv(table).assign(subject="chess")
     frame.to_csv(tmp_path / "new.csv", index=False)
     said = run("apply", tmp_path / "cal.json", tmp_path / "new.csv", "-o", tmp_path / "out.csv")
-    assert "missing or was not in the fit: 800 in 'subject'" in said.output
+    assert "missing or was not in the fit: 800 in 'subject'" in said.words
 
 
 def test_a_file_of_the_library_is_applied_by_the_names_of_its_columns(
@@ -85,7 +84,7 @@ def test_a_file_of_the_library_is_applied_by_the_names_of_its_columns(
     stated, right, subject = answers(800, 1)
     cal = hokical.calibrate_confidence(100 * stated, right, {"subject": subject}, scale=100)
     cal.save(tmp_path / "cal.json")
-    column = ["--binary-score", "stated"]
+    column = ["--score-columns", "stated"]
     run("certify", tmp_path / "cal.json", table, *column)
     run("apply", tmp_path / "cal.json", table, "-o", tmp_path / "out.csv", *column)
     written = pd.read_csv(tmp_path / "out.csv")
@@ -99,7 +98,7 @@ def test_a_file_of_numbers_alone_has_the_groups_of_one_with_a_word(tmp_path: Pat
     frame = pd.DataFrame({"stated": stated, "right": right, "site": code})
     frame.to_csv(tmp_path / "fit.csv", index=False)
     frame[code != "x"].to_csv(tmp_path / "new.csv", index=False)
-    columns = ["--confidence", "stated", "--right", "right", "--groups", "site"]
+    columns = ["--confidence", "stated", "--label-column", "right", "--groups", "site"]
     run("fit", tmp_path / "fit.csv", "-o", tmp_path / "cal.json", *columns)
     run("apply", tmp_path / "cal.json", tmp_path / "new.csv", "-o", tmp_path / "out.csv")
     cal = hokical.calibrate_confidence(stated, right, code)
@@ -111,40 +110,45 @@ def test_a_file_of_numbers_alone_has_the_groups_of_one_with_a_word(tmp_path: Pat
 def test_what_cannot_be_is_refused(table: Path, tmp_path: Path) -> None:
     saved = tmp_path / "cal.json"
     for arguments, words in (
-        (["--confidence", "stated"], "--confidence and --right go together"),
-        (["--confidence", "stated", "--right", "right"], "--set scale=100"),
-        (["--confidence", "statd", "--right", "right"], "`statd`, named by --confidence; found"),
-        (["--confidence", "stated", "--right", "rigt"], "`rigt`, named by --right; found"),
-        (["--confidence", "stated", "--right", "subject"], "`right` must be 0 or 1, true or false"),
+        (["--confidence", "stated"], "--set scale=100"),
+        (
+            ["--confidence", "statd", "--label-column", "right"],
+            "`statd`, named by --confidence; found",
+        ),
+        (["--confidence", "stated", "--label-column", "rigt"], "`rigt`, named by --"),
+        (
+            ["--confidence", "stated", "--label-column", "subject"],
+            "`right` must be 0 or 1, true or false",
+        ),
     ):
-        found = CliRunner().invoke(app, ["fit", str(table), "-o", str(saved), *arguments])
-        assert found.exit_code != 0
-        assert words in " ".join(found.output.split()).replace("│ ", "")
+        found = hokical_command("fit", table, "-o", saved, *arguments)
+        assert found.code == 2
+        assert words in found.words
         assert not saved.exists()
-    columns = ["--confidence", "stated", "--right", "right"]
-    run("fit", table, "-o", saved, *columns, "--set", "scale=100")
+    columns = ["--confidence", "stated", "--label-column", "right"]
+    run("fit", table, "-o", saved, *columns, *SCALE)
     for command, words in (
-        (["monitor", saved, table, "--coverage", "0.9"], "watches logits, or confidences"),
-        (["apply", saved, table, "-o", "out.csv", "--proba"], "takes rows of one file"),
-        (["apply", saved, table, "-o", "out.csv", "--recall", "0.8"], "not for one answer per row"),
+        (["monitor", saved, table, "--coverage", "0.9"], "needs a calibrator of logits"),
+        (["apply", saved, table, "-o", "out.csv", "--proba"], "needs a calibrator of logits"),
+        (["apply", saved, table, "-o", "out.csv", "--coverage", "0.8"], "--coverage: needs a"),
+        (["shift", saved, table], "needs a calibrator of logits"),
         (["fit", table, "-o", saved, *columns, "--method", "temps"], "does not go with"),
-        (["evaluate", table, "--calibrator", saved, "--set", "scale=100"], "--set: is for"),
     ):
-        found = CliRunner().invoke(app, [*map(str, command)])
-        assert found.exit_code != 0
-        assert words in " ".join(found.output.split())
+        found = hokical_command(*command)
+        assert found.code == 2
+        assert words in found.words
 
 
 def test_evaluated_before_and_after(table: Path, tmp_path: Path) -> None:
     saved, page = tmp_path / "cal.json", tmp_path / "page.html"
-    columns = ["--confidence", "stated", "--right", "right", "--groups", "subject"]
-    run("fit", table, "-o", saved, *columns, "--set", "scale=100")
+    columns = ["--confidence", "stated", "--label-column", "right", "--groups", "subject"]
+    run("fit", table, "-o", saved, *columns, *SCALE)
     stated, right, subject = answers(900, 3)
     frame = pd.DataFrame({"stated": 100 * stated, "right": right, "subject": subject})
     frame.to_csv(tmp_path / "new.csv", index=False)
     few = ["--resamples", "20", "--report", page]
-    told = run("evaluate", tmp_path / "new.csv", "--calibrator", saved, *few, "--json")
-    found = json.loads(told.stdout)
+    told = run("evaluate", saved, tmp_path / "new.csv", *few, "--json")
+    found = told.json
     said = hokical.load(saved).predict(100 * stated, subject)
     for name, confidence in (("uncalibrated", stated), ("confidence", said)):
         assert found[name]["estimates"]["ece"]["value"] == pytest.approx(
@@ -152,24 +156,21 @@ def test_evaluated_before_and_after(table: Path, tmp_path: Path) -> None:
         )
         assert {row["name"] for row in found[name]["groups"]["rows"]} == set(subject)
     assert "Who is it wrong about?" in page.read_text()
-    alone = run("evaluate", tmp_path / "new.csv", *columns, "--set", "scale=100", *few, "--json")
-    assert (
-        json.loads(alone.stdout)["uncalibrated"]["estimates"] == found["uncalibrated"]["estimates"]
-    )
+    frame.assign(stated=stated).to_csv(tmp_path / "shares.csv", index=False)
+    alone = run("evaluate", tmp_path / "shares.csv", *columns, *few, "--json").json
+    values = [one["uncalibrated"]["estimates"]["ece"]["value"] for one in (alone, found)]
+    assert values[0] == pytest.approx(values[1], abs=1e-12)
 
 
 def test_certified_in_the_shell(table: Path, tmp_path: Path) -> None:
     saved, out = tmp_path / "cal.json", tmp_path / "out.csv"
-    columns = ["--confidence", "stated", "--right", "right", "--groups", "subject"]
-    run("fit", table, "-o", saved, *columns, "--set", "scale=100")
-    assert '"certified": "no"' in run("show", saved, "--json").stdout
+    columns = ["--confidence", "stated", "--label-column", "right", "--groups", "subject"]
+    run("fit", table, "-o", saved, *columns, *SCALE)
+    assert '"certified": "no"' in run("show", saved, "--json").out
     stated, right, subject = answers(900, 3)
     held_out = pd.DataFrame({"stated": 100 * stated, "right": right, "subject": subject})
     held_out.to_csv(tmp_path / "held_out.csv", index=False)
-    assert (
-        json.loads(run("certify", saved, tmp_path / "held_out.csv", "--json").stdout)["examples"]
-        == 900
-    )
+    assert run("certify", saved, tmp_path / "held_out.csv", "--json").json["examples"] == 900
     run("apply", saved, table, "-o", out, "--risk", "0.35")
     given, _, names = answers(800)
     cal = hokical.load(saved)
@@ -181,9 +182,9 @@ def test_certified_in_the_shell(table: Path, tmp_path: Path) -> None:
 
 
 def test_monitor(table: Path, tmp_path: Path) -> None:
-    columns = ["--confidence", "stated", "--right", "right", "--groups", "subject"]
+    columns = ["--confidence", "stated", "--label-column", "right", "--groups", "subject"]
     saved, state = tmp_path / "cal.json", tmp_path / "state.json"
-    run("fit", table, "-o", saved, *columns, "--scale", "100")
+    run("fit", table, "-o", saved, *columns, *SCALE)
 
     def batch(name: str, seed: int, wrong: float = 0.0) -> Path:
         stated, right, subject = answers(2000, seed)
@@ -194,28 +195,15 @@ def test_monitor(table: Path, tmp_path: Path) -> None:
         return tmp_path / name
 
     given = ["--state", state, "--reference", table, "--json"]
-    told = json.loads(run("monitor", saved, batch("a.csv", 1), *given).stdout)
+    told = run("monitor", saved, batch("a.csv", 1), *given).json
     assert (told["n"], told["n_observed"]) == (1900, 2000)
     assert told["inputs"] is not None
     assert {row["name"] for row in told["groups"]} >= set(answers(10)[2][:1])
-    again = CliRunner().invoke(app, ["monitor", *map(str, [saved, tmp_path / "a.csv", *given])])
-    assert "was counted before" in " ".join(again.output.split())
-    worse = ["monitor", saved, batch("b.csv", 2, 0.3), *given]
-    alarmed = CliRunner().invoke(app, [*map(str, worse)])
-    assert alarmed.exit_code == 3, alarmed.output
-    assert json.loads(alarmed.stdout)["verdict"]["kind"] == "over-confident"
-    run("fit", table, "-o", tmp_path / "other.json", *columns[:4], "--scale", "100")
-    other = ["monitor", tmp_path / "other.json", batch("c.csv", 3), *given]
-    refused = CliRunner().invoke(app, [*map(str, other)])
-    assert "must be the one that this monitor was made with" in " ".join(refused.output.split())
-
-
-def test_compare(table: Path, tmp_path: Path) -> None:
-    stated, right, subject = answers(900, 5)
-    frame = pd.DataFrame({"stated": stated * 100, "right": right, "subject": subject})
-    frame.to_csv(tmp_path / "test.csv", index=False)
-    columns = ["--confidence", "stated", "--right", "right", "--groups", "subject"]
-    options = ["--set", "confidence.scale=100", "--resamples", "0", "--json"]
-    found = run("compare", table, tmp_path / "test.csv", *columns, *options)
-    told = {row["method"]: row for row in json.loads(found.stdout)["methods"]}
-    assert set(told) == {"uncalibrated", "confidence"}
+    again = hokical_command("monitor", saved, tmp_path / "a.csv", *given)
+    assert "was counted before" in again.words
+    alarmed = hokical_command("monitor", saved, batch("b.csv", 2, 0.3), *given)
+    assert alarmed.code == 3, alarmed.err
+    assert json.loads(alarmed.out)["verdict"]["kind"] == "over-confident"
+    run("fit", table, "-o", tmp_path / "other.json", *columns[:4], *SCALE)
+    refused = hokical_command("monitor", tmp_path / "other.json", batch("c.csv", 3), *given)
+    assert "must be the one that this monitor was made with" in refused.words

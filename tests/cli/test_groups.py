@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hokical import load
-from tests.cli.test_sets import run
+from tests.cli.running import run
 
 
 def write_table(path: Path, seed: int, n: int = 600) -> dict[str, np.ndarray]:
@@ -78,8 +78,8 @@ def test_fit_and_apply_by_group(files: Path) -> None:
     wrong = run(
         "fit", files / "val.csv", "-o", cal, "--groups", "site", "--method", "temps", code=2
     )
-    assert "only the default learns from groups" in " ".join(wrong.split())
-    args = ("evaluate", files / "test.csv", "--calibrator", cal, "--groups", "site")
+    assert "only auto learns from groups" in " ".join(wrong.split())
+    args = ("evaluate", cal, files / "test.csv", "--groups", "site")
     shown = json.loads(run(*args, "--resamples", "0", "--json"))
     worst = [min(row["p_value"] for row in each["groups"]["rows"]) for each in shown.values()]
     assert worst[0] < 1e-4 < 0.001 < worst[1]

@@ -11,7 +11,7 @@ import pytest
 
 import hokical
 from hokical._core.storage import CalibratorFileError
-from tests.cli.test_cli import Result, hokical_command, one_line
+from tests.cli.running import Result, hokical_command, one_line
 from tests.conftest import synthetic_logits
 
 OWN = "holds the examples that the calibrator was fitted on"
@@ -48,13 +48,13 @@ def fit(tmp_path: Path, *options: object, n_classes: int = 3) -> Path:
 @pytest.mark.parametrize("command", ["apply", "evaluate", "monitor"])
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_commands_read_scores_as_the_fit_did(tmp_path: Path, command: str, n_classes: int) -> None:
-    binary = ["--binary-score", "risk"] if n_classes == 2 else []
+    binary = ["--score-columns", "risk"] if n_classes == 2 else []
     cal = fit(tmp_path, "--probabilities", *binary, n_classes=n_classes)
     new, out = table(tmp_path / "new.csv", 2, n_classes=n_classes), tmp_path / "out.npz"
     assert hokical.load(cal).scores == "probabilities"
     words = {
         "apply": ["apply", cal, new, "-o", out],
-        "evaluate": ["evaluate", new, "--calibrator", cal, "--resamples", 0],
+        "evaluate": ["evaluate", cal, new, "--resamples", 0],
         "monitor": ["monitor", cal, new, "--reference", tmp_path / "val.csv"],
     }[command]
     told = hokical_command(*words, "--probabilities", *binary, "--json")
@@ -71,35 +71,10 @@ def test_commands_read_scores_as_the_fit_did(tmp_path: Path, command: str, n_cla
         assert "--logits does not match the fit" in wrong.err
 
 
-def test_a_calibrator_of_probabilities_takes_no_folder_of_logits(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
-    cal, folder = fit(tmp_path, "--probabilities"), tmp_path / "folder"
-    folder.mkdir()
-    found = hokical_command("apply", cal, folder, "-o", tmp_path / "out")
-    assert "given here or in the fit" in one_line(found)
-
-
 def test_export_says_what_the_model_takes(tmp_path: Path) -> None:
     pytest.importorskip("ndonnx")
     cal, out = fit(tmp_path, "--probabilities"), tmp_path / "cal.onnx"
     assert "takes their logarithms" in hokical_command("export", cal, "-o", out, "--no-check").err
-
-
-def test_zeros_of_probabilities(tmp_path: Path) -> None:
-    proba = np.array([[0.7, 0.3, 0.0], [0.2, 0.8, 0.0], [0.1, 0.3, 0.6], [0.4, 0.3, 0.3]] * 20)
-    np.savez(tmp_path / "p.npz", probabilities=proba, labels=[0, 1, 2, 1] * 20)
-    found = {}
-    for word in ("unlikely", "impossible"):
-        cal, out = tmp_path / f"{word}.json", tmp_path / f"{word}.npz"
-        data = (tmp_path / "p.npz", "-o")
-        hokical_command("fit", *data, cal, "--method", "temps", "--probabilities", "--zeros", word)
-        assert hokical_command("apply", cal, *data, out, "--proba").code == 0
-        with np.load(out) as arrays:
-            found[word] = arrays["probabilities"][:2, 2]
-    assert (found["impossible"] == 0.0).all()
-    assert hokical.load(tmp_path / "impossible.json").metadata["zeros"] == "impossible"
-    alone = hokical_command("fit", *data, cal, "--zeros", "impossible")
-    assert "only goes with --probabilities" in one_line(alone)
 
 
 def test_old_files_know_nothing_of_their_scores(tmp_path: Path) -> None:
@@ -135,7 +110,7 @@ def test_classes_of_a_folder_are_found_in_the_order_of_the_fit(tmp_path: Path) -
         out = tmp_path / f"out{order[0]}"
         assert hokical_command("apply", cal, folder, "-o", out).code == 0
         found.append(pq.read_table(out / "a.parquet"))
-        judged = hokical_command("evaluate", folder, "--calibrator", cal, "--json").json
+        judged = hokical_command("evaluate", cal, folder, "--json").json
         assert judged["vecs"]["estimates"]["accuracy"]["value"] > 0.5
     assert found[0].equals(found[1])
 
@@ -193,7 +168,7 @@ def test_own_examples_are_noticed(tmp_path: Path, name: str) -> None:
     np.save(tmp_path / "val_labels.npy", np.load(tmp_path / "val.npz")["labels"])
     for words in (
         ("monitor", tmp_path / "cal.json", tmp_path / name, "--reference", tmp_path / "val.npz"),
-        ("evaluate", tmp_path / name, "--calibrator", tmp_path / "cal.json", "--resamples", 0),
+        ("evaluate", tmp_path / "cal.json", tmp_path / name, "--resamples", 0),
         ("apply", tmp_path / "cal.json", tmp_path / name, "-o", tmp_path / "o.npz", "--risk", 0.2),
     ):
         found = hokical_command(*words, "--strict")
@@ -204,8 +179,7 @@ def test_own_examples_are_noticed(tmp_path: Path, name: str) -> None:
             assert OWN not in hokical_command(*other, "--strict").err
 
 
-@pytest.mark.parametrize("told", ["fit", "monitor"])
-def test_the_verdict_names_the_class(tmp_path: Path, told: str) -> None:
+def test_the_verdict_names_the_class(tmp_path: Path) -> None:
     labels = np.arange(900) % 3
     logits = np.where(np.eye(3)[labels] > 0, 3.0, 0.0)
     wrong = np.where((labels == 1) & (np.arange(900) % 2 > 0), 0, labels)  # half of the dogs
@@ -213,34 +187,14 @@ def test_the_verdict_names_the_class(tmp_path: Path, told: str) -> None:
     np.savez(tmp_path / "new.npz", logits=logits, labels=wrong)
     names, cal = ["--classes", "cat,dog,bird"], tmp_path / "cal.json"
     words = ["fit", tmp_path / "val.npz", "--method", "uncalibrated", "-o", cal]
-    assert hokical_command(*words, *(names if told == "fit" else [])).code == 0
+    assert hokical_command(*words, *names).code == 0
     words = ["monitor", cal, tmp_path / "new.npz", "--reference", tmp_path / "new.npz"]
-    log = tmp_path / "log.jsonl"
-    found = hokical_command(*words, "--log", log, *(names if told == "monitor" else []))
+    found = hokical_command(*words)
     assert found.code == 3
     assert "rows labelled dog say" in found.out
-    status = json.loads(log.read_text())
+    status = json.loads(hokical_command(*words, "--json").out)
     assert "rows labelled dog say" in status["verdict"]["text"]
     assert (status["classes"][0]["label"], status["classes"][0]["name"]) == (1, "dog")
-
-
-def test_own_maps_and_folders_are_noticed(tmp_path: Path) -> None:
-    logits, labels = synthetic_logits(400, 3, seed=1)
-    maps = np.moveaxis(logits.reshape(20, 20, 3), -1, 1)
-    np.savez(tmp_path / "maps.npz", logits=maps, labels=labels.reshape(20, 20))
-    cal, axis = tmp_path / "cal.json", ("--class-axis", 1)
-    hokical_command("fit", tmp_path / "maps.npz", "-o", cal, "--method", "temps", *axis)
-    judged = ("evaluate", tmp_path / "maps.npz", "--calibrator", cal, "--resamples", 0, *axis)
-    assert OWN in hokical_command(*judged).err
-    np.savez(tmp_path / "maps.npz", logits=maps[::-1], labels=labels.reshape(20, 20)[::-1])
-    assert OWN not in hokical_command(*judged).err
-    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    columns = {f"logit_{k}": logits[:, k] for k in range(3)}
-    pq.write_table(pa.table(columns | {"label": labels}), folder / "a.parquet")
-    hokical_command("fit", folder, "-o", cal, "--method", "temps")
-    assert OWN in hokical_command("evaluate", folder, "--calibrator", cal).err
 
 
 def test_a_wrong_name_of_a_class_is_named(tmp_path: Path) -> None:
@@ -284,20 +238,11 @@ def test_a_class_may_be_called_id_if_it_is_named(tmp_path: Path, suffix: str) ->
     lines = out.read_text().splitlines()
     assert lines[0] == "label,confidence"
     assert [line.split(",")[0] for line in lines[1:]] == [names[k] for k in logits.argmax(axis=1)]
-    assert hokical_command("evaluate", path, "--calibrator", cal).code == 0
+    assert hokical_command("evaluate", cal, path).code == 0
     assert hokical_command("monitor", cal, path, "--reference", path).code == 0
     again = hokical_command("apply", cal, path, "-o", out, "--keep", "id")
     assert again.code == 0, again.err
     assert float(out.read_text().splitlines()[1].split(",")[0]) == logits[0, 2]
-
-
-def test_timestamps_may_be_spelled_otherwise_in_the_file(tmp_path: Path, watched: Path) -> None:
-    lines = (tmp_path / "new.csv").read_text().splitlines()
-    timed = ["Seen At," + lines[0], *(f"2026-01-02,{line}" for line in lines[1:])]
-    (tmp_path / "new.csv").write_text("\n".join(timed))
-    names = ("--classes", "a,b,c")
-    found = monitor(tmp_path, tmp_path / "new.csv", "--timestamp", "seen_at", *names)
-    assert found.code in (0, 3), found.err
 
 
 def test_a_label_that_was_set_aside_says_what_to_do(tmp_path: Path) -> None:
@@ -327,27 +272,13 @@ def test_columns_of_a_folder_are_set_aside_or_named(tmp_path: Path) -> None:
     assert hokical.load(cal).temperature_ == pytest.approx(expected)
     assert "dog" in hokical_command("evaluate", folder, "--classes", "dog,id").out
     assert "once; got 2: dog, dog" in one_line(hokical_command(*fit, "--classes", "dog,dog"))
-    assert "not on folders" in one_line(hokical_command(*fit, "--probabilities"))
+    assert "only logits and labels are read" in one_line(hokical_command(*fit, "--probabilities"))
 
 
 def test_names_of_labels_of_one_score_need_an_option(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("risk,label\n1.5,yes\n-0.5,no\n")
-    fit = ("fit", tmp_path / "a.csv", "-o", tmp_path / "cal.json", "--binary-score", "risk")
+    fit = ("fit", tmp_path / "a.csv", "-o", tmp_path / "cal.json", "--score-columns", "risk")
     assert "Name the classes, class 0 first: --classes" in one_line(hokical_command(*fit))
-
-
-@pytest.mark.parametrize("suffix", ["npz", "csv"])
-def test_one_score_needs_its_option(tmp_path: Path, suffix: str) -> None:
-    path = tmp_path / f"one.{suffix}"
-    scores, labels = np.array([0.5, -1.5, 2.5, 0.25] * 9), [1, 0, 1, 0] * 9
-    if suffix == "npz":
-        np.savez(path, logits=scores, labels=labels)
-    else:
-        lines = (f"{score},{label}" for score, label in zip(scores, labels, strict=True))
-        path.write_text("\n".join(["logits,label", *lines]))
-    fit = ("fit", path, "-o", tmp_path / "cal.json", "--method", "temps")
-    assert "--binary-score logits" in one_line(hokical_command(*fit))
-    assert hokical_command(*fit, "--binary-score", "logits").code == 0
 
 
 def test_a_folder_without_rows_is_named(tmp_path: Path) -> None:
@@ -370,11 +301,14 @@ def test_unknown_differences_are_not_shown_as_numbers(tmp_path: Path) -> None:
         assert found.code == 0, found.err
         assert "infinite" in found.out
         assert not {"nan", "+nan", "inf"} & set(found.out.split())
+        strict = hokical_command(*words, tmp_path / "d.npz", "--resamples", 0, "--json").out
+        assert "null" in strict
+        json.loads(strict, parse_constant=pytest.fail)
 
 
 def test_the_file_stays_small(tmp_path: Path) -> None:
     beside = json.loads(fit(tmp_path, "--probabilities").read_text())["beside"]
-    assert set(beside) == {"examples", "accuracy", "classes", "scores", "zeros", "data"}
+    assert set(beside) == {"examples", "accuracy", "classes", "scores"}
     with pytest.raises(CalibratorFileError):
         hokical.load(tmp_path / "val.csv")
 

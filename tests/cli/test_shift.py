@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hokical import load
-from tests.cli.test_sets import run
+from tests.cli.running import run
 from tests.guarantees.test_shift import NEW, world
 
 
@@ -26,21 +26,19 @@ def files(tmp_path: Path) -> Path:
 
 def test_shift_says_what_python_says(files: Path) -> None:
     found = load(files / "cal.json").estimate_shift(np.load(files / "new.npz")["logits"])
-    words = ("shift", files / "new.npz", "--calibrator", files / "cal.json")
+    words = ("shift", files / "cal.json", files / "new.npz")
     told = json.loads(run(*words, "--json"))
     assert told["accuracy"] == found.accuracy
     assert told["balance"] == found.balance.tolist()
     text = run(*words)
     assert "a new balance explains it" in text
     assert f"{found.balance[4]:.1%}" in text
-    odd = run("shift", files / "odd.npz", "--calibrator", files / "cal.json", code=3)
+    odd = run("shift", files / "cal.json", files / "odd.npz", code=3)
     assert "something else changed" in odd
-    assert "What holds: the labels" in odd
+    assert "counts predicted labels" in odd
     assert "Label some hundred" in " ".join(odd.split())
     assert odd.count("%") == 10, "for each class the share of rows labelled so, and in the fit"
-    told = json.loads(
-        run("shift", files / "odd.npz", "--calibrator", files / "cal.json", "--json", code=3)
-    )
+    told = json.loads(run("shift", files / "cal.json", files / "odd.npz", "--json", code=3))
     assert not told["holds"]
     assert told["accuracy"] is told["balance"] is None, "no number that is wrong"
     labels = load(files / "cal.json").predict(np.load(files / "odd.npz")["logits"])
@@ -76,7 +74,7 @@ def test_groups(files: Path) -> None:
     logits = np.load(files / "new.npz")["logits"]
     site = np.where(np.arange(2000) % 3 == 0, "<b>", "rest")
     np.savez(files / "sites.npz", logits=logits, site=site)
-    words = ("shift", files / "sites.npz", "--calibrator", files / "cal.json", "--groups", "site")
+    words = ("shift", files / "cal.json", files / "sites.npz", "--groups", "site")
     text = run(*words)
     found = load(files / "cal.json").estimate_shift(logits, groups=site)
     assert f"<b>, 667 rows: accuracy {found.by_group['<b>'].accuracy:.1%}" in text

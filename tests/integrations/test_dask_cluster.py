@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import warnings
@@ -12,11 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from typer.testing import CliRunner
 
 from hokical import Gaussian, Hoki, metrics
 from hokical.calibrators import make
-from hokical.cli import app
 from hokical.integrations.dask import on_cluster
 from hokical.streams._parts import PartTask, apply_parts, plan_parts
 from tests.conftest import synthetic_logits
@@ -172,16 +169,3 @@ def test_the_only_worker_dies(data, tmp_path: Path) -> None:
         results = apply_parts(Deadly(cal), jobs, run)
     assert (tmp_path / "died").exists()
     assert [result.n_rows for result in results] == [500] * 6
-
-
-def test_the_command_on_a_cluster(data, cluster, tmp_path: Path) -> None:
-    logits, labels = (part[:3000] for part in data)
-    cal = Hoki(noise=Gaussian(4.0)).fit(logits, labels)
-    cal.save(tmp_path / "cal.json")
-    (tmp_path / "in").mkdir()
-    write_parquet(tmp_path / "in", (logits, labels), n_files=4)
-    names = ("apply", tmp_path / "cal.json", tmp_path / "in", "-o", tmp_path / "out", "--json")
-    words = [*map(str, names), "--scheduler", cluster.scheduler_address]
-    facts = json.loads(CliRunner().invoke(app, words).stdout)
-    assert (facts["parts"], facts["examples"], facts["already_done"]) == (4, 3000, 0)
-    assert facts["mean_confidence"] == pytest.approx(cal.predict_confidence(logits).mean())

@@ -25,7 +25,17 @@ def test_folders_from_end_to_end(examples, tmp_path) -> None:
     (tmp_path / "in").mkdir()
     write_parquet(tmp_path / "in", examples, n_files=3)
     cal = tmp_path / "cal.json"
-    fit = ("fit", tmp_path / "in", "-o", cal, "--noise", "gaussian:4", "--json")
+    fit = (
+        "fit",
+        tmp_path / "in",
+        "-o",
+        cal,
+        "--method",
+        "hoki",
+        "--set",
+        "noise=gaussian:4",
+        "--json",
+    )
     done = run(*fit)
     assert done.exit_code == 0, done.output
     facts = json.loads(done.stdout)
@@ -37,14 +47,13 @@ def test_folders_from_end_to_end(examples, tmp_path) -> None:
 
     apply = ("apply", cal, tmp_path / "in", "-o", tmp_path / "out", "--json")
     first, second = json.loads(run(*apply).stdout), json.loads(run(*apply).stdout)
-    assert (first["parts"], first["examples"], first["already_done"]) == (3, 4000, 0)
-    assert second == first | {"already_done": 3}
+    assert (first["files"], first["examples"]) == (3, 4000)
+    assert second == first
     assert first["mean_confidence"] == pytest.approx(whole.predict_confidence(logits).mean())
     shown = run(*apply[:-1])
     assert "3 files in" in shown.output
-    assert "3 of them were there already" in shown.output
 
-    evaluated = run("evaluate", tmp_path / "in", "--calibrator", cal, "--full", "--json")
+    evaluated = run("evaluate", cal, tmp_path / "in", "--json")
     found = json.loads(evaluated.stdout)
     assert found["hoki"]["n"] == found["uncalibrated"]["n"] == 4000
     assert "brier_full" in found["hoki"]["estimates"]
@@ -62,12 +71,11 @@ def test_bad_usage_is_one_line(examples, tmp_path) -> None:
     write_parquet(tmp_path, examples, n_files=1)
     Hoki().fit(*examples).save(tmp_path / "cal.json")
     apply = ("apply", tmp_path / "cal.json", tmp_path)
-    refused = run(*apply, "-o", tmp_path / "out", "--risk", "0.1")
-    assert refused.exit_code == 2
-    assert "not on a folder" in refused.output
-    same = run(*apply, "-o", tmp_path)
-    assert same.exit_code == 2
-    assert "is the input folder too" in same.output
+    for place in (tmp_path, tmp_path / "out"):
+        same = run(*apply, "-o", place)
+        assert same.exit_code == 2
+        assert "would mix with the input files" in " ".join(same.output.split())
+    assert "must be a folder" in run(*apply, "-o", tmp_path / "out.csv").output
 
 
 @pytest.mark.sample(2)
@@ -95,7 +103,7 @@ def test_weights_count_the_same_however_they_are_read(examples, weights, tmp_pat
         sample_weight=weights,
     )["ece"].value
     for place in places:
-        done = run("evaluate", place, "--calibrator", output, "--resamples", 0, "--json")
+        done = run("evaluate", output, place, "--resamples", 0, "--json")
         assert done.exit_code == 0, done.output
         found = json.loads(done.stdout)["temps"]
         assert "Rows count by the weights in" in done.stderr
@@ -120,7 +128,7 @@ def write_table(path, columns: dict) -> None:
 
 def test_commands_that_do_not_use_weights_say_so(examples, weights, tmp_path) -> None:
     np.savez(tmp_path / "v.npz", logits=examples[0], labels=examples[1], sample_weight=weights)
-    done = run("compare", tmp_path / "v.npz", "--methods", "temps", "--resamples", "0")
+    done = run("compare", *[tmp_path / "v.npz"] * 2, "--methods", "temps", "--resamples", "0")
     assert "are not used here" in done.stderr
 
 

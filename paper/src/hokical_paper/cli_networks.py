@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from hokical.cli.guard import EXIT_CODES
-from hokical.cli.show import say, show_facts
+from hokical.cli.application import EXIT_CODES
+from hokical.cli.console import say, show_facts
 
 
 class Source(StrEnum):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hokical.cli.options import Resamples
-from hokical.cli.show import say, show_table
+from hokical.cli.console import say, show_table
 
 if TYPE_CHECKING:
     from hokical_paper.cache import Cache

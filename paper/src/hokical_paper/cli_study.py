@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from hokical.cli.options import Json
-from hokical.cli.show import say, show_json
+from hokical.cli.console import say, show_json
 
 
 class Half(StrEnum):

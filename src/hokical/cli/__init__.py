@@ -3,18 +3,19 @@
 Commands reach the library through lazy attributes of `hokical`, so that help pages are fast.
 """
 
+from hokical.cli.application import EXIT_CODES, app, main
 from hokical.cli.apply import apply
 from hokical.cli.certify import certify
 from hokical.cli.compare import compare, demo
-from hokical.cli.describe import methods, show
 from hokical.cli.evaluate import evaluate
 from hokical.cli.export import export
 from hokical.cli.fit import fit
-from hokical.cli.guard import EXIT_CODES, ProtectingCommand, app, main
 from hokical.cli.monitor import monitor
+from hokical.cli.paths import ProtectingCommand
 from hokical.cli.shift import shift
+from hokical.cli.show import methods, show
 
-__all__ = ["app", "main"]
+__all__ = ["main"]
 
 for _command in (
     demo, fit, certify, show, apply, evaluate, compare, monitor, shift, export, methods,

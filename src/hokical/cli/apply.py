@@ -1,47 +1,30 @@
-"""`hokical apply`: labels and confidence for new logits."""
+"""`hokical apply`: labels and confidence for new data."""
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+import os
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+import numpy as np
 
 import hokical
-from hokical._core.logits import Logits
-from hokical.cli import data
 from hokical.cli import options as opt
-from hokical.cli.applied import Applied, Asked, predict_parts, show_applied
-from hokical.cli.beyond import Beyond, kind_of
-from hokical.cli.inputs import check_arrays, dense_options, in_many_files, load_dense, load_examples
-from hokical.cli.show import bad_option, check_options, say, spinner
+from hokical.cli.console import DASH, bad_option, check_options, refuse, say, show_result, spinner
+from hokical.cli.reading import Rows, Source, read_calibrator
 
-#: Logits that are worked on between two steps of the progress bar.
-_PART_SIZE = 1 << 21
-_NOT_CERTIFIED = (
-    "the pixels or tokens of a fit give no guarantee, as neighbours are not independent; certify "
-    "the calibrator on new items: `hokical certify CALIBRATOR FILE --class-axis ...`."
-)
-_PROMISES = "--risk / --coverage / --delta"
-#: Whom the coverage is promised to, and how sets are made; see `Calibrator.predict_set`.
+#: For which examples the coverage is guaranteed; see `Calibrator.predict_set`.
 By = StrEnum("By", ["all", "class", "group", "label"])
-Kind = StrEnum("Kind", ["smallest", "adaptive", "ordered"])
+_GUARANTEES = "--risk / --coverage / --delta"
 
 
-@opt.reads(opt.Part.test, without=("labels", "label_column", *opt.BEYOND))
 def apply(
     calibrator: opt.CalibratorFile,
-    logits: Annotated[
-        Path, opt.argument("LOGITS", "New logits; or a folder (or 'pattern*') of .parquet files.")
-    ],
-    output: Annotated[
-        Path, opt.text("A .csv, .csv.gz, .parquet, .npz; a folder for a folder.", "-o", "--output")
-    ],
-    given: opt.Input,
-    proba: Annotated[bool, opt.text("Also write all probabilities.", "--proba")] = False,
+    data: opt.NewData,
+    output: Annotated[Path, opt.Output],
+    proba: Annotated[bool, opt.Proba] = False,
     keep: Annotated[
         str | None,
         opt.text("Columns to copy: a,b, or all, or none.", metavar="COLUMNS", show_default="id"),
@@ -50,208 +33,231 @@ def apply(
         float | None,
         opt.text("Also write `accepted`: labels with at most this error rate, e.g. 0.05."),
     ] = None,
-    delta: Annotated[
-        float | None,
-        opt.text(
-            "Probability that the promise fails; of --coverage on average if not given.",
-            show_default="0.1 with --risk, --recall",
-        ),
-    ] = None,
-    recall: Annotated[
-        float | None,
-        opt.text("Of several labels: find at least this share of each one's positives."),
-    ] = None,
-    coverage: Annotated[
-        float | None,
-        opt.text("Also write `set`: the labels it can be, with this coverage, e.g. 0.9."),
-    ] = None,
+    coverage: opt.Coverage = None,
     by: Annotated[
-        By | None,
-        opt.text("Whom it is promised to: all, each class, label or group.", show_default="all"),
-    ] = None,
-    kind: Annotated[
-        Kind | None, opt.text("Sets: smallest, adaptive, ordered.", show_default="smallest")
-    ] = None,
-    max_size: Annotated[
-        int | None, opt.text("Sets of at most so many labels; says what they cover.", min=1)
-    ] = None,
+        By, opt.text("Coverage for all examples, each class, label or group.", metavar="WORD")
+    ] = By.all,
+    delta: Annotated[float | None, opt.Delta] = None,
     adapt: Annotated[
-        bool, opt.text("First adapt to the class balance of these rows; see `shift`.", "--adapt")
+        bool, opt.text("First adapt to the class frequencies of these rows.", "--adapt")
     ] = False,
-    scheduler: Annotated[
-        str | None, opt.text("For a folder: address of a Dask scheduler, e.g. tcp://host:8786.")
-    ] = None,
+    score_columns: opt.ScoreColumns = None,
+    probabilities: opt.Probabilities = None,
+    groups: opt.Groups = None,
+    missing: opt.MissingRows = opt.Missing.error,
+    split: opt.Split = opt.Part.test,
     as_json: opt.Json = False,
 ) -> None:
-    """Write the predicted labels and their confidence for new logits.
+    """Write the predicted labels and their confidence for new data.
 
-    The output has one row per input row: columns to keep, label, confidence.
-    Labels are names where the fit or this command knew the classes' names.
+    The output, a .csv, .csv.gz, .parquet or .npz, has one row per input row:
+    columns to keep, label, confidence. Labels are names where the fit or this
+    command knew the names of the classes.
 
-    For a folder of Parquet files, one output file is written per input file,
-    with the rows in the same order. Existing outputs of the same inputs are
-    kept, so a rerun continues after a crash.
+    --risk and --coverage are guaranteed by the examples of `certify`, or else
+    of the fit. --delta is 0.1 with --risk; without it coverage is guaranteed
+    on average.
 
-    With --class-axis the results have the shape of the logits without the
-    classes. Labels are not read, so --ignore-label changes nothing. Where an
-    array `mask` is 0, results are -1 and NaN.
+    For a folder (or 'pattern*') of Parquet files, --output is a folder, which
+    gets a file of the same name for each of them.
     """
-    asked = _read_asked(
-        proba, {"risk": risk, "recall": recall}, coverage, max_size, delta, by=by, kind=kind
-    )
-    dense = dense_options(logits, given, scheduler=scheduler)
-    in_parts = dense is None and (scheduler is not None or in_many_files(logits))
-    if in_parts and not (keep is None and asked.nothing_more):
-        raise typer.BadParameter("--risk, --coverage and --keep work on one file, not on a folder.")
-    if adapt and (dense or in_parts or risk is not None):
-        raise bad_option("--adapt", "works on rows of one file, without --risk.")
-    if dense and asked.sets.keys() - {"coverage", "kind", "delta"}:
-        raise typer.BadParameter("sets of positions have --coverage and --kind alone.")
-    fitted = data.read_calibrator(calibrator)
-    tables = (".npz", *hokical.io._writing.TABLES)
-    if what := kind_of(given, fitted):
-        if proba or adapt or dense or in_parts or asked.sets.keys() - {"coverage", "by", "delta"}:
-            raise typer.BadParameter(
-                f"a calibrator of method {fitted.name} takes rows of one file, with --keep, "
-                "--risk, --recall, --coverage, --by and --delta."
-            )
-        hokical.io.check_output(output, suffix=tables)
-        found = _apply_beyond(fitted, what(logits, given, fitted, keep=keep, labelled=False), asked)
-    else:
-        if recall is not None:
-            raise bad_option("--recall", "is for several labels at once.")
-        wanted = data.choose_scores(given, keep, fitted=fitted, in_parts=in_parts)
-        if in_parts:
-            part = given.split.literal
-            task = hokical.streams.PartTask(fitted, proba=proba, split=part, classes=wanted.classes)
-            _apply_to_parts(task, logits, output, scheduler, as_json)
-            return
-        hokical.io.check_output(output, suffix=".npz" if dense else tables)
-        if dense:
-            found = _apply_to_maps(fitted, logits, given, dense, asked)
-        else:
-            found = _apply_to_rows(fitted, logits, given, wanted, asked, adapt=adapt)
-    found.write(output, as_json)
-
-
-def _read_asked(
-    proba: bool,
-    promise: dict[str, float | None],
-    coverage: float | None,
-    max_size: int | None,
-    delta: float | None,
-    **others: StrEnum | None,
-) -> Asked:
-    """What is asked of a calibrator; `others` are options of sets alone."""
-    promised = {name: value for name, value in promise.items() if value is not None}
-    goals = {"coverage": coverage, "max_size": max_size}
-    sets: dict[str, Any] = {name: value for name, value in goals.items() if value is not None}
-    given = {name: str(value) for name, value in others.items() if value is not None}
-    if given and not sets:
-        option = next(iter(given)).replace("_", "-")
-        raise bad_option(f"--{option}", "only goes with --coverage or --max-size.")
-    if delta is not None and not promised and not sets:
-        raise bad_option("--delta", "only goes with --risk, --recall or --coverage.")
-    promised |= {"delta": 0.1 if delta is None else delta} if promised else {}
-    sets |= given | ({"delta": delta} if sets and delta is not None else {})
-    return Asked(proba, promised, sets)
-
-
-def _apply_beyond(fitted: Any, rows: Beyond, asked: Asked) -> Applied:
-    """Confidences of answers, or several labels at once."""
-    with check_options("--risk / --recall / --coverage / --delta"):
-        results, facts = rows.predict(fitted, asked.promise, asked.sets)
-    return Applied(fitted.name, results, facts, rows.unit, rows.rows)
-
-
-def _apply_to_maps(
-    fitted: hokical.calibrators.FittedCalibrator,
-    path: Path,
-    given: opt.Input,
-    dense: dict[str, Any],
-    asked: Asked,
-) -> Applied:
-    """A label and a confidence for each pixel or token; masked ones are NaN."""
-    on_average = {name: value for name, value in asked.sets.items() if name != "delta"}
-    asked = replace(asked, sets=on_average)
-    with check_options(_PROMISES):
-        if not asked.nothing_more and fitted.held_out_scores_ is None:
-            raise ValueError(_NOT_CERTIFIED)
-        asked.try_on(fitted, data.blank_row(fitted))
-    arrays, part = load_dense(path, given, need_labels=False)
-    if not asked.nothing_more:
-        data.warn_of_own_examples(fitted, path, part)
-    model = hokical.Dense(fitted, **dense)
-    chosen = [{name: arrays[name] for name in ("logits", "mask") if name in arrays}]
-    with spinner(f"Applying {fitted.name}"), check_arrays(path):
-        return Applied(fitted.name, *predict_parts(model, chosen, asked), "positions")
-
-
-def _apply_to_rows(
-    fitted: hokical.calibrators.FittedCalibrator,
-    path: Path,
-    given: opt.Input,
-    wanted: hokical.io.Wanted,
-    asked: Asked,
-    *,
-    adapt: bool,
-) -> Applied:
-    """A label and a confidence for each row of a file."""
-    with check_options(_PROMISES):
-        if asked.sets.get("by") == "group" and not wanted.groups:
-            raise ValueError("--by group needs the column that tells them: --groups COLUMN.")
-        asked.try_on(fitted, data.blank_row(fitted))
-    examples = load_examples(path, given, wanted, need_labels=False, fitted_by=fitted)
-    rows = examples.logits
-    data.warn_of_probabilities(rows, path, wanted)
-    with check_options("--groups"):
-        grouped = fitted.with_groups(rows, examples.groups)
+    asked = Asked.read(proba, risk, coverage, by, delta)
     if adapt:
-        fitted, grouped = _adapt(fitted, grouped), rows
-    if not asked.nothing_more:
-        data.warn_of_own_examples(fitted, path, examples.part, rows)
-    step = max(_PART_SIZE // rows.n_columns, 1)
-    parts = [{"logits": grouped.take(slice(i, i + step))} for i in range(0, rows.n_rows, step)]
-    found = predict_parts(fitted, parts, asked, examples.groups)
-    return Applied(fitted.name, *found, "examples", examples)
+        refuse("does not go with --adapt.", risk=risk)
+    fitted = read_calibrator(calibrator)
+    given = Source(
+        data, split, score_columns=score_columns, probabilities=probabilities, groups=groups,
+        missing=missing, keep=keep,
+    )  # fmt: skip
+    files = _pair_files(given, output)
+    done = []
+    for source, target in files:
+        rows = replace(given, path=source).read(fitted, labelled=False)
+        if asked.risk or asked.sets:
+            rows.warn_of_own(fitted)
+        done.append(_apply_to_file(fitted, rows, target, asked, adapt))
+    _show(fitted.name, output, done, as_json, folder=given.in_parts)
 
 
-def _adapt(fitted: hokical.Calibrator, rows: Logits) -> Any:
-    """The calibrator for the balance of the rows, unless something else has changed."""
+class Asked:
+    """What to write beside label and confidence."""
+
+    def __init__(self, proba: bool, risk: dict[str, float], sets: dict[str, Any]) -> None:
+        self.proba, self.risk, self.sets = proba, risk, sets
+
+    @classmethod
+    def read(
+        cls, proba: bool, risk: float | None, coverage: float | None, by: By, delta: float | None
+    ) -> Asked:
+        """The options of `predict_or_abstain` and of `predict_set`, empty if not asked for."""
+        if coverage is None and by is not By.all:
+            raise bad_option("--by", "only goes with --coverage.")
+        if delta is not None and risk is None and coverage is None:
+            raise bad_option("--delta", "only goes with --risk or --coverage.")
+        own = {} if delta is None else {"delta": delta}
+        sets = {} if coverage is None else {"coverage": coverage, "by": str(by), **own}
+        return cls(proba, {} if risk is None else {"risk": risk, **own}, sets)
+
+
+def _pair_files(given: Source, output: Path) -> list[tuple[Path, Path]]:
+    """Each file to read, and the file to write."""
+    if not given.in_parts:
+        hokical.io.check_output(output, suffix=(".npz", *hokical.io._writing.TABLES))
+        return [(given.path, output)]
+    files = list(hokical.io._opening.files_read(given.path))
+    if not files:
+        raise hokical.io.DataFileError(given.path, "expected .parquet files; found none.")
+    base = Path(os.path.commonpath([file.parent.resolve() for file in files]))
+    place = output.resolve()
+    if output.is_file() or output.suffix:
+        raise bad_option("--output", f"must be a folder where the input is one; got {output}.")
+    if place == base or base in place.parents:
+        raise hokical.io.DataFileError(
+            output, f"results would mix with the input files in {base}.", "Choose another folder."
+        )
+    pairs = [(file, output / file.resolve().relative_to(base)) for file in files]
+    for _, target in pairs:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    return pairs
+
+
+def _apply_to_file(
+    fitted: Any, rows: Rows, target: Path, asked: Asked, adapt: bool
+) -> dict[str, Any]:
+    """Write the predictions for a file; what there is to show about them."""
+    with spinner(f"Applying {fitted.name} to {rows.path.name}"):
+        if rows.wanted.answers:
+            results, facts = _predict_confidences(fitted, rows, asked, adapt)
+        else:
+            results, facts = _predict(_adapt(fitted, rows) if adapt else fitted, rows, asked)
+    columns = _columns(results, rows, target.suffix == ".npz")
+    marked = hokical.io.write_table(target, columns)
+    if marked:
+        say(f"{marked:,} cells of text that a spreadsheet would run begin with ' in {target}.")
+    confidence = results["confidence"]
+    return facts | {
+        "arrays": list(columns),
+        "examples": confidence.size,
+        "confidence": float(confidence.sum()),
+        "accepted": int(results["accepted"].sum()) if "accepted" in results else None,
+    }
+
+
+def _adapt(fitted: hokical.Calibrator, rows: Rows) -> Any:
+    """The calibrator for the class frequencies of the rows, unless something else has changed."""
     with check_options("--adapt"):
-        found = fitted.estimate_shift(rows)
+        found = fitted.estimate_shift(fitted.with_groups(rows.scores, rows.groups))
         if not found.holds:
             raise ValueError(f"{found.verdict}. Apply the calibrator as it is, or fit it again.")
         say(str(found))
         return found.adapt()
 
 
-def _apply_to_parts(
-    task: hokical.streams.PartTask, logits: Path, output: Path, scheduler: str | None, as_json: bool
-) -> None:
-    """One output file per input file, here or on a cluster; existing ones are kept."""
-    if output.suffix == ".npz":
-        raise typer.BadParameter(
-            f"{output}: results of a folder, {logits}, go into a folder, not an .npz."
+def _predict(fitted: Any, rows: Rows, asked: Asked) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Labels, confidence and what else is asked for; the guarantees in words."""
+    logits, own = rows.scores, {"groups": rows.groups}
+    with check_options("--groups"):
+        found = {"labels": fitted.predict(logits, **own)}
+        found["confidence"] = fitted.predict_confidence(logits, **own)
+    facts: dict[str, Any] = {}
+    with check_options(_GUARANTEES):
+        if asked.risk:
+            chosen = fitted.predict_or_abstain(logits, **asked.risk, **own)
+            found["accepted"], facts["guarantee"] = chosen.accepted, chosen.guarantee
+        if asked.sets:
+            if asked.sets["by"] == "group" and rows.groups is None:
+                raise ValueError("--by group needs the column of the groups: --groups COLUMN.")
+            sets = fitted.predict_set(logits, **asked.sets, **own)
+            members = sets.members
+            if sets.other is not None:
+                members, found["other"] = members & logits.mark_seen(), sets.other
+            found |= {"members": members, "set_size": sets.sizes}
+            facts["sets"] = sets.guarantee
+    if asked.proba:
+        found["probabilities"] = fitted.predict_proba(logits, **own)
+        _describe_other_classes(found["labels"], found["probabilities"])
+    return found, facts
+
+
+def _predict_confidences(
+    fitted: Any, rows: Rows, asked: Asked, adapt: bool
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Calibrated confidences, and which answers to accept."""
+    refuse(
+        "needs a calibrator of logits; this one is of confidences.",
+        proba=asked.proba, coverage=bool(asked.sets), adapt=adapt,
+    )  # fmt: skip
+    found, facts = {"confidence": fitted.predict(rows.scores, rows.groups)}, {}
+    if asked.risk:
+        with check_options(_GUARANTEES):
+            chosen = fitted.predict_or_abstain(rows.scores, rows.groups, **asked.risk)
+        found["accepted"], facts["guarantee"] = chosen.accepted, chosen.guarantee
+    unknown = {} if rows.groups is None else fitted.unknown_groups(rows.groups)
+    return found, facts | {"unknown_groups": unknown}
+
+
+def _columns(results: dict[str, Any], rows: Rows, as_arrays: bool) -> dict[str, Any]:
+    """Kept columns, then results; in a table labels by name, and a column per probability."""
+    added = dict(results)
+    if not as_arrays and "labels" in added:
+        names = np.array(rows.classes or range(rows.found.logits.n_classes))
+        added = {"label": names[added.pop("labels")]} | added
+        if (members := added.pop("members", None)) is not None:
+            size, other = added.pop("set_size"), added.pop("other", None)
+            added |= {"set": _set_names(members, names, other), "set_size": size}
+        vectors = added.pop("probabilities", np.empty((0, 0)))
+        added |= {f"probability_{names[k]}": column for k, column in enumerate(vectors.T)}
+    kept = {(f"input_{n}" if n in added else n): column for n, column in rows.found.kept.items()}
+    for name in set(rows.found.kept) - set(kept):
+        say(f"The column `{name}` of the input is called `input_{name}`, beside the new one.")
+    return kept | added
+
+
+def _set_names(members: Any, names: Any, other: Any) -> Any:
+    """The names of each row's set, with bars between them."""
+    texts = ["|".join(map(str, names[row])) for row in members]
+    if other is not None:  # hidden classes of a `TopK`
+        pairs = zip(texts, other, strict=True)
+        texts = [f"{text}|or another" if more else text for text, more in pairs]
+    return np.array(texts)
+
+
+def _describe_other_classes(labels: Any, proba: Any) -> None:
+    """Say in how many rows a label that was kept is not the most likely class."""
+    if others := int((proba.argmax(axis=1) != labels).sum()):
+        say(
+            f"In {others:,} of {len(labels):,} rows another class is more likely than the label: "
+            "the calibrator keeps the classifier's own labels."
         )
-    jobs, fitted = hokical.streams.plan_parts(logits, output), task.calibrator
-    with spinner(f"Applying {fitted.name} to {len(jobs)} files"), _cluster(scheduler) as run:
-        results = hokical.streams.apply_parts(task, jobs, run)
-    rows = sum(result.n_rows for result in results)
-    mean = sum(result.confidence for result in results) / rows if rows else float("nan")
-    facts: dict[str, Any] = {
-        "parts": len(results),
-        "already_done": sum(each.already_done for each in results),
+
+
+def _show(
+    method: str, output: Path, done: list[dict[str, Any]], as_json: bool, *, folder: bool
+) -> None:
+    """Where the results are, and what is guaranteed about them."""
+    n = sum(each["examples"] for each in done)
+    mean = sum(each["confidence"] for each in done) / n if n else float("nan")
+    last = done[-1]
+    values: dict[str, Any] = {
+        name: last[name] for name in ("guarantee", "sets", "unknown_groups") if name in last
     }
-    facts |= {"examples": rows, "mean_confidence": mean}
-    show_applied(fitted.name, output, facts, as_json)
-
-
-def _cluster(scheduler: str | None) -> Any:
-    if scheduler is None:
-        return nullcontext()
-    try:
-        hokical.integrations.dask.import_dask("distributed")
-    except ImportError as error:
-        raise bad_option("--scheduler", str(error)) from error
-    return hokical.integrations.dask.on_cluster(scheduler)
+    values |= {"arrays": last["arrays"], "examples": n, "mean_confidence": mean}
+    accepted = None
+    if last["accepted"] is not None:
+        accepted = sum(each["accepted"] for each in done) / n if n else float("nan")
+        values["accepted_share"] = accepted
+    if folder:
+        values["files"] = len(done)
+    names = last["arrays"]
+    more = f", ... {len(names)} columns" if len(names) > 6 else ""
+    place = f"{len(done)} files in {output}" if folder else str(output)
+    lines = {
+        "method": method,
+        "examples": f"{n:,}",
+        "mean confidence": f"{mean:.1%}" if n else DASH,
+        "written to": f"{place} ({', '.join(names[:6])}{more})",
+        "accepted": None if accepted is None or not n else f"{accepted:.1%}",
+        "guarantee": values.get("guarantee"),
+        "sets": values.get("sets"),
+    }
+    show_result({"method": method, "output": str(output)} | values, lines, as_json)

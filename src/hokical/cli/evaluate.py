@@ -1,120 +1,129 @@
-"""`hokical evaluate`: every metric of one set of logits, before and after calibration."""
+"""`hokical evaluate`: every metric of one data set, before and after calibration."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import hokical
-from hokical.cli import data
 from hokical.cli import options as opt
-from hokical.cli.beyond import Beyond, Tags
-from hokical.cli.beyond import make as make_beyond
-from hokical.cli.inputs import Maps, Rows, Stream, open_data
-from hokical.cli.show import (
+from hokical.cli.console import (
     bad_option,
     check_options,
     interval,
     new_table,
     number,
-    refuse,
-    say,
     show_json,
     show_table,
     spinner,
     warn,
 )
+from hokical.cli.reading import Rows, Source, Stream, read_calibrator
 from hokical.cli.tables import show_classes, show_groups, show_sets
 
 _FOOTNOTE = "AUROC, right against wrong: higher is better. Selective risk: of the surest 80 %."
 
 
-@opt.reads(opt.Part.test)
 def evaluate(
-    logits: Annotated[Path, opt.argument("LOGITS", "Test logits with labels.")],
-    given: opt.Input,
-    calibrator: Annotated[Path | None, opt.text("File of `fit`, to compare with softmax.")] = None,
-    full: Annotated[bool, opt.text("Score all probabilities too.", "--full/--no-full")] = True,
-    coverage: Annotated[
-        float | None,
-        opt.text("With --calibrator: also measure its prediction sets of this coverage."),
+    first: Annotated[Path, opt.argument("[CALIBRATOR]", "File that `fit` saved, if any.")],
+    second: Annotated[
+        Path | None, opt.argument("FILE", "Test logits with labels.", show_default=False)
     ] = None,
-    report: Annotated[Path | None, opt.text("Write an HTML report here.")] = None,
-    settings: opt.Settings = None,
-    bins: opt.Bins = 15,
+    coverage: opt.Coverage = None,
+    report: opt.Report = None,
     resamples: opt.Resamples = 1000,
     seed: opt.Seed = 0,
+    labels: opt.Labels = None,
+    label_column: opt.LabelColumn = None,
+    score_columns: opt.ScoreColumns = None,
+    classes: opt.Classes = None,
+    probabilities: opt.Probabilities = None,
+    confidence: opt.Confidence = None,
+    groups: opt.Groups = None,
+    missing: opt.MissingRows = opt.Missing.error,
+    split: opt.Split = opt.Part.test,
     as_json: opt.Json = False,
 ) -> None:
     """Measure calibration, with intervals and guarantees.
 
+    With a CALIBRATOR, before and after calibration; without, as it is.
+
     A folder (or 'pattern*') of Parquet files is read in parts and may be
-    larger than memory; there are no intervals then. With
-    --class-axis intervals and guarantees are by item, not by position.
+    larger than memory; there are no intervals then.
     """
-    fitted = None if calibrator is None else data.read_calibrator(calibrator)
-    found = open_data(logits, given, fitted=fitted)
-    if fitted is not None or not isinstance(found, Beyond):
-        refuse("is for --confidence or --multilabel, without --calibrator.", set=settings or None)
+    data, calibrator = (first, None) if second is None else (second, first)
+    fitted = None if calibrator is None else read_calibrator(calibrator)
+    found = Source(
+        data, split, labels=labels, label_column=label_column, score_columns=score_columns,
+        classes=classes, probabilities=probabilities, confidence=confidence, groups=groups,
+        missing=missing,
+    ).open(fitted)  # fmt: skip
     if fitted is not None:
-        rows = found.rows if isinstance(found, Rows) else None
-        data.warn_of_own_examples(fitted, logits, found.part, rows)
+        found.warn_of_own(fitted)
     if report is not None:
-        hokical.io.check_output(report)
-    options: dict[str, Any] = {"n_resamples": resamples, "random_state": seed, "n_bins": bins}
-    summaries, comparison = _measure(found, fitted, settings or [], full=full, **options)
+        hokical.io.check_output(report, suffix=(".html", ".htm"))
+    options: dict[str, Any] = {"n_resamples": resamples, "random_state": seed}
+    with spinner("Measuring"):
+        summaries, comparison = _measure(found, fitted, options)
     results = () if comparison is None else comparison.results
-    groups = {each.name: each.groups for each in results if each.groups}
+    tables = {each.name: each.groups for each in results if each.groups}
     sets = {} if coverage is None else _measure_sets(found, fitted, coverage)
     if report is not None:
-        if comparison is None or (isinstance(found, Rows) and found.examples.weights is not None):
+        if comparison is None or found.weights is not None:
             raise bad_option("--report", "needs rows of one file, without weights.")
         hokical.report.write_report(comparison, report)
-    if isinstance(found, Maps) and any(each.bounds for each in summaries.values()):
-        say("Intervals and guarantees are by item: neighbouring positions are not independent.")
     if as_json:
         shown = {name: each.to_dict() for name, each in summaries.items()}
         for name, measured in sets.items():
             shown[name]["sets"] = measured.to_dict()
-        for name, table in groups.items():
+        for name, table in tables.items():
             shown[name]["groups"] = table.to_dict()
         show_json(shown)
         return
-    unit = found.unit if not isinstance(found, Tags) else f"labels of {found.n_rows:,} examples"
+    unit = "examples"
     if fitted is not None:
         unit += f"; {fitted.name}: {hokical.report._results.method_title(fitted)}"
-    _show(summaries, logits, unit, found.classes)
+    _show(summaries, data, unit, found.classes)
     show_sets(sets)
-    show_groups(groups, "label" if isinstance(found, Tags) else "group")
+    show_groups(tables)
 
 
 def _measure(
-    found: Rows | Stream | Maps | Beyond, fitted: Any, settings: list[str], **options: Any
+    found: Rows | Stream, fitted: Any, options: dict[str, Any]
 ) -> tuple[dict[str, hokical.metrics.Summary], hokical.report._comparison.Comparison | None]:
     """Summaries before and after calibration, and the comparison that they are of, if any."""
-    if isinstance(found, (Rows, Beyond)):
-        if isinstance(found, Beyond) and fitted is None:
-            fitted = make_beyond(type(found), settings)
-        with spinner("Measuring"):
-            comparison = found.compare(fitted, **options)
-        return {each.name: each.summary for each in comparison.results}, comparison
-    summaries = {}
-    for judged in (found.without_calibration(), *([] if fitted is None else [fitted])):
-        with spinner(f"Measuring {judged.name}"):
-            summaries[judged.name] = found.measure(judged, **options)
-    return summaries, None
+    if isinstance(found, Stream):
+        head = found.source.first_chunk().rows(slice(1))
+        own = hokical.make("uncalibrated").fit(head.logits, head.labels)
+        judged = [own] if fitted is None else [own, fitted]
+        return {c.name: hokical.streams.evaluate(c, found.source, full=True) for c in judged}, None
+    pair = found.scores, found.labels
+    if found.wanted.answers:
+        known = hokical.ConfidenceCalibrator() if fitted is None else fitted
+        with check_options("--confidence"):
+            comparison = hokical.report.before_and_after(
+                known, *pair, groups=found.groups, data_name=found.path.name, **options
+            )
+    else:
+        options = options | {"sample_weight": found.use_weights(), "n_bins": 15}
+        known = [] if fitted is None else [fitted]
+        comparison = hokical.report._before_after.judge_logits(
+            known, pair, options, found.groups, found.path.name
+        )
+        comparison = replace(comparison, class_names=found.classes)
+    return {each.name: each.summary for each in comparison.results}, comparison
 
 
 def _measure_sets(
-    found: Rows | Stream | Maps | Beyond, fitted: Any, coverage: float
+    found: Rows | Stream, fitted: Any, coverage: float
 ) -> dict[str, hokical.metrics.SetSummary]:
-    if fitted is None or not isinstance(found, Rows):
-        raise bad_option("--coverage", "needs --calibrator, and rows of one file.")
+    if fitted is None or not isinstance(found, Rows) or found.wanted.answers:
+        raise bad_option("--coverage", "needs a calibrator of logits, and rows of one file.")
     with check_options("--coverage"):
-        members = fitted.predict_set(found.rows, coverage=coverage).members
-    labels = found.examples.labels
-    return {fitted.name: hokical.metrics.set_summary(members, labels, goal=coverage)}
+        members = fitted.predict_set(found.scores, coverage=coverage).members
+    return {fitted.name: hokical.metrics.set_summary(members, found.labels, goal=coverage)}
 
 
 def _show(

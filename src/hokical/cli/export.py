@@ -8,67 +8,61 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import hokical
-from hokical.calibrators._beyond_logits import BeyondLogits
-from hokical.cli.data import read_calibrator
-from hokical.cli.options import CalibratorFile, Json, text
-from hokical.cli.show import bad_option, check_options, refuse, say, show_result, spinner, warn
+from hokical.cli import options as opt
+from hokical.cli.console import bad_option, check_options, refuse, say, show_result, spinner, warn
+from hokical.cli.options import text
+from hokical.cli.reading import read_calibrator
 
 #: What the library's words are called here.
 _OPTIONS = {
-    '`scores="probabilities"`': "--from-probabilities",
+    '`scores="probabilities"`': "--probabilities",
     "`output`": "--scores",
-    "`class_axis`": "--class-axis",
     "`calibrator`": "the calibrator",
 }
 
 
 def export(
-    calibrator: CalibratorFile,
-    output: Annotated[Path, text("Where to write (.onnx).", "-o", "--output")],
+    calibrator: opt.CalibratorFile,
+    output: Annotated[Path, opt.Output],
     attach: Annotated[Path | None, text("ONNX classifier to put the calibrator behind.")] = None,
     scores: Annotated[str | None, text("With --attach: its tensor of scores, if unclear.")] = None,
-    class_axis: Annotated[int | None, text("With --attach: axis of the classes, say 1.")] = None,
-    from_probabilities: Annotated[
-        bool, text("With --attach: its scores are probabilities.", "--from-probabilities")
-    ] = False,
-    opset: Annotated[int | None, text("Version of the operators; 17 by default.")] = None,
+    probabilities: opt.Probabilities = None,
+    opset: Annotated[int | None, text("Version of the operators.", show_default="17")] = None,
     float32: Annotated[
         bool, text("Compute in float32, for runtimes without float64.", "--float32")
     ] = False,
-    probabilities: Annotated[
-        bool | None, text("Give all probabilities; by default if cheap.", "--proba/--no-proba")
-    ] = None,
+    proba: Annotated[bool | None, opt.Proba] = None,
     check: Annotated[bool, text("Run the result with onnxruntime and compare with Python.")] = True,
-    as_json: Json = False,
+    as_json: opt.Json = False,
 ) -> None:
     """Write a calibrator as an ONNX model of plain operators.
 
-    Alone it takes `logits`; with --attach it takes what the classifier takes. It gives `labels`,
-    `confidence` and, where they cost little, `probabilities`. Calibrators of
-    confidences give `probability`, those of several labels `probabilities`.
+    Alone it takes `logits`; with --attach it takes what the classifier takes,
+    whose scores are logits unless --probabilities says otherwise. It gives
+    `labels`, `confidence` and, where they cost little or with --proba,
+    `probabilities`. Calibrators of confidences give `probability`.
 
-    A model that cannot be run here is written all the same, and `check` says why it was not run.
+    A model that cannot be run here is still written, and `check` says why it
+    was not run.
     """
     hokical.io.check_output(output, suffix=".onnx")
-    fitted = read_calibrator(calibrator, method=False)
+    fitted = read_calibrator(calibrator, for_rows=False)
     options: dict[str, Any] = {"precision": "float32" if float32 else "float64"}
-    options |= {"probabilities": probabilities}
-    if attach is not None and isinstance(fitted, BeyondLogits):
+    options |= {"probabilities": proba}
+    if attach is not None and fitted.name in ("confidence", "multilabel"):
         raise bad_option("--attach", f"takes calibrators of logits; this one is {fitted.name}.")
     with spinner(f"Exporting {fitted.name}"):
         if attach is None:
-            attached = {"class_axis": class_axis, "from_probabilities": from_probabilities}
-            refuse("only goes with --attach.", scores=scores, **attached)
+            refuse("only goes with --attach.", scores=scores, probabilities=probabilities)
             options |= {} if opset is None else {"opset": opset}
-            if getattr(fitted, "scores", None) == "probabilities":
+            if fitted.metadata.get("scores") == "probabilities":
                 say("The fit had probabilities: as `logits` the model takes their logarithms.")
             with check_options():
                 model = hokical.integrations.onnx.export(fitted, output, **options)
         else:
             refuse("does not go with --attach: the classifier has its own.", opset=opset)
-            kind = "probabilities" if from_probabilities else "logits"
-            options |= {"output": scores, "class_axis": class_axis, "scores": kind}
-            model = _attach(attach, fitted, output, options)
+            kind = "probabilities" if probabilities else "logits"
+            model = _attach(attach, fitted, output, options | {"output": scores, "scores": kind})
         checked = _check(model, fitted) if check else {}
     _show(model, output, checked, as_json)
 
@@ -94,8 +88,8 @@ def _in_options(message: str) -> str:
     return message
 
 
-def _check(model: Any, fitted: hokical.Calibrator | BeyondLogits) -> dict[str, Any]:
-    """What a run of the model says, or why there was none."""
+def _check(model: Any, fitted: Any) -> dict[str, Any]:
+    """How the model compares with Python, or why it was not run."""
     onnx = hokical.integrations.onnx
     try:
         found = onnx.check(model, fitted)

@@ -1,156 +1,164 @@
-"""Results on stdout, everything else on stderr."""
+"""`hokical show`: what is inside a file that `fit` saved; `hokical methods`: the methods."""
 
-import json
-import math
-import os
+from __future__ import annotations
+
 import sys
-import textwrap
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any, TextIO
+from dataclasses import asdict, is_dataclass
+from typing import Any
 
-import typer
+import numpy as np
 from rich import box
-from rich.console import Console
-from rich.measure import Measurement
-from rich.segment import Segment
 from rich.table import Table
-from rich.text import Text
 
-from hokical._core.files import printable
-from hokical._core.progress import progress_bar
-from hokical._core.storage import json_values
+import hokical
+from hokical.cli.console import new_table, say, show_json, show_result, show_table
+from hokical.cli.options import CalibratorFile, Json
+from hokical.cli.reading import read_calibrator
 
-#: Width if there is no terminal, so that tables in files and pipes are not cut.
-_WIDTH_OF_A_PIPE = 120
-_UNBOUNDED = 100_000
-#: For what is not known.
-DASH = "\N{EN DASH}"
-#: Where results go if not to stdout.
-_results: TextIO | None = None
-#: What files that stand for stdin and stdout are called.
-aliases: dict[str, str] = {}
-#: The warnings of this command.
-warned: list[str] = []
+_GROUPS, _WIDTH = 8, 30
+#: Arrays with more numbers are not listed.
+_LONGEST = 1000
 
 
-class _Terminal(Console):
-    """A console that shows control characters of names and files instead of obeying them."""
+def show(calibrator: CalibratorFile, as_json: Json = False) -> None:
+    """Show what is inside a calibrator: method, numbers, guarantee, curve."""
+    fitted = read_calibrator(calibrator, for_rows=False)
+    if not isinstance(fitted, hokical.calibrators.FittedCalibrator):
+        certified = "no" if fitted.held_out_ is None else "yes"
+        told = {"method": fitted.name, "chosen": fitted.reason_, "certified": certified}
+        show_result(told | {"metadata": fitted.metadata}, told, as_json)
+        return
+    counts = fitted.held_out_scores_ or fitted.fit_scores_
+    curve = [] if counts is None else curve_rows(counts)
+    facts, names = _facts(fitted), ("score", "right", "examples")
+    values = facts | {"curve": [dict(zip(names, row, strict=True)) for row in curve]}
+    show_result(values, _lines(facts, _learned_values(fitted)), as_json)
+    if as_json or not curve:
+        return
+    source = "calibrated confidence" if fitted.held_out_scores_ else "softmax before calibration"
+    table = new_table((source, "right", "", "examples"))
+    table.columns[2].justify = "left"
+    bar = "█" if "utf" in (sys.stdout.encoding or "").lower() else "#"
+    for score, right, count in curve:
+        table.add_row(f"{score:.2%}", f"{right:.1%}", bar * round(_WIDTH * right), f"{count:,}")
+    show_table("", table)
 
-    def render(self, renderable: Any, options: Any = None) -> Iterator[Segment]:
-        for segment, style, control in super().render(renderable, options):
-            text = _say_names(segment)
-            lines = text if control else "\n".join(map(printable, text.split("\n")))
-            yield Segment(lines, style, control)
+
+def curve_rows(
+    counts: hokical.guarantees._score_table.ScoreTable,
+) -> list[tuple[float, float, int]]:
+    """Groups of about equally many examples by score: its median, the share right, how many."""
+    level = np.flatnonzero(counts.count)
+    reached = np.cumsum(counts.count[level])
+    group = np.minimum((reached - 1) * _GROUPS // reached[-1], _GROUPS - 1)
+    rows = []
+    for one in np.unique(group):
+        some = level[group == one]
+        n, wrong = int(counts.count[some].sum()), int(counts.wrong[some].sum())
+        half = some[np.searchsorted(np.cumsum(counts.count[some]), n / 2)]
+        odds = hokical.guarantees._scores.level_log_odds(int(half) + 1)
+        rows.append((float(1 / (1 + np.exp(-odds))), 1 - wrong / n, n))
+    return rows
 
 
-def _say_names(text: str) -> str:
-    for path, name in aliases.items():
-        text = text.replace(path, name)
-    return text
+def _facts(fitted: hokical.calibrators.FittedCalibrator) -> dict[str, Any]:
+    """What is inside as values, None where it is not known."""
+    info = hokical.calibrators._catalog.find_estimator_class(fitted.name)
+    counts, known = fitted.fit_scores_, fitted.metadata
+    if counts is not None:
+        known |= {"examples": counts.total, "accuracy": counts.accuracy}
+    stored = ("classes", "scores", "binary_score", "zeros", "examples", "accuracy")
+    return {
+        "method": fitted.name,
+        "title": getattr(info, "title", "method of another package"),
+        "n_classes": fitted.n_classes_,
+        **{name: known.get(name) for name in stored},
+        "reason": getattr(fitted, "reason_", None),
+        "label": describe_label(fitted),
+        "learned": {name: _values(value) for name, value in _learned_values(fitted).items()},
+        "guarantee": _guarantee(fitted),
+        "reference": getattr(info, "reference", None),
+        "library_version": fitted.library_version,
+    }
 
 
-@contextmanager
-def results_to_stderr() -> Iterator[None]:
-    """Results on stderr, where stdout is for the file that a command writes."""
-    global _results
-    _results = sys.stderr
+def _lines(facts: dict[str, Any], learned: dict[str, Any]) -> dict[str, str | None]:
+    """The same in words."""
+    names, scores, n = facts["classes"] or (), facts["scores"], facts["examples"]
+    shown = f": {', '.join(names[:6])}{', ...' if len(names) > 6 else ''}" if names else ""
+    if facts["binary_score"]:
+        scores = f"{scores}, of class 1 in `{facts['binary_score']}`"
+    if facts["zeros"] == "impossible":
+        scores = f"{scores}; classes with 0 are impossible"
+    title = facts["title"].split(" (")[0]  # without the explanation
+    return {
+        "method": f"{title} ({facts['method']})",
+        "classes": f"{facts['n_classes']}{shown}",
+        "scores": scores,
+        "fitted on": f"{n:,} examples, {facts['accuracy']:.1%} right before calibration"
+        if n
+        else None,
+        "chosen": facts["reason"],
+        "label": facts["label"],
+        **{name: _in_words(value) for name, value in learned.items() if name != "keep_labels"},
+        "guarantee": facts["guarantee"]["text"],
+        "reference": facts["reference"],
+        "saved with": f"hokical {facts['library_version']}",
+    }
+
+
+def _learned_values(fitted: hokical.calibrators.FittedCalibrator) -> dict[str, Any]:
+    """The numbers of the rule."""
+    found = fitted.rule_.own_fields() | {"weights": getattr(fitted, "weights_", None)}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _values(value: Any) -> Any:
+    """Plain numbers, strings, lists and dicts; of long arrays the shape."""
+    if hasattr(value, "family"):  # a noise
+        return value.to_dict()
+    value = vars(value) if is_dataclass(value) else value
+    if isinstance(value, dict):
+        return {name: _values(each) for name, each in value.items()}
+    if isinstance(value, np.ndarray) and value.size > _LONGEST:
+        return {"shape": list(value.shape)}
+    return [_values(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+def _in_words(value: Any) -> str:
+    """Numbers; of long arrays the shape, of records without a text the single numbers."""
+    if is_dataclass(value) and not hasattr(value, "family") and not _has_text(value):
+        value = {name: each for name, each in vars(value).items() if isinstance(each, float)}
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_in_words(each)}" for name, each in value.items())
+    if isinstance(value, np.ndarray) and value.size > 6:
+        return f"{' x '.join(map(str, value.shape))} numbers"
+    if isinstance(value, (np.ndarray, list, tuple)):
+        return ", ".join(map(_in_words, value))
+    return f"{value:.5g}" if isinstance(value, float) else str(value)
+
+
+def _has_text(value: Any) -> bool:
+    """Whether a record has a text of its own, which is not that of all dataclasses."""
+    return "__str__" in vars(type(value))
+
+
+def _groups(fitted: hokical.calibrators.FittedCalibrator) -> dict[str, list[Any]] | None:
+    """Groups of one row, if the calibrator needs them."""
+    needed = fitted.rule_.needed_groups
+    if needed is None:
+        return None
+    return {name: [own[0]] for name, own in zip(needed.columns, needed.levels, strict=True)}
+
+
+def _guarantee(fitted: hokical.calibrators.FittedCalibrator) -> dict[str, Any]:
+    """The promise of `apply --risk` at its usual numbers, or why there is none."""
     try:
-        yield
-    finally:
-        _results = None
-
-
-def stdout(*, at_least: int = 0) -> Console:
-    """The console for results, as if it were at least this wide."""
-    known = sys.stdout.isatty() or "COLUMNS" in os.environ
-    width = None if known else _WIDTH_OF_A_PIPE
-    console = _Terminal(width=width, highlight=False, file=_results)
-    if console.width >= at_least:
-        return console
-    return _Terminal(width=at_least, highlight=False, file=_results)
-
-
-def stderr() -> Console:
-    """The console for everything else."""
-    return _Terminal(stderr=True, highlight=False)
-
-
-def say(text: str) -> None:
-    """A message on stderr, in one line however narrow the terminal."""
-    stderr().print(Text(text), soft_wrap=True)
-
-
-def warn(text: str) -> None:
-    """A warning on stderr; with --strict the command then fails."""
-    if text not in warned:  # several methods may have the same to say
-        say(f"Warning: {text}")
-        warned.append(text)
-
-
-def show_json(data: Any) -> None:
-    """Strict JSON on stdout; NaN and infinities become null."""
-    text = json.dumps(json_values(data), indent=2, allow_nan=False)
-    typer.echo(_say_names(text), file=_results)
-
-
-def new_table(columns: Iterable[str]) -> Table:
-    """A table of a text column and number columns, none of which is ever cut."""
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for index, name in enumerate(columns):
-        table.add_column(name, justify="right" if index else "left", no_wrap=True)
-    return table
-
-
-def show_table(title: str, table: Table, *remarks: str) -> None:
-    """A table between its title and remarks, which may be wider than it is."""
-    console = stdout()
-    console.print(Text(title, style="bold"), soft_wrap=True)
-    stdout(at_least=_fix_widths(console, table)).print(table)
-    console.print()
-    for remark in remarks:
-        console.print(Text(remark))
-
-
-def _fix_widths(console: Console, table: Table) -> int:
-    """Keep rich from cutting cells; the width that needs, which a narrow terminal wraps."""
-    options = console.options.update(width=_UNBOUNDED)
-    for column in table.columns:
-        cells = [Measurement.get(console, options, cell) for cell in (column.header, *column.cells)]
-        column.min_width = max(cell.maximum if column.no_wrap else cell.minimum for cell in cells)
-    size = Measurement.get(console, options, table)
-    if size.maximum > console.width:  # otherwise rich shrinks columns below their minimum
-        for column in table.columns:
-            column.max_width = column.min_width
-    return size.minimum
-
-
-def number(value: float) -> str:
-    """Four decimals; a dash for what is not known."""
-    return DASH if math.isnan(value) else "infinite" if math.isinf(value) else f"{value:.4f}"
-
-
-def interval(low: float, high: float) -> str:
-    """Both ends of an interval, or a dash if there is none."""
-    return DASH if math.isnan(low) or math.isnan(high) else f"{number(low)} - {number(high)}"
-
-
-def show_result(values: dict[str, Any], lines: dict[str, str | None], as_json: bool) -> None:
-    """The values as JSON, or the lines that say something."""
-    if as_json:
-        show_json(values)
-    else:
-        show_facts({name: line for name, line in lines.items() if line})
-
-
-def show_facts(facts: dict[str, str]) -> None:
-    """Names and values in two columns, without a frame; long sentences wrapped in a terminal."""
-    width, console = max(map(len, facts)), stdout()
-    for name, value in facts.items():
-        room = console.width - width - 3 if sys.stdout.isatty() else _UNBOUNDED
-        lines = textwrap.wrap(value, max(room, 20), break_long_words=False, break_on_hyphens=False)
-        value = f"\n{' ' * (width + 2)}".join(lines)
-        console.print(Text.assemble((name.ljust(width), "bold"), "  ", value), soft_wrap=True)
+        found = fitted.predict_or_abstain(np.zeros((1, fitted.n_classes_)), groups=_groups(fitted))
+    except (TypeError, ValueError) as error:
+        return {"text": str(error)}
+    names = ("risk", "delta", "threshold", "coverage", "certified_on")
+    return {name: getattr(found, name) for name in names} | {"text": found.guarantee}
 
 
 def describe_label(calibrator: Any) -> str | None:
@@ -161,27 +169,29 @@ def describe_label(calibrator: Any) -> str | None:
     return "the classifier's own" if kept else "the most likely class after calibration"
 
 
-def bad_option(option: str | None, text: str) -> Exception:
-    """The error of an option, with what is wrong with it."""
-    return typer.BadParameter(text, param_hint=option)
-
-
-def refuse(why: str, **options: Any) -> None:
-    """Raise for the first of some options that was given; those with None or False were not."""
-    for name, value in options.items():
-        if value is not None and value is not False:
-            raise bad_option(f"--{name.replace('_', '-')}", why)
-
-
-@contextmanager
-def check_options(option: str | None = None) -> Iterator[None]:
-    """Report errors of the library as errors of the command line."""
-    try:
-        yield
-    except (TypeError, ValueError) as error:
-        raise bad_option(option, str(error)) from error
-
-
-def spinner(what: str) -> AbstractContextManager[Any]:
-    """Show what is being done on stderr, if that is a terminal and a second has passed."""
-    return progress_bar(printable(f"{what} ..."), None)
+def methods(as_json: Json = False) -> None:
+    """List the calibration methods."""
+    known = hokical.calibrators.table()
+    if as_json:
+        show_json([asdict(info) | {"kind": info.kind.__name__} for info in known])
+        return
+    shown = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    shown.add_column("name", no_wrap=True, style="bold")
+    shown.add_column("labels", no_wrap=True)
+    shown.add_column("cost of a fit", ratio=2)
+    shown.add_column("published in", ratio=3)
+    for info in known:
+        labels = "may change" if info.changes_labels else "kept"
+        shown.add_row(info.name, labels, info.cost, info.reference)
+    show_table("Calibration methods", shown)
+    binary = [info.name for info in known if info.binary_only]
+    say(f"For two classes only: {', '.join(binary)}.")
+    missing = hokical.calibrators._catalog.MOVED.keys() - {info.name for info in known}
+    if missing:
+        say(f"With `pip install hokical-paper` also: {', '.join(sorted(missing))}.")
+    say(
+        "Without `--method`, fit uses auto: an average of uncalibrated, temps and structured, or "
+        "with more than 30 classes temps with a scale and a bias for each class; then a correction "
+        "of each row as in adaptive, if it helps. It predicts the most likely class, or with "
+        "--keep-labels the classifier's own label."
+    )

@@ -6,7 +6,7 @@ import typer
 from rich.markup import escape
 
 import hokical
-from hokical.cli.show import interval, new_table, show_table
+from hokical.cli.console import interval, new_table, show_table
 
 #: Classes that are all shown; of more, only the worst.
 _MOST_CLASSES = 10

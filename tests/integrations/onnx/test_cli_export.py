@@ -114,7 +114,7 @@ def test_a_softmax_is_warned_of_in_options(saved, tmp_path):
     assert done.exit_code == 0
     assert done.stderr == (
         "Warning: 'scores' comes from a softmax or sigmoid, so it holds probabilities, and is "
-        "taken for logits. Pass --from-probabilities, or the name of the logits as --scores.\n"
+        "taken for logits. Pass --probabilities, or the name of the logits as --scores.\n"
     )
 
 
@@ -135,7 +135,7 @@ def test_errors(saved, tmp_path):
         ((tmp_path / "absent.json", "-o", output), "expected a calibrator file; cannot be read"),
         ((saved, "-o", output, "--opset", 3), "`opset` must be from 13 to"),
         ((saved, "-o", output, "--scores", "a"), "--scores: only goes with --attach"),
-        ((saved, "-o", output, "--class-axis", 1), "--class-axis: only goes with --attach"),
+        ((saved, "-o", output, "--probabilities"), "--probabilities: only goes with --attach"),
         ((saved, "-o", output, "--attach", tmp_path / "no.onnx"), "there is no such file"),
         ((saved, "-o", output, "--attach", saved), "`model` must be an ONNX file"),
         ((saved, "-o", output, "--attach", net), "--scores must say which output"),

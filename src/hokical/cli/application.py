@@ -2,33 +2,25 @@
 
 import errno
 import os
-import sys
+import re
 import traceback
 import warnings
-from contextlib import ExitStack
 from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import typer
 from rich.text import Text
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
 import hokical
 from hokical._core import progress
+from hokical.cli.console import stderr, warn, warned
 from hokical.cli.options import text
-from hokical.cli.show import aliases, bad_option, results_to_stderr, stderr, warn, warned
 
 EXIT_CODES = (
-    "Exit codes: 0 done; 1 failed; 2 bad usage or a bad file; 3 an alarm of `monitor`; 130 after "
-    "Ctrl-C. "
-    "Results go to stdout, everything else to stderr."
+    "Exit codes: 0 done; 1 failed; 2 bad usage or a bad file; 3 an alarm of `monitor` or "
+    "`shift`; 130 after Ctrl-C. Results go to stdout, everything else to stderr."
 )
-#: Parameters of commands that name what is written; all other paths are read.
-OUTPUTS = frozenset({"output", "report", "state", "log"})
-#: What a command writes to stdout if its output is `-`.
-_SUFFIXES = {"apply": ".csv", "certify": ".json", "fit": ".json", "export": ".onnx"}
 FAILED, BAD_USAGE, INTERRUPTED = 1, 2, 130
 #: Base of all errors of usage. Its module differs between versions of typer.
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
@@ -113,75 +105,6 @@ class Guard(TyperGroup):
             raise typer.Exit(_report(error, hint)) from None
 
 
-class ProtectingCommand(TyperCommand):
-    """A command whose outputs take the place of none of its inputs, nor of each other."""
-
-    def invoke(self, ctx: Any) -> Any:
-        """`-` is stdin among the inputs; as --output it is stdout, and results go to stderr."""
-        with ExitStack() as at_end:
-            dashes = [name for name, path in ctx.params.items() if path == Path("-")]
-            if dashes:
-                folder = Path(at_end.enter_context(TemporaryDirectory()))
-                _replace_dashes(ctx, dashes, folder, at_end)
-            self._protect(ctx)
-            return super().invoke(ctx)
-
-    def _protect(self, ctx: Any) -> None:
-        given = {name: path for name, path in ctx.params.items() if isinstance(path, Path)}
-        more = ctx.params.get("more") or ()  # files of `compare`
-        paths = given | {f"more {k}": path for k, path in enumerate(more)}
-        if "state" in paths:  # which is removed in the end
-            paths["lock of --state"] = Path(f"{paths['state']}.lock")
-        for name in (*OUTPUTS, "lock of --state"):
-            if name not in paths or paths[name].is_dir():  # which the command checks itself
-                continue
-            others = [path for other, path in paths.items() if other != name]
-            files = [f for path in others for f in (path, *hokical.io._opening.files_read(path))]
-            if any(_is_same(paths[name], file) for file in files):
-                raise hokical.io.DataFileError(
-                    paths[name],
-                    f"cannot be the {name if ' ' in name else f'--{name}'}: it is an input too, or "
-                    "another output, and would be lost.",
-                    "Choose another name.",
-                )
-
-
-def _replace_dashes(ctx: Any, dashes: list[str], folder: Path, at_end: ExitStack) -> None:
-    """Files in place of `-`: one with what stdin holds, one that goes to stdout in the end."""
-    inputs = [name for name in dashes if name not in OUTPUTS]
-    outputs = [name for name in dashes if name in OUTPUTS]
-    if len(inputs) > 1 or outputs not in ([], ["output"]):
-        raise typer.BadParameter("`-` can be one of the inputs, and the --output.")
-    aliases.clear()
-    for name in inputs:
-        ctx.params[name] = folder / "stdin"
-        aliases[str(folder / "stdin")] = "stdin"
-        ctx.params[name].write_bytes(sys.stdin.buffer.read())
-    for name in outputs:
-        suffix = _SUFFIXES.get(ctx.info_name)
-        if suffix is None:
-            raise bad_option("--output", "cannot be stdout here.")
-        target = ctx.params[name] = folder / f"stdout{suffix}"
-        aliases[str(target)] = "stdout"
-        at_end.callback(_copy_to_stdout, target)
-        at_end.enter_context(results_to_stderr())
-
-
-def _copy_to_stdout(path: Path) -> None:
-    if path.exists():  # the command has not failed
-        sys.stdout.flush()
-        sys.stdout.buffer.write(path.read_bytes())
-        sys.stdout.buffer.flush()
-
-
-def _is_same(one: Path, other: Path) -> bool:
-    """Whether two paths lead to one file, which may not exist yet."""
-    try:
-        return one.samefile(other)
-    except OSError:
-        return os.path.realpath(one) == os.path.realpath(other)
-
-
 def _added_commands() -> dict[str, EntryPoint]:
     return {found.name: found for found in entry_points(group="hokical.commands")}
 
@@ -196,6 +119,7 @@ def _report(error: Exception, hint: str) -> int:
     code = BAD_USAGE if isinstance(error, bad) else FAILED
     format_message = getattr(error, "format_message", None)
     message = str(format_message() if format_message else error) or type(error).__name__
+    message = re.sub("^Invalid value(: | for )", "", message)
     message = message if message.endswith((".", "?", "!")) else f"{message}."
     if code == FAILED:
         hint = f"({type(error).__name__}; --debug shows where)"

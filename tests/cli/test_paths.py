@@ -10,15 +10,14 @@ import pytest
 
 from hokical import Gaussian, Hoki
 from hokical.cli import app
-from hokical.cli.guard import OUTPUTS
-from tests.cli.test_cli import hokical_command
+from hokical.cli.paths import OUTPUTS
+from tests.cli.running import hokical_command
 from tests.conftest import synthetic_logits
 
 LOGITS, LABELS = synthetic_logits(200, 3, seed=1)
 #: Paths that commands read; a new one of any command belongs here or into OUTPUTS.
 INPUTS = {
-    "val", "test", "logits", "calibrator", "labels", "val_labels", "test_labels", "reference",
-    "attach",
+    "val", "test", "data", "first", "second", "calibrator", "labels", "reference", "attach",
 }  # fmt: skip
 
 
@@ -54,11 +53,9 @@ def test_every_path_of_every_command_is_known() -> None:
         "apply cal.json x_logits.npy -o cal.json",
         "apply cal.json r.npz -o r.npz",
         "compare r.npz x_logits.npy --report x_labels.npy",
-        "monitor cal.json r.npz --state m.json --log m.json",
-        "monitor cal.json r.npz --state m.json --log m.json.lock",
         "monitor cal.json r.npz --state cal.json",
-        "monitor cal.json x_logits.npy --log x_labels.npy",
-        "monitor cal.json x_logits.npy --reference r.npz --log r.npz",
+        "monitor cal.json x_logits.npy --state x_labels.npy",
+        "monitor cal.json x_logits.npy --reference r.npz --state r.npz",
         "export cal.json -o cal.json",
     ],
 )

@@ -1,0 +1,70 @@
+"""Methods and their options, as words of the command line."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from typing import Any
+
+import typer
+
+import hokical
+from hokical.cli.console import bad_option, check_options
+
+
+def check_method(name: str) -> str:
+    """The name, if the method needs only logits and labels."""
+    known = [*hokical.calibrators.methods_from_logits(), "auto"]
+    name = hokical.calibrators._catalog.find_method(name)
+    if name in known:
+        return name
+    if name in hokical.calibrators.method_names():
+        raise typer.BadParameter(
+            f"{name} needs more than logits, which cannot be given here; fit it in Python."
+        )
+    hint = hokical.calibrators._catalog.suggest(name)
+    raise typer.BadParameter(f"no method {name!r}; there are {', '.join(known)}.{hint}")
+
+
+def make_method(
+    name: str, settings: Iterable[str], **options: Any
+) -> hokical.calibrators.BaseCalibrator:
+    """A calibrator with options such as `n_bins=20`, of the types that its parameters have."""
+    known = hokical.make(check_method(name)).get_params(deep=False)
+    chosen = options | read_settings(settings, known, name)
+    with check_options("--set"):
+        if chosen.get("noise", "auto") != "auto":
+            chosen["noise"] = hokical.stability.parse_noise(str(chosen["noise"]))
+        made: hokical.calibrators.BaseCalibrator = hokical.make(name)
+        return made.set_params(**chosen)
+
+
+def read_settings(settings: Iterable[str], known: dict[str, Any], name: str) -> dict[str, Any]:
+    """Options such as `n_bins=20` of a method; `known` are its parameters with their defaults."""
+    chosen = {}
+    for setting in settings:
+        key, sign, value = (part.strip() for part in setting.partition("="))
+        if not sign or key not in known:
+            listed = ", ".join(f"{each}={default}" for each, default in known.items())
+            raise bad_option("--set", f"must be an option of {name}: {listed}; got {setting!r}.")
+        chosen[key] = _read_value(setting, value, known[key])
+    return chosen
+
+
+def _read_value(setting: str, text: str, default: Any) -> Any:
+    """A number, true, false, none or several of them in brackets; else the text itself."""
+    words: dict[str, Any] = {"true": True, "false": False, "none": None}
+    try:
+        value = words[text.lower()] if text.lower() in words else ast.literal_eval(text)
+    except (SyntaxError, ValueError):
+        value = text
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    allowed = {
+        bool: (isinstance(value, bool), "true or false"),
+        int: (number and int(value) == value, "a whole number"),
+        float: (number, "a number"),
+    }
+    fits, kind = allowed.get(type(default), (True, ""))
+    if not fits:
+        raise bad_option("--set", f"must be {kind}, as the default {default}; got {setting!r}.")
+    return value

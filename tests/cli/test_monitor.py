@@ -1,0 +1,96 @@
+"""`hokical monitor`: a monitor that goes on between runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hokical import CalibrationMonitor, Hoki
+from tests.cli.running import hokical_command, one_line
+from tests.conftest import synthetic_logits
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    val, test = (synthetic_logits(800, 4, seed=seed) for seed in (1, 2))
+    parts = {"test_logits": test[0], "test_labels": test[1]}
+    np.savez(tmp_path / "data.npz", val_logits=val[0], val_labels=val[1], **parts)
+    for name in ("hoki", "temps"):
+        made = hokical_command(
+            "fit", tmp_path / "data.npz", "-o", tmp_path / f"{name}.json", "--method", name
+        )
+        assert made.code == 0
+    return tmp_path
+
+
+def test_it_goes_on_between_runs(files: Path) -> None:
+    words = ("monitor", files / "hoki.json", files / "data.npz", "--state", files / "s.json")
+    first = hokical_command(*words)
+    assert first.code == 0, first.err
+    assert "calibrated: says" in first.out
+    before = (files / "s.json").read_bytes()
+    assert "was counted before" in one_line(hokical_command(*words))
+    assert (files / "s.json").read_bytes() == before
+    second = hokical_command(*words, "--json", "--again").json
+    assert second["n"] == 1600
+    assert CalibrationMonitor.load(files / "s.json").status().n == 1600
+
+
+def test_other_methods_need_a_reference(files: Path) -> None:
+    words = ("monitor", files / "temps.json", files / "data.npz")
+    assert "--reference" in one_line(hokical_command(*words))
+    found = hokical_command(*words, "--reference", files / "data.npz", "--json").json
+    assert found["inputs"]["shifted"] is False
+    logits, labels = synthetic_logits(800, 4, seed=1)
+    Hoki().fit(logits, labels, np.full(800, 0.01)).save(files / "weighted.json")
+    words = ("monitor", files / "weighted.json", files / "data.npz")
+    assert "--reference" in one_line(hokical_command(*words))
+    assert hokical_command(*words, "--reference", files / "data.npz").code == 0
+
+
+def test_another_calibrator_is_refused(files: Path) -> None:
+    places = (files / "data.npz", "--state", files / "s.json")
+    assert hokical_command("monitor", files / "hoki.json", *places).code == 0
+    before = (files / "s.json").read_bytes()
+    refused = one_line(hokical_command("monitor", files / "temps.json", *places))
+    assert "made with (hoki of 4 classes" in refused
+    assert "got temps of 4 classes" in refused
+    assert (files / "s.json").read_bytes() == before
+
+
+def test_bad_options_and_files_are_refused(files: Path) -> None:
+    words = ("monitor", files / "hoki.json", files / "data.npz")
+    assert "`delta` must lie" in one_line(hokical_command(*words, "--delta", 2))
+    assert "--window" in one_line(hokical_command(*words, "--window", 0))
+    (files / "bad.json").write_text("{")
+    assert "cut short" in one_line(hokical_command(*words, "--state", files / "bad.json"))
+    assert (files / "bad.json").read_text() == "{"
+    assert "input too" in one_line(hokical_command(*words, "--state", files / "data.npz"))
+
+
+def test_an_alarm_ends_with_3_and_shows_the_classes(files: Path) -> None:
+    logits, labels = synthetic_logits(800, 4, seed=3)
+    np.savez(files / "new.npz", logits=logits, labels=np.where(labels == 2, 3, labels))
+    words = ("monitor", files / "hoki.json", files / "new.npz")
+    ran = hokical_command(*words)
+    assert ran.code == 3
+    assert "rows labelled 2 say" in ran.out
+    assert "rows labelled    says   is right" in ran.out
+    assert "nan" not in ran.out + hokical_command(*words, "--json").out.lower()
+
+
+def test_rows_without_labels_count_among_the_inputs(files: Path) -> None:
+    logits, labels = synthetic_logits(600, 4, seed=2)
+    lines = ["logit_0,logit_1,logit_2,logit_3,label"]
+    for row, (scores, label) in enumerate(zip(logits.tolist(), labels.tolist(), strict=True)):
+        lines.append(",".join([*map(str, scores), "" if row % 3 else str(label)]))
+    (files / "new.csv").write_text("\n".join(lines))
+    words = ("monitor", files / "hoki.json", files / "new.csv", "--window", 40, "--json")
+    found = hokical_command(*words).json
+    assert (found["n"], found["n_observed"], found["n_window"]) == (200, 600, 40)
+    np.savez(files / "bare.npz", logits=logits)
+    none = hokical_command("monitor", files / "hoki.json", files / "bare.npz")
+    assert "0 so far" in none.out
+    assert "nan" not in none.out

@@ -1,0 +1,34 @@
+"""How many options there are, and that a name means the same in every command."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import typer
+
+from hokical.cli import app
+
+#: Options whose default differs between commands, not their meaning.
+HELP_OF_ITS_OWN = {"--output", "--report"}
+
+
+def options() -> dict[str, list[str]]:
+    """The help texts of every option, by its name; one per command that has it."""
+    group = typer.main.get_command(app)  # with the options for completion
+    found = defaultdict(list)
+    for command in (group, *group.commands.values()):  # type: ignore[attr-defined]
+        for option in command.params:
+            if option.param_type_name == "option":
+                found[option.opts[0]].append(option.help)
+    return found
+
+
+def test_there_are_few_options() -> None:
+    assert sum(map(len, options().values())) <= 110
+
+
+def test_an_option_means_the_same_everywhere() -> None:
+    for name, texts in options().items():
+        assert name.startswith("-")
+        assert all(texts), name
+        assert len(set(texts)) == 1 or name in HELP_OF_ITS_OWN, name
