@@ -96,9 +96,12 @@ def _measure(
     """Summaries before and after calibration, and the comparison that they are of, if any."""
     if isinstance(found, Stream):
         head = found.source.first_chunk().rows(slice(1))
-        own = hokical.make("uncalibrated").fit(head.logits, head.labels)
-        judged = [own] if fitted is None else [own, fitted]
-        return {c.name: hokical.streams.evaluate(c, found.source, full=True) for c in judged}, None
+        with hokical.io._errors.report_file(found.path):
+            own = hokical.make("uncalibrated").fit(head.logits, head.labels)
+            judged = [own] if fitted is None else [own, fitted]
+            return {
+                c.name: hokical.streams.evaluate(c, found.source, full=True) for c in judged
+            }, None
     pair = found.scores, found.labels
     if found.wanted.answers:
         known = hokical.ConfidenceCalibrator() if fitted is None else fitted

@@ -233,7 +233,8 @@ class Stream:
 
     def fit(self, calibrator: Any) -> dict[str, Any]:
         """Fit a calibrator; the number of examples, and the share that is right."""
-        hokical.streams.fit(calibrator, self.source)
+        with hokical.io._errors.report_file(self.path):
+            hokical.streams.fit(calibrator, self.source)
         table = calibrator.fit_scores_
         if table is None:
             return {"examples": self.source.n_rows, "accuracy": None}
@@ -241,7 +242,7 @@ class Stream:
 
     def certify(self, fitted: Any) -> Any:
         """The calibrator with these held-out rows noted."""
-        with check_options("FILE"):
+        with hokical.io._errors.report_file(self.path):
             return hokical.streams.certify(fitted, self.source)
 
     def warn_of_own(self, fitted: Any) -> None:
