@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from hokical.cli.application import EXIT_CODES
-from hokical.cli.options import Json
 from hokical.cli.console import new_table, say, show_json, show_table
+from hokical.cli.options import Json
 from hokical_paper.cli_calarena import calarena
 from hokical_paper.cli_certainty import certainty, docs
 from hokical_paper.cli_networks import add_network_commands

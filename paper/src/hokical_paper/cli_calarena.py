@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from hokical.cli.options import Json
 from hokical.cli.console import say, show_json
+from hokical.cli.options import Json
 
 
 class Score(StrEnum):

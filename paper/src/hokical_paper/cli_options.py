@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hokical.cli.options import Resamples
 from hokical.cli.console import say, show_table
+from hokical.cli.options import Resamples
 
 if TYPE_CHECKING:
     from hokical_paper.cache import Cache
