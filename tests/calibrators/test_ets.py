@@ -18,7 +18,7 @@ from hokical._core.logits import as_logits
 from hokical._core.parallel import threads
 from hokical._core.topk import TopK
 from hokical._fitting.descent import Point, descend
-from hokical._fitting.ensemble import MixturePart, column_products, mixture_loss
+from hokical._fitting.ensemble import MixturePart, mixture_loss, portable_products
 from hokical._fitting.kernels import margin_products
 from hokical._fitting.likelihood import FAR, WeightedExamples, count_block
 from hokical._fitting.partitions import Block
@@ -243,7 +243,7 @@ def test_compiled_and_portable_sums_agree(dtype):
     logits[3, 5] = -np.inf
     checked = as_logits(logits)
     for beta in (1e-5, 0.3, 7.0, 1e5):
-        portable = column_products.portable(checked, beta)
+        portable = portable_products(checked, beta)
         compiled = np.empty((3, 3, 40))
         margin_products(checked.block(), checked.top, beta, FAR, compiled)
         assert_allclose(compiled, np.array(portable), rtol=1e-11, atol=1e-290)

@@ -18,7 +18,7 @@ from hokical._core.logits import as_logits
 from hokical._core.parallel import threads
 from hokical._core.topk import TopK
 from hokical._fitting.kernels import margin_moments
-from hokical._fitting.likelihood import FAR, column_moments, count_block
+from hokical._fitting.likelihood import FAR, count_block, portable_moments
 from hokical._fitting.partitions import Block
 from hokical._fitting.temperature import BOUNDS, best_temperature
 from hokical.calibrators import TemperatureScaling, load
@@ -118,7 +118,7 @@ def test_compiled_and_portable_sums_agree(dtype):
     logits[3, 5] = -np.inf
     checked = as_logits(logits)
     for beta in (1e-5, 0.3, 1.0, 7.0, 1e5):
-        portable = np.stack(column_moments.portable(checked, beta))
+        portable = np.stack(portable_moments(checked, beta))
         compiled = np.empty((3, 60))
         margin_moments(checked.block(), checked.top, np.full(60, beta), FAR, compiled)
         assert_allclose(compiled, portable, rtol=1e-12, atol=1e-290)

@@ -10,29 +10,8 @@ import numpy as np
 import pytest
 
 from hokical._core import jit
-from hokical._core.jit import Kernel, has_kernels, kernel
+from hokical._core.jit import has_kernels
 from hokical._core.logits import as_logits
-
-
-@kernel
-def _twice(x: float) -> float:
-    """Doubled."""
-    return 2.0 * x
-
-
-@kernel
-def sum_twice(values: np.ndarray) -> float:
-    total = 0.0
-    for i in range(values.size):
-        total += _twice(values[i])
-    return total
-
-
-def test_kernels_that_call_each_other() -> None:
-    pytest.importorskip("numba")
-    assert isinstance(sum_twice, Kernel)
-    assert sum_twice.__name__ == "sum_twice"
-    assert sum_twice(np.arange(5.0)) == 20.0
 
 
 @pytest.mark.parametrize("n_rows", [1, 200_000])

@@ -13,7 +13,7 @@ from hokical.rules._hoki import Curve, Steps
 from hokical.rules._row_correction import N_FEATURES, RowCorrection
 from hokical.stability._noise import Gaussian, Gumbel, Noise, Uniform
 from hokical.stability._sampled import Draws
-from hokical.stability._stability_table import EXACT_LEVELS
+from hokical.stability._table import EXACT_LEVELS
 
 Generator = np.random.Generator
 FAMILIES = (Gaussian, Uniform, Gumbel)

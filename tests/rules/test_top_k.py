@@ -11,7 +11,7 @@ from hokical._core.topk import TopK
 from hokical.rules import HokiRule, Rule
 from hokical.rules._hoki import Curve
 from hokical.rules._predicting import predict_blocks
-from hokical.stability._stability_table import EXACT_LEVELS
+from hokical.stability._table import EXACT_LEVELS
 from tests.rules.making import NAMES, assert_chances, make_noise, make_rule, seeds
 
 TOP_K_NAMES = [name for name in NAMES if make_rule(name, 0, 3).accepts_top_k]

@@ -12,7 +12,7 @@ from hokical.rules import HokiRule, VectorRule
 from hokical.rules._hoki import Curve, Steps
 from hokical.rules._predicting import predict_blocks
 from hokical.rules._sharing import distribute_remainder, distribute_remainder_portably
-from hokical.stability._stability_table import EXACT_LEVELS
+from hokical.stability._table import EXACT_LEVELS
 from tests.conftest import max_examples
 from tests.rules import twins
 from tests.rules.making import (

@@ -78,6 +78,24 @@ class Backend:
         """The rounded values, with the gradient of the smooth ones if there is one."""
         return rounded
 
+    def erfcx(self, y: Array) -> Array | None:
+        """exp(y^2) erfc(y) if the library has it."""
+        return None
+
+    def stability(self, family: str, logits: Any, width: Any) -> Array | None:
+        """Label stability (n,) by a fused kernel, or (m, n) of widths (m,); None without one."""
+        return None
+
+    def chebyshev_moments(self, logits: Any, step: Any) -> Array | None:
+        """The sums behind Gaussian stability (n, R + 1), if the library has a way of its own."""
+        return None
+
+    def label_distances(self, logits: Any) -> tuple[Array, Array, Array] | None:
+        """By a fused kernel: sum of exp(-margin) over the other classes, the margin of the second
+        class and the mean margin, (n,) each.
+        """
+        return None
+
     def in_float64(self) -> AbstractContextManager[Any]:
         """A context in which the library has float64."""
         return nullcontext()

@@ -32,6 +32,13 @@ class Tail:
     margin: FloatArray
     count: FloatArray
 
+    def scaled_margin(self, width: float) -> FloatArray:
+        """The margin in units of noise of that width, (n,); MAX_MARGIN where there is no class."""
+        some = self.count > 0.0
+        margin = np.where(some, self.margin, 0.0)
+        with np.errstate(over="ignore"):
+            return np.asarray(np.where(some, np.minimum(margin / width, MAX_MARGIN), MAX_MARGIN))
+
 
 @dataclass(frozen=True, eq=False)
 class Logits:

@@ -11,19 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from hokical._core.accelerate import accelerated
 from hokical._core.arrays import Array, Namespace
 from hokical._core.blocks import by_blocks, per_row
-from hokical._core.fast_exp import FAR
 from hokical._core.jit import has_kernels
 from hokical._core.logits import Logits
+from hokical._core.special import FAR
 from hokical._core.types import FloatArray
 from hokical._fitting import likelihood
-from hokical._fitting.kernels import margin_products
 from hokical._fitting.likelihood import Moments, WeightedExamples
 from hokical._fitting.simplex import QuadraticModel
 
@@ -183,9 +181,19 @@ def product_sums(logits: Logits, beta: float) -> tuple[Moments, ...]:
     )
 
 
-@accelerated
-def column_products(logits: Logits, beta: float) -> tuple[Moments, ...]:
+def column_products(logits: Logits, beta: float) -> Any:
     """The same over the columns alone."""
+    if not has_kernels(logits):
+        return portable_products(logits, beta)
+    from hokical._fitting.kernels import margin_products
+
+    out = np.empty((3, 3, logits.n_rows))
+    margin_products(logits.block(), logits.top, beta, FAR, out)
+    return out
+
+
+def portable_products(logits: Logits, beta: float) -> tuple[Moments, ...]:
+    """`column_products` for arrays of any library."""
     xp = logits.xp
     minus_x = logits.margins * -beta
     term, flat = xp.exp(minus_x), xp.exp(-logits.margins)
@@ -202,13 +210,6 @@ def column_products(logits: Logits, beta: float) -> tuple[Moments, ...]:
     first = tuple(-part for part in sums(weighted))
     weighted *= minus_x
     return tuple(zip(zeroth, first, sums(weighted), strict=True))
-
-
-@column_products.register(has_kernels)
-def _compiled_products(logits: Logits, beta: float) -> FloatArray:
-    out = np.empty((3, 3, logits.n_rows))
-    margin_products(logits.block(), logits.top, beta, FAR, out)
-    return out
 
 
 def _plain_sums(logits: Logits) -> tuple[Array, Array]:

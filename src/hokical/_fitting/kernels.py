@@ -4,7 +4,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from hokical._core.fast_exp import exp_minus
+from hokical._core.exp_kernels import exp_minus
 from hokical._core.jit import kernel
 from hokical._core.types import FloatArray
 

@@ -15,15 +15,13 @@ from weakref import proxy
 
 import numpy as np
 
-from hokical._core.accelerate import accelerated
 from hokical._core.arrays import Array, Namespace
 from hokical._core.blocks import per_row, sum_over_blocks
-from hokical._core.fast_exp import FAR
 from hokical._core.jit import has_kernels
 from hokical._core.logits import MAX_MARGIN, Logits
+from hokical._core.special import FAR
 from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical._fitting.impossible import find_impossible, report_left_out
-from hokical._fitting.kernels import margin_moments
 from hokical._fitting.partitions import SUMMED_ON_HOST, Block
 from hokical.guarantees._row_sketch import row_draws
 
@@ -233,9 +231,20 @@ def moment_sums(logits: Logits, beta: Array | float) -> Moments:
     return zeroth + term, first + x * term, second + x * x * term
 
 
-@accelerated
 def column_moments(logits: Logits, beta: Array | float) -> Moments:
     """The same over the columns alone."""
+    if not has_kernels(logits):
+        return portable_moments(logits, beta)
+    from hokical._fitting.kernels import margin_moments
+
+    out, rows = np.empty((3, logits.n_rows)), np.empty(logits.n_rows)
+    rows[:] = beta
+    margin_moments(logits.block(), logits.top, rows, FAR, out)
+    return tuple(out)
+
+
+def portable_moments(logits: Logits, beta: Array | float) -> Moments:
+    """`column_moments` for arrays of any library."""
     xp = logits.xp
     minus_x = logits.margins * -(
         beta if isinstance(beta, float) else beta[:, None]
@@ -244,14 +253,6 @@ def column_moments(logits: Logits, beta: Array | float) -> Moments:
     zeroth = row_sums(term, xp)
     term *= minus_x
     return zeroth, -row_sums(term, xp), row_dots(term, minus_x, xp)
-
-
-@column_moments.register(has_kernels)
-def _compiled_moments(logits: Logits, beta: FloatArray | float) -> Any:
-    out, rows = np.empty((3, logits.n_rows)), np.empty(logits.n_rows)
-    rows[:] = beta
-    margin_moments(logits.block(), logits.top, rows, FAR, out)
-    return tuple(out)
 
 
 def row_sums(table: Array, xp: Namespace) -> Array:

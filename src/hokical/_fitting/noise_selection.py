@@ -14,9 +14,8 @@ from hokical._fitting.noise_search import KINDS, choose_noise
 from hokical._fitting.noise_trials import Evaluator, NoiseSelection, Trial, one_bin_trial
 from hokical._fitting.partitions import Block
 from hokical._fitting.row_sample import sample_block
-from hokical.stability._api import check_draw_count, draw_seed
 from hokical.stability._noise import Gaussian, Noise, Uniform, family_named
-from hokical.stability._sampled import Draws
+from hokical.stability._sampled import Draws, check_draw_count, draw_seed
 
 DEFAULT_FAMILIES = tuple(kind.family for kind in KINDS)
 

@@ -11,7 +11,7 @@ from hokical._fitting.partitions import Block, Partition, State, add_states
 from hokical.guarantees._score_table import NeighbourTable, can_be_counts
 from hokical.rules._hoki import HokiRule
 from hokical.stability import _gumbel as gumbel
-from hokical.stability._stability_table import StabilityTable
+from hokical.stability._table import StabilityTable
 
 
 def count_stability(examples: Partition, rule: HokiRule, n_starts: int) -> StabilityTable:

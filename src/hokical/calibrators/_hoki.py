@@ -23,10 +23,9 @@ from hokical._fitting.stability_counts import (
 )
 from hokical.calibrators._base import BaseCalibrator, Fit
 from hokical.rules._hoki import Curve, HokiRule, Steps
-from hokical.stability._api import check_draw_count, check_noise, draw_seed
-from hokical.stability._noise import Noise
-from hokical.stability._sampled import Draws
-from hokical.stability._stability_table import EXACT_LEVELS, StabilityTable
+from hokical.stability._noise import Noise, check_noise
+from hokical.stability._sampled import Draws, check_draw_count, draw_seed
+from hokical.stability._table import EXACT_LEVELS, StabilityTable
 
 _ONE_PASS = (
     '`noise` must be given for more than 4 million logits that can be read only once; got "auto", '

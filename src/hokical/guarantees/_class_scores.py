@@ -12,7 +12,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from hokical._core.accelerate import accelerated
 from hokical._core.arrays import Array
 from hokical._core.bins import sum_by
 from hokical._core.blocks import by_blocks
@@ -47,9 +46,11 @@ def row_looks(logits: Logits, log_odds: FloatArray | None = None) -> IntArray:
     return np.stack([look + N_LEVELS * k for k, look in enumerate(looks)], axis=1)
 
 
-@accelerated
 def distances(logits: Logits) -> tuple[Array, Array]:
     """How far the second and the mean of the possible logits lie below the best, (n,) each."""
+    fused = logits.backend.label_distances(logits)
+    if fused is not None:
+        return fused[1], fused[2]
     xp, margins, second = logits.xp, logits.margins, logits.gaps
     known = margins if logits.all_possible else xp.where(logits.possible, margins, 0.0)
     sums = xp.sum(known, axis=1)

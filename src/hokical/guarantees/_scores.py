@@ -11,20 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from hokical._core.accelerate import accelerated
 from hokical._core.arrays import Array
 from hokical._core.blocks import by_blocks
-from hokical._core.fast_exp import FAR, exp_minus
-from hokical._core.jit import has_kernels, kernel
+from hokical._core.jit import has_kernels
 from hokical._core.logits import Logits
 from hokical._core.special import safe_log
-from hokical._core.types import AnyArray, BoolArray, FloatArray, IntArray
+from hokical._core.types import BoolArray, FloatArray, IntArray
 
 _PER_UNIT = 256
 _LOWEST = -4 * _PER_UNIT
 #: Share of a logit by which float32, and sums in float32, change a score: a few ulps.
 _SLACK = 2.0**-20
-#: Terms beyond FAR are left out; sums below this, for which they may matter, are recomputed.
+#: Terms below exp(-700) are left out; sums below this, for which they may matter, are recomputed.
 _LOST = 1e-290
 #: Number of levels: log-odds from -27 to 1490, beyond the range of a softmax in float64.
 LEVELS = 12 * _PER_UNIT
@@ -92,9 +90,16 @@ def label_log_odds(logits: Logits) -> Array:
     return by_blocks(work, logits)
 
 
-@accelerated
 def rest_sums(logits: Logits) -> Array:
     """sum_{i != label} exp(-d_i) over the columns, (n,)."""
+    fused = logits.backend.label_distances(logits)
+    if fused is not None:
+        return fused[0]
+    return (_compiled_sums if has_kernels(logits) else portable_sums)(logits)
+
+
+def portable_sums(logits: Logits) -> Array:
+    """`rest_sums` for arrays of any library."""
     xp, terms = logits.xp, logits.xp.exp(-logits.margins)
     if logits.is_numpy:
         terms[np.arange(logits.n_rows), logits.label_columns] = 0.0
@@ -103,26 +108,12 @@ def rest_sums(logits: Logits) -> Array:
     return xp.sum(terms, axis=1)
 
 
-@kernel
-def sum_rest(block: AnyArray, top: FloatArray, far: float, out: FloatArray) -> None:
-    """out[n] = sum of exp(-d) over the row, less one of the terms that are 1."""
-    for n in range(block.shape[0]):
-        row = block[n]
-        highest = top[n]
-        total, tied = 0.0, -1.0
-        for i in range(row.shape[0]):
-            margin = highest - row[i]
-            term = exp_minus(min(margin, far))
-            total += term if 0.0 < margin < far else 0.0
-            tied += 1.0 if margin == 0.0 else 0.0
-        out[n] = total + tied
+def _compiled_sums(logits: Logits) -> FloatArray:
+    from hokical.stability._kernels import sum_rest
 
-
-@rest_sums.register(has_kernels)
-def _rest_sums(logits: Logits) -> FloatArray:
     out = np.empty(logits.n_rows)
-    sum_rest(logits.block(), logits.top, FAR, out)
+    sum_rest(logits.block(), logits.top, out)
     lost = np.flatnonzero(out < _LOST)
     if lost.size:
-        out[lost] = rest_sums.portable(logits.take(lost))
+        out[lost] = portable_sums(logits.take(lost))
     return out

@@ -14,12 +14,12 @@ from hokical._core.special import clip
 from hokical._core.types import AnyArray, IntArray
 from hokical.rules._base import Rule
 from hokical.rules._checks import store_temperature
-from hokical.rules._correction_kernels import fill_corrected
 from hokical.rules._probabilities import least_probability, put_at_label, softmax
 from hokical.rules._row_correction import (
     LEAST_LEAD,
     RowCorrection,
     corrected_scores,
+    fill_corrected,
 )
 
 
@@ -71,5 +71,5 @@ class AdaptiveRule(Rule):
             return None
         step = np.full(logits.n_columns, 1.0 / self.temperature)
         least = least_probability(logits)
-        fill_corrected(logits, step, np.zeros(0), self.correction, least, out, keeps_labels=True)
+        fill_corrected(logits, step, None, self.correction, least, out, keeps_labels=True)
         return np.empty(0, np.int64)

@@ -15,9 +15,8 @@ from hokical._core.storage import record_class, storable
 from hokical._core.types import AnyArray, FloatArray, IntArray
 from hokical.rules._base import Rule
 from hokical.rules._checks import check_array, store_temperature
-from hokical.rules._correction_kernels import fill_corrected
 from hokical.rules._probabilities import LEAST, least_probability, softmax
-from hokical.rules._row_correction import RowCorrection
+from hokical.rules._row_correction import RowCorrection, fill_corrected
 from hokical.rules._structured import StructuredRule, structured_features
 
 #: The candidates whose probabilities are averaged, in the order of the weights.
@@ -177,7 +176,7 @@ class AutoRule(Rule):
         base = self.base
         assert isinstance(base, ClassScaling)
         scale = base.scale / base.temperature
-        bias = base.bias if base.bias.any() else base.bias[:0]
+        bias = base.bias if base.bias.any() else None
         fill_corrected(logits, scale, bias, self.correction, least, out, keeps_labels=False)
 
 

@@ -17,7 +17,6 @@ from hokical._core.types import AnyArray, IntArray
 from hokical.rules._base import Rule, WrappedRule
 from hokical.rules._checks import store_float
 from hokical.rules._probabilities import keep_first_maximum, log_probabilities, smooth
-from hokical.rules._row_kernels import floor_rows
 
 #: Smaller floors are left to the portable form: the compiled one takes exp(-700) for 0.
 LEAST_FLOOR = 1e-250
@@ -34,6 +33,8 @@ def add_floor(logits: Logits, floor: Array) -> Logits:
 def floored_values(logits: Logits, floor: Array) -> Array:
     """log(p + floor) (n, classes) of a block."""
     if has_kernels(logits) and floor >= LEAST_FLOOR:
+        from hokical.rules._kernels import floor_rows
+
         out = np.empty((logits.n_rows, logits.n_columns))
         floor_rows(logits.block(), logits.top, floor, out)
         return out

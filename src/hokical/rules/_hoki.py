@@ -19,7 +19,7 @@ from hokical.rules._sharing import distribute_remainder
 from hokical.stability import _gumbel as gumbel
 from hokical.stability._noise import Gumbel, Noise
 from hokical.stability._sampled import MOST_DRAWS, Draws, survivals
-from hokical.stability._stability_table import EXACT_LEVELS
+from hokical.stability._table import EXACT_LEVELS
 
 #: Within a level confidence can change by 1 at most.
 _STEEPEST = 2.0 * MOST_DRAWS

@@ -16,9 +16,8 @@ from typing import ClassVar
 import numpy as np
 
 from hokical._core.arrays import Array
-from hokical._core.fast_exp import FAR
 from hokical._core.logits import Logits
-from hokical._core.special import at_least, at_most
+from hokical._core.special import FAR, at_least, at_most
 from hokical._core.types import FloatArray
 from hokical.rules._base import Rule
 from hokical.rules._checks import check_array, store_float, store_temperature

@@ -1,9 +1,8 @@
 """Label stability: how likely is a label to survive noise on the logits?"""
 
-from hokical.stability import _compiled  # noqa: F401  (registers the compiled forms)
-from hokical.stability._api import label_distribution, label_stability
-from hokical.stability._noise import Gaussian, Gumbel, Noise, Uniform, parse_noise
-from hokical.stability._stability_table import StabilityTable
+from hokical.stability._label_stability import label_distribution, label_stability
+from hokical.stability._noise import Gaussian, Gumbel, Noise, Uniform
+from hokical.stability._table import StabilityTable
 
 __all__ = [
     "Gaussian",
@@ -13,5 +12,4 @@ __all__ = [
     "Uniform",
     "label_distribution",
     "label_stability",
-    "parse_noise",
 ]

@@ -16,33 +16,45 @@ import math
 
 import numpy as np
 
-from hokical._core.accelerate import accelerated
 from hokical._core.arrays import Array, Namespace
 from hokical._core.blocks import by_blocks
+from hokical._core.jit import has_kernels
 from hokical._core.logits import Logits
 from hokical._core.special import chebyshev_polynomials, constant, log_ndtr
 from hokical._core.types import FloatArray
 from hokical.stability import _tables as tables
-from hokical.stability._tables import DEGREE, NODE_LIMIT, REACH, TAIL_LIMIT, Quadrature, node_step
+from hokical.stability._tables import (
+    DEGREE,
+    NODE_LIMIT,
+    REACH,
+    SHORTEST_STEP,
+    TAIL_LIMIT,
+    Quadrature,
+    node_step,
+)
 
 _ROOT_HALF = math.sqrt(0.5)
-#: The distribution goes through so many arrays of a block again and again: they stay in cache.
+#: Arrays of a block that the distribution uses again and again; they stay in cache.
 _ARRAYS_AT_ONCE = 4
 #: Rows that BLAS sees at once.
 LANES = 8
 #: Margins, in scales, beyond which the probability to win is 0 in float64.
-_NO_CHANCE = 1e3
+_FARTHEST = 1e3
 
 
-@accelerated
 def stability(logits: Logits, scale: Array) -> Array:
-    """gamma of every row, (n,) float64, over the columns alone."""
-    rule = tables.gaussian_quadrature(-NODE_LIMIT, node_step(logits.n_classes))
-    return by_blocks(
-        lambda block: _gamma(log_products(block, scale, rule), rule, block),
-        logits,
-        _floats_per_row(logits),
-    )
+    """gamma of every row, (n,) float64, over the columns and the tail."""
+    fused = logits.backend.stability("gaussian", logits, scale)
+    return portable_stability(logits, scale) if fused is None else fused
+
+
+def portable_stability(logits: Logits, scale: Array) -> Array:
+    """`stability` for arrays of any library."""
+    hidden = logits.tail is not None
+    step = SHORTEST_STEP if hidden else node_step(logits.n_classes)
+    rule = tables.gaussian_quadrature(-NODE_LIMIT, step)
+    per_row = 16 * rule.nodes.size if hidden else _floats_per_row(logits)
+    return by_blocks(lambda block: _gamma(block, scale, rule), logits, per_row)
 
 
 def distribution(logits: Logits, scale: Array) -> Array:
@@ -55,32 +67,45 @@ def distribution(logits: Logits, scale: Array) -> Array:
     """
     rule = tables.gaussian_quadrature(-TAIL_LIMIT, node_step(logits.n_classes))
     per_row = max(_ARRAYS_AT_ONCE * logits.n_columns, _floats_per_row(logits))
-    return by_blocks(
-        lambda block: _chances(log_products(block, scale, rule), block, scale), logits, per_row
-    )
+    return by_blocks(lambda block: _probabilities(block, scale, rule), logits, per_row)
 
 
-def _gamma(logs: Array, rule: Quadrature, logits: Logits) -> Array:
-    """gamma (n,) from the log products (n, K)."""
+def _gamma(logits: Logits, scale: Array, rule: Quadrature) -> Array:
+    """gamma (n,) of a block: the product at every node includes the equal classes of the tail."""
+    xp, tail = logits.xp, logits.tail
     own, weights = (constant(table, logits.values) for table in (rule.own, rule.weights))
-    gamma = logits.xp.sum(logits.xp.exp(logs - own) * weights, axis=1)
-    return logits.xp.clip(gamma, 0.0, 1.0)
+    logs = log_products(logits, scale, rule) - own
+    if tail is not None:
+        hidden = log_ndtr(rule.nodes + tail.scaled_margin(scale)[:, None], np)
+        logs = logs + tail.count[:, None] * hidden
+    return xp.clip(xp.sum(xp.exp(logs) * weights, axis=1), 0.0, 1.0)
 
 
-def _chances(logs: Array, logits: Logits, scale: Array) -> Array:
-    """pi (n, classes) from the log products (n, K) down to -TAIL_LIMIT."""
+def _probabilities(logits: Logits, scale: Array, rule: Quadrature) -> Array:
+    """pi (n, classes) of a block, by a rule with nodes down to -TAIL_LIMIT."""
     xp, step = logits.xp, node_step(logits.n_classes)
     hazard, to_powers = (constant(table, logits.values) for table in tables.switch_tables(step))
-    at_points = contract_in_lanes(xp.exp(logs), hazard, xp)
+    products = xp.exp(log_products(logits, scale, rule))
+    at_points = contract_in_lanes(products, hazard, xp)
     powers = contract_in_lanes(xp.log(at_points), to_powers, xp)
-    return chances_from_powers(logits, scale, powers)
+    return probabilities_from_powers(logits, scale, powers)
 
 
-@accelerated
-def chances_from_powers(logits: Logits, scale: Array, powers: Array) -> Array:
-    """G of every margin, from the powers (n, R + 1) of log G; 0 if impossible; rows sum to 1."""
+def probabilities_from_powers(logits: Logits, scale: Array, powers: Array) -> Array:
+    """G of every margin, from the powers (n, R + 1) of log G; 0 if masked; rows sum to 1."""
+    if not has_kernels(logits):
+        return portable_probabilities(logits, scale, powers)
+    from hokical.stability._kernels import probabilities_of_powers
+
+    out = np.empty((logits.n_rows, logits.n_columns))
+    probabilities_of_powers(logits.block(), logits.top, scale, REACH, powers, out)
+    return out
+
+
+def portable_probabilities(logits: Logits, scale: Array, powers: Array) -> Array:
+    """`probabilities_from_powers` for arrays of any library."""
     xp = logits.xp
-    margins = xp.clip(logits.margins / scale, None, _NO_CHANCE)
+    margins = xp.clip(logits.margins / scale, None, _FARTHEST)
     near = xp.clip(margins, None, REACH)
     log_pi = _row_powers(powers, near * (2.0 / REACH) - 1.0, xp)
     log_pi = _add_beyond(log_pi, margins, xp)
@@ -104,16 +129,34 @@ def _add_beyond(log_pi: Array, margins: Array, xp: Namespace) -> Array:
     return log_pi
 
 
-@accelerated
 def log_products(logits: Logits, scale: Array, rule: Quadrature) -> Array:
     """sum_i log Phi(u + d_i) over all columns at every node of the rule, (n, K)."""
     moments = chebyshev_moments(logits, 2.0 / (REACH * scale))
     return contract_in_lanes(moments, constant(rule.series, logits.values), logits.xp)
 
 
-@accelerated
 def chebyshev_moments(logits: Logits, step: Array) -> Array:
     """sum_i T_r(min(step d_i, 2) - 1) for r = 0 ... R, (n, R + 1)."""
+    own = logits.backend.chebyshev_moments(logits, step)
+    if own is not None:
+        return own
+    return (_compiled_moments if has_kernels(logits) else portable_moments)(logits, step)
+
+
+def _compiled_moments(logits: Logits, step: float) -> FloatArray:
+    from hokical.stability import _kernels
+
+    found = np.empty((logits.n_rows, DEGREE + 1))
+    _kernels.chebyshev_moments(logits.block(), logits.top, step, found)
+    for b in range(4, DEGREE, 4):  # sum T_a T_b becomes sum T_(b+a) = 2 sum T_a T_b - sum T_(b-a)
+        products, before = found[:, b + 1 : b + 5], found[:, b - 4 : b]
+        products += products
+        products -= before[:, ::-1]
+    return found
+
+
+def portable_moments(logits: Logits, step: Array) -> Array:
+    """`chebyshev_moments` for arrays of any library."""
 
     def work(block: Logits) -> Array:
         t = block.xp.clip(block.margins * step, None, 2.0) - 1.0

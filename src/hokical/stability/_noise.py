@@ -21,7 +21,6 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from hokical._core import portable as _portable
-from hokical._core.accelerate import accelerated
 from hokical._core.arrays import Array
 from hokical._core.logits import Logits
 from hokical._core.storage import storable
@@ -29,7 +28,6 @@ from hokical._core.topk import TopK
 from hokical._core.types import FloatArray
 from hokical.stability import _gaussian as gaussian
 from hokical.stability import _gumbel as gumbel
-from hokical.stability import _hidden_classes as hidden_classes
 from hokical.stability import _uniform as uniform
 
 #: Widths beyond these would overflow or vanish when margins are divided by them.
@@ -41,15 +39,6 @@ class Solver(NamedTuple):
 
     stability: Callable[[Logits, Any], Array]
     distribution: Callable[[Logits, Any], Array]
-    with_hidden: Callable[[TopK, float], Array]  # stability where classes are hidden
-
-
-@accelerated
-def solve_widths(
-    logits: Logits, stability: Callable[[Logits, Any], Array], widths: FloatArray
-) -> Array:
-    """What `stability` says of logits at each of the widths (m,), (m, n)."""
-    return logits.xp.stack([stability(logits, width) for width in widths.tolist()])
 
 
 @dataclass(frozen=True)
@@ -76,17 +65,15 @@ class Noise(ABC):
 
     def stability(self, logits: Logits) -> Array:
         """gamma of every row, (n,) float64; hidden classes are taken as equals (`TopK.tail`)."""
-        if isinstance(logits, TopK):
-            return self._solver.with_hidden(logits, self.width)
         return self._solver.stability(logits, self.width)
 
     @classmethod
     def stabilities(cls, logits: Logits, widths: FloatArray) -> Array:
         """gamma (widths, n) under noise of each of the widths (m,), as `stability` gives it."""
-        if isinstance(logits, TopK):
-            found = [cls.of_width(width).stability(logits) for width in widths.tolist()]
-            return logits.xp.stack(found)
-        return solve_widths(logits, cls._solver.stability, widths)
+        fused = logits.backend.stability(cls.family, logits, widths)
+        if fused is not None:
+            return fused
+        return logits.xp.stack([cls._solver.stability(logits, each) for each in widths.tolist()])
 
     def distribution(self, logits: Logits) -> Array:
         """pi of every row and class, (n, classes) float64; rows sum to 1.
@@ -113,9 +100,7 @@ class Gaussian(Noise):
 
     family: ClassVar[str] = "gaussian"
     unit_deviation: ClassVar[float] = 1.0
-    _solver: ClassVar[Solver] = Solver(
-        gaussian.stability, gaussian.distribution, hidden_classes.gaussian_stability
-    )
+    _solver: ClassVar[Solver] = Solver(gaussian.stability, gaussian.distribution)
     scale: float
     mean: float = 0.0
 
@@ -145,9 +130,7 @@ class Uniform(Noise):
 
     family: ClassVar[str] = "uniform"
     unit_deviation: ClassVar[float] = 1.0 / math.sqrt(12.0)
-    _solver: ClassVar[Solver] = Solver(
-        uniform.stability, uniform.distribution, hidden_classes.uniform_stability
-    )
+    _solver: ClassVar[Solver] = Solver(uniform.stability, uniform.distribution)
     low: float
     high: float
 
@@ -182,7 +165,7 @@ class Gumbel(Noise):
 
     family: ClassVar[str] = "gumbel"
     unit_deviation: ClassVar[float] = math.pi / math.sqrt(6.0)
-    _solver: ClassVar[Solver] = Solver(gumbel.stability, gumbel.distribution, gumbel.stability)
+    _solver: ClassVar[Solver] = Solver(gumbel.stability, gumbel.distribution)
     scale: float
 
     def __post_init__(self) -> None:
@@ -219,6 +202,16 @@ def parse_noise(text: str) -> Noise:
     except (TypeError, ValueError) as error:
         names = ",".join(field.name.upper() for field in fields(family))
         raise ValueError(f"noise {text!r} must read {name}:{names}. {error}") from error
+
+
+def check_noise(noise: Any) -> Noise:
+    """A noise object, or an error that shows how to make one."""
+    if not isinstance(noise, Noise):
+        raise TypeError(
+            f"`noise` must be a Gaussian, Uniform or Gumbel of hokical; got {noise!r}. "
+            "For example `Gaussian(scale=2.0)`."
+        )
+    return noise
 
 
 def _store(noise: Noise, name: str, *, positive: bool = False) -> None:

@@ -7,16 +7,19 @@ shape, and drawn again, bit for bit the same, wherever they are needed.
 import hashlib
 from dataclasses import dataclass, field
 from typing import Any, Self
+from weakref import WeakKeyDictionary
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hokical._core import portable
-from hokical._core.accelerate import accelerated
 from hokical._core.arrays import Array, ignore_overflow, to_float64
 from hokical._core.bins import check_count
 from hokical._core.blocks import by_blocks
+from hokical._core.jit import has_compiler
 from hokical._core.logits import Logits
 from hokical._core.storage import storable
+from hokical._core.types import IntArray
 from hokical.stability._noise import Noise
 
 MOST_DRAWS = 10**7
@@ -24,6 +27,10 @@ MOST_DRAWS = 10**7
 _MOST_NUMBERS = 1 << 27
 #: While a graph is traced: draws per step, and at most so many steps.
 _TRACED_STEP, _TRACED_STEPS = 64, 256
+#: Noisy logits from which counting is compiled. Both ways count the same.
+_MANY_COMPARISONS = 30_000_000
+#: Rows at a time: few enough to stay in cache while a tile of noise is used on all of them.
+_COMPILED_ROWS = 128
 
 
 @storable("draws")
@@ -74,7 +81,6 @@ class Draws:
         return hashlib.sha256(self.values.astype("<f8").tobytes()).hexdigest()
 
 
-@accelerated
 def survivals(logits: Logits, draws: Draws) -> Array:
     """How many of the draws keep the label of each row, (n,) integers in [0, M].
 
@@ -82,6 +88,12 @@ def survivals(logits: Logits, draws: Draws) -> Array:
     logits, else in float32; of equals the first class wins.
     """
     logits = logits.with_every_class("draws", "Use exact stability, `draws=None`")
+    many = logits.is_numpy and logits.size * draws.n_draws >= _MANY_COMPARISONS
+    return (compiled_survivals if many and has_compiler() else portable_survivals)(logits, draws)
+
+
+def portable_survivals(logits: Logits, draws: Draws) -> Array:
+    """`survivals` for arrays of any library."""
     values = draws.values
     noise = logits.from_host(values) if isinstance(values, np.ndarray) else values
 
@@ -99,6 +111,43 @@ def survivals(logits: Logits, draws: Draws) -> Array:
     return by_blocks(work, logits)
 
 
+def compiled_survivals(logits: Logits, draws: Draws) -> IntArray:
+    """`survivals` for NumPy arrays, by a kernel."""
+    from hokical.stability._kernels import count_survivals
+
+    tiles, extremes = _noise_tiles(draws, logits.take(slice(0, 1)).block().dtype)
+
+    def work(block: Logits) -> IntArray:
+        out = np.empty(block.n_rows, np.int64)
+        near = np.ascontiguousarray(below_top(block))
+        count_survivals(near, block.labels, tiles, draws.n_draws, extremes, out)
+        return out
+
+    per_row = max(8 * logits.n_columns, logits.backend.block_size // _COMPILED_ROWS)
+    counts: IntArray = by_blocks(work, logits, per_row)
+    return counts
+
+
+#: The noise as the kernel reads it, by type, while the draws are in use.
+_tiles: WeakKeyDictionary[Draws, dict[str, tuple[NDArray[Any], ...]]] = WeakKeyDictionary()
+
+
+def _noise_tiles(draws: Draws, dtype: np.dtype[Any]) -> tuple[NDArray[Any], ...]:
+    """The noise (tiles, classes, TILE), draws innermost, padded with zeros; and its extremes."""
+    from hokical.stability._kernels import TILE
+
+    known = _tiles.setdefault(draws, {})
+    if dtype.name not in known:
+        noise = draws.values.astype(dtype)
+        n_tiles = -(-draws.n_draws // TILE)
+        padded = np.zeros((n_tiles * TILE, draws.n_classes), dtype)
+        padded[: draws.n_draws] = noise
+        tiles = padded.reshape(n_tiles, TILE, draws.n_classes).transpose(0, 2, 1)
+        extremes = np.stack([noise.max(axis=0), noise.min(axis=0)])
+        known[dtype.name] = (np.ascontiguousarray(tiles), extremes)
+    return known[dtype.name]
+
+
 def below_top(logits: Logits) -> Array:
     """Logits minus their row's top, (n, classes), so that a constant per row changes nothing."""
     xp = logits.xp
@@ -111,3 +160,34 @@ def _draws_per_step(block: Logits, n_draws: int) -> int:
     if block.is_traced:
         return max(_TRACED_STEP, -(-n_draws // _TRACED_STEPS))
     return max(1, block.backend.block_size // max(1, block.size))
+
+
+def check_draw_count(draws: Any) -> int:
+    """A number of draws as an int from 1 to `MOST_DRAWS`."""
+    whole = isinstance(draws, (int, np.integer)) and not isinstance(draws, bool)
+    if not whole or not 1 <= draws <= MOST_DRAWS:
+        raise ValueError(
+            f"`draws` must be None (exact) or an integer from 1 to {MOST_DRAWS}; got {draws!r}."
+        )
+    return int(draws)
+
+
+def draw_seed(random_state: Any) -> int:
+    """A seed for the draws: an int is used as it is, a generator is asked for one.
+
+    None takes a fresh one from the operating system, never from NumPy's global state.
+    """
+    if isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool):
+        if not 0 <= random_state < 2**64:
+            raise ValueError(f"`random_state` must lie in [0, 2**64); got {random_state}.")
+        return int(random_state)
+    if random_state is None:
+        random_state = np.random.default_rng()
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**31 - 1))
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(2**31 - 1))
+    raise ValueError(
+        "`random_state` must be an integer, a NumPy Generator or RandomState, or None; got "
+        f"{random_state!r}."
+    )

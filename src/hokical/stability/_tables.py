@@ -18,10 +18,10 @@ DEGREE = 24  # the compiled kernels are unrolled for this degree
 REACH = 9.0
 NODE_LIMIT = 5.5  # the normal mass outside is 4e-8
 TAIL_LIMIT = 8.1  # where the label loses to a far class, its own noise is far down
-#: Distance of the nodes up to so many classes, and of more: the more there are, the narrower is the
-#: peak of the integrand. Each leaves an error of less than 4e-8.
+#: Distance of the nodes up to a number of classes, and beyond: the more classes there are, the
+#: narrower is the peak of the integrand. Each leaves an error of less than 4e-8.
 _STEPS = ((20, 0.4), (200, 0.25))
-_SHORTEST_STEP = 0.2
+SHORTEST_STEP = 0.2
 _FIT_POINTS = 256
 
 
@@ -36,12 +36,12 @@ class Quadrature:
 
 
 def node_step(n_classes: int) -> float:
-    """The distance of the nodes that suits so many classes."""
-    return next((step for most, step in _STEPS if n_classes <= most), _SHORTEST_STEP)
+    """The distance of the nodes that suits this many classes."""
+    return next((step for most, step in _STEPS if n_classes <= most), SHORTEST_STEP)
 
 
 @memoize
-def gaussian_quadrature(lowest: float = -NODE_LIMIT, step: float = _SHORTEST_STEP) -> Quadrature:
+def gaussian_quadrature(lowest: float = -NODE_LIMIT, step: float = SHORTEST_STEP) -> Quadrature:
     """The tables for nodes from `lowest` up."""
     nodes = np.arange(lowest, NODE_LIMIT + step / 4, step)
     series = np.ascontiguousarray(_log_phi_series(nodes).T)

@@ -17,9 +17,9 @@ of a distribution are off by 1e-6 at most.
 
 import numpy as np
 
-from hokical._core.accelerate import accelerated
 from hokical._core.arrays import Array, Namespace
 from hokical._core.blocks import by_blocks
+from hokical._core.jit import has_kernels
 from hokical._core.logits import Logits
 from hokical._core.properties import memoize
 from hokical._core.special import constant
@@ -36,11 +36,38 @@ _ORDER = 16
 #: Nodes of a panel of the last piece, and panels: long ones for gamma, short ones for the shares.
 _LONG, _SHORT = (16, 16), (4, 64)
 _TINY = 1e-30
+#: Halvings of the distance from where a tail joins, and nodes in each.
+_HALVINGS, _HALF_ORDER = 26, 8
 
 
-@accelerated
 def stability(logits: Logits, width: Array) -> Array:
-    """gamma of every row, (n,) float64, over the columns alone."""
+    """gamma of every row, (n,) float64: that of the columns, less what the tail takes."""
+    fused = logits.backend.stability("uniform", logits, width)
+    if fused is not None:
+        return fused
+    if has_kernels(logits):
+        gamma = by_blocks(
+            lambda block: _compiled_stability(block, width), logits, 4 * logits.n_columns
+        )
+    else:
+        gamma = portable_stability(logits, width)
+    return gamma if logits.tail is None else _without_tail(gamma, logits, width)
+
+
+def _compiled_stability(logits: Logits, width: float) -> FloatArray:
+    from hokical.stability._kernels import uniform_rows
+
+    margins = np.clip(np.divide(logits.margins, width, order="C"), 0.0, 1.0)
+    most = int(np.count_nonzero(margins < 1.0, axis=1).max()) + 1  # others join nowhere
+    if most < margins.shape[1]:
+        margins = np.partition(margins, most - 1, axis=1)[:, :most]
+    out = np.zeros((logits.n_rows, 1))
+    uniform_rows(np.sort(margins, axis=1), *_gauss_rules(), out)
+    return np.clip(out[:, 0], 0.0, 1.0)
+
+
+def portable_stability(logits: Logits, width: Array) -> Array:
+    """`stability` over the columns alone, for arrays of any library."""
     if logits.n_columns == 1:  # the best class alone, of a `TopK`
         return logits.xp.ones_like(logits.top)
 
@@ -56,12 +83,31 @@ def stability(logits: Logits, width: Array) -> Array:
     return by_blocks(work, logits, per_class * logits.n_columns)
 
 
-@accelerated
 def distribution(logits: Logits, width: Array) -> Array:
-    """pi of every row and class, (n, classes), the classes without a probability at exactly 0.
+    """pi of every row and class, (n, classes), exactly 0 for classes that cannot win.
 
     pi_k = integral over [0, 1 - d_k] of P(u)/(u + d_k) du, P the product over all classes.
     """
+    if not has_kernels(logits):
+        return portable_distribution(logits, width)
+    return by_blocks(
+        lambda block: _compiled_distribution(block, width), logits, 4 * logits.n_columns
+    )
+
+
+def _compiled_distribution(logits: Logits, width: float) -> FloatArray:
+    from hokical.stability._kernels import uniform_rows
+
+    margins = np.clip(logits.margins / width, 0.0, 1.0)
+    order = np.argsort(margins, axis=1)
+    shares, out = np.zeros_like(margins, order="C"), np.empty_like(margins, order="C")
+    uniform_rows(np.take_along_axis(margins, order, axis=1), *_gauss_rules(), shares)
+    np.put_along_axis(out, order, shares, axis=1)
+    return np.asarray(out / out.sum(axis=1, keepdims=True))
+
+
+def portable_distribution(logits: Logits, width: Array) -> Array:
+    """`distribution` for arrays of any library."""
 
     def work(block: Logits) -> Array:
         xp = block.xp
@@ -227,3 +273,50 @@ def _partial_weights() -> FloatArray:
     x, _ = unit_rule(_SHORT[0], 1)
     lagrange = np.linalg.inv(np.vander(x, increasing=True))
     return np.asarray((lagrange / np.arange(1.0, x.size + 1.0)[:, None]).T)
+
+
+@memoize
+def _gauss_rules() -> tuple[FloatArray, FloatArray]:
+    """Nodes and weights (3, 10) of the rules of 2, 4 and 10 nodes on [0, 1], padded with zeros."""
+    nodes, weights = np.zeros((3, 10)), np.zeros((3, 10))
+    for k, order in enumerate((2, 4, 10)):
+        nodes[k, :order], weights[k, :order] = unit_rule(order, 1)
+    return nodes, weights
+
+
+def _without_tail(gamma: FloatArray, logits: Logits, width: float) -> FloatArray:
+    """Stability (n,) among the columns, less what the tail takes."""
+    assert logits.tail is not None
+    reached = (logits.tail.scaled_margin(width) < 1.0) & (logits.tail.count > 0.0)
+    rows = np.flatnonzero(reached)
+    if rows.size:
+        gamma[rows] -= by_blocks(
+            lambda block: _taken_share(block, width), logits.take(rows), 3 * _HALVINGS * _HALF_ORDER
+        )
+    return np.clip(gamma, 0.0, 1.0)
+
+
+def _taken_share(logits: Logits, width: float) -> FloatArray:
+    """integral over u in [0, joined] of P(u) (1 - (1 - y)^count), y = joined - u, (n,).
+
+    P is the product over the seen classes, and the tail joins at `joined`. The other factor changes
+    on the scale of 1/count at the upper end, so the pieces get shorter towards it.
+    """
+    tail = logits.tail
+    assert tail is not None
+    joined = 1.0 - tail.scaled_margin(width)[:, None]
+    y, weights = _graded_rule()
+    y, weights = y * joined, weights * joined
+    product = -np.expm1(tail.count[:, None] * np.log1p(-np.minimum(y, 1.0 - 1e-16)))
+    for column in logits.margins.T[1:]:
+        product *= np.minimum(joined - y + column[:, None] / width, 1.0)
+    return np.asarray((product * weights).sum(axis=1))
+
+
+@memoize
+def _graded_rule() -> tuple[FloatArray, FloatArray]:
+    """Nodes and weights on [0, 1], with pieces that halve towards 0."""
+    x, w = np.polynomial.legendre.leggauss(_HALF_ORDER)
+    ends = np.concatenate([[0.0], 0.5 ** np.arange(_HALVINGS, -1, -1)])
+    length = np.diff(ends)[:, None]
+    return (ends[:-1, None] + length * (0.5 * (x + 1.0))).ravel(), (length * (0.5 * w)).ravel()

@@ -103,7 +103,7 @@ def test_several_widths(values: np.ndarray, family: type[Noise], plain: bool) ->
 
 
 def test_moments(values: np.ndarray, plain: bool) -> None:
-    expected = gaussian.chebyshev_moments.portable(as_logits(values), 0.2)
+    expected = gaussian.portable_moments(as_logits(values), 0.2)
     for there in on_gpu(values):
         got = gaussian.chebyshev_moments(there, 0.2)
         np.testing.assert_allclose(got.cpu(), expected, rtol=1e-11, atol=1e-11 * values.shape[1])

@@ -76,7 +76,7 @@ def test_log_products(pair: tuple[Logits, Logits]) -> None:
 
 def test_moments(pair: tuple[Logits, Logits]) -> None:
     host, there = pair
-    expected = gaussian.chebyshev_moments.portable(host, 0.2)
+    expected = gaussian.portable_moments(host, 0.2)
     assert expected.shape == (host.n_rows, DEGREE + 1)
     assert off(expected, gaussian.chebyshev_moments(there, 0.2)) < 1e-9
 
@@ -184,7 +184,7 @@ def test_moments_have_the_gradient_that_would_be_recorded() -> None:
     weights = torch.linspace(-1.0, 1.0, DEGREE + 1, dtype=torch.float64)
     found, expected = (
         torch.autograd.grad((function(as_on_device(values), step) @ weights).sum(), (values, step))
-        for function in (gaussian.chebyshev_moments, gaussian.chebyshev_moments.portable)
+        for function in (gaussian.chebyshev_moments, gaussian.portable_moments)
     )
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
@@ -219,7 +219,7 @@ def test_uniform_stability_has_the_gradient_that_would_be_recorded(
     width = torch.tensor(2.5, dtype=torch.float64, requires_grad=True)
     weights = torch.linspace(-1.0, 1.0, 30, dtype=torch.float64)
     (expected,) = torch.autograd.grad(
-        uniform.stability.portable(as_on_device(values), width) @ weights, values, retain_graph=True
+        uniform.portable_stability(as_on_device(values), width) @ weights, values, retain_graph=True
     )
     monkeypatch.setattr(type(BACKEND), "block_size", 1_000_000)
     found, by_width = torch.autograd.grad(

@@ -10,7 +10,7 @@ from hokical._core.arrays import Array
 from hokical._core.blocks import per_row
 from hokical._core.logits import Logits
 from hokical._core.types import BoolArray, IntArray
-from hokical.stability._api import draw_seed
+from hokical.stability._sampled import draw_seed
 
 #: Rows (n,) to learn from and rows to test on.
 FoldSplit = tuple[BoolArray, BoolArray]

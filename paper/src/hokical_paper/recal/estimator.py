@@ -10,7 +10,7 @@ from hokical._core.portable import uniform_draws
 from hokical._fitting.impossible import warn_about_impossible
 from hokical._fitting.row_sample import Sample
 from hokical.calibrators._base import BaseCalibrator, Fit
-from hokical.stability._api import draw_seed
+from hokical.stability._sampled import draw_seed
 from hokical_paper.recal.recursion import Recursion
 from hokical_paper.recal.rule import ReCalRule
 from hokical_paper.recal.views import Views

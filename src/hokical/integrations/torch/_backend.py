@@ -1,8 +1,8 @@
 """How torch tensors are used: on their device, in float64, and through NumPy where that is faster.
 
 Everything above is written against the array API. Here is what torch does in a way of its own:
-gradients, graphs whose values are unknown, types that NumPy lacks. Importing this module also
-registers the fused kernels, see `kernels`.
+gradients, graphs whose values are unknown, types that NumPy lacks. It also calls the
+fused kernels, see `kernels`.
 """
 
 from functools import lru_cache
@@ -16,12 +16,7 @@ from torch import Tensor
 from torch.autograd.forward_ad import unpack_dual
 
 from hokical._core.arrays import Backend, Kind, Namespace
-from hokical._core.special import erfcx
-from hokical.integrations.torch.kernels import (  # noqa: F401  (they register)
-    _chebyshev,
-    _fused,
-    _recomputed,
-)
+from hokical.integrations.torch.kernels import _chebyshev, _fused, _recomputed
 from hokical.integrations.torch.kernels._tracing import (
     is_batched,
     is_in_graph,
@@ -164,6 +159,22 @@ class TorchBackend(Backend):
             return rounded
         return rounded.detach() + (smooth - smooth.detach())
 
+    def erfcx(self, y: Tensor) -> Tensor | None:
+        # Recorded step by step, the portable form would keep some fifty arrays for a gradient.
+        # ONNX has no such function.
+        return None if _is_exporting() else torch.special.erfcx(y)
+
+    def stability(self, family: str, logits: Any, width: Any) -> Tensor | None:
+        if family == "uniform" and _recomputed.is_recorded(logits, width):
+            return _recomputed.stability(logits, width)
+        return _fused.stability(family, logits, width)
+
+    def chebyshev_moments(self, logits: Any, step: Any) -> Tensor:
+        return _chebyshev.chebyshev_moments(logits, step)
+
+    def label_distances(self, logits: Any) -> Any:
+        return _fused.label_distances(logits)
+
 
 def _share(array: NDArray[Any]) -> Tensor:
     """A tensor that shares the memory of an array, if the array may be written to."""
@@ -181,7 +192,4 @@ def _table(content: bytes, dtype: str, shape: tuple[int, ...], device: torch.dev
         return _share(np.frombuffer(content, dtype).reshape(shape)).to(device)
 
 
-# Recorded step by step, the portable form would keep some fifty arrays for a gradient. ONNX has no
-# such function.
-erfcx.register(lambda y: isinstance(y, Tensor) and not _is_exporting())(torch.special.erfcx)
 BACKEND = TorchBackend()

@@ -4,6 +4,6 @@
 - `recomputed`: the same for uniform stability
 - `triton_*`: one fused kernel each for exact stability on CUDA, called through `fused`
 
-They take logits (n, classes) of any float type and any strides. Importing them registers them;
+They take logits (n, classes) of any float type and any strides. `TorchBackend` calls them;
 everything else runs in plain torch.
 """

@@ -16,12 +16,10 @@ from hokical._core.blocks import by_blocks
 from hokical._core.logits import MAX_MARGIN, Logits
 from hokical.integrations.torch.kernels import _fused as fused
 from hokical.integrations.torch.kernels._tracing import is_in_graph
-from hokical.stability import _gaussian as gaussian
 from hokical.stability._tables import DEGREE
 
 
-@gaussian.chebyshev_moments.register(lambda logits, _: isinstance(logits.values, Tensor))
-def _moments(logits: Logits, step: float | Tensor) -> Tensor:
+def chebyshev_moments(logits: Logits, step: float | Tensor) -> Tensor:
     """sum_i T_r(min(step d_i, 2) - 1) for r = 0 ... R, (n, R + 1)."""
     if is_in_graph(logits.values):
         return _recurrence(logits.values, logits.top, step)

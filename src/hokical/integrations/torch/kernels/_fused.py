@@ -15,26 +15,26 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from hokical._core.accelerate import Accelerated
 from hokical._core.logits import Logits
 from hokical._core.types import FloatArray
 from hokical._core.warn import warn_user
-from hokical.guarantees import _class_scores as class_scores
-from hokical.guarantees import _scores as scores
 from hokical.integrations.torch.kernels._tracing import is_in_graph, is_wrapped
-from hokical.stability import _gaussian as gaussian
-from hokical.stability import _gumbel as gumbel
-from hokical.stability import _uniform as uniform
-from hokical.stability._noise import solve_widths
 from hokical.stability._tables import REACH
 
 Number: TypeAlias = float | Tensor
 
 _device_of: Callable[[Tensor], AbstractContextManager[None]] = torch.cuda.device_of
 _broken = False
+#: The module of the kernel `stability` of each family of noise.
+_MODULES = {
+    "gaussian": "triton_chebyshev",
+    "gumbel": "triton_gumbel",
+    "uniform": "triton_uniform",
+}
 
 
 def usable(values: Tensor, *numbers: Number) -> bool:
@@ -95,41 +95,23 @@ def _number(number: float, device: torch.device) -> Tensor:
         return torch.full((), number, dtype=torch.float64, device=device)
 
 
-def _register(function: Accelerated, module: str, argument: Callable[[Any], Any]) -> None:
-    """Use the kernel `stability` of a module, which takes `argument(width)`, where it is usable.
-
-    Of several widths as well.
-    """
-
-    @function.register(lambda logits, _: is_on_gpu(logits))
-    def form(logits: Logits, width: Number) -> Tensor:
-        gamma = launch(module, "stability", logits.values, logits.top, argument(width))
-        return function.portable(logits, width) if gamma is None else gamma
-
-    @solve_widths.register(lambda logits, solved, _: solved is function and is_on_gpu(logits))
-    def several(logits: Logits, _: Callable[..., Tensor], widths: FloatArray) -> Tensor:
+def stability(family: str, logits: Logits, width: Number | FloatArray) -> Tensor | None:
+    """Label stability (n,) on CUDA, or (m, n) of widths (m,); None if a kernel cannot."""
+    if not is_on_gpu(logits):
+        return None
+    argument: Any = 2.0 / (REACH * width) if family == "gaussian" else width
+    if isinstance(argument, np.ndarray) and argument.ndim:
         # From pageable memory: taken over before the call returns, so nothing has to be waited for.
-        numbers = torch.from_numpy(argument(widths)).to(logits.values.device, non_blocking=True)
-        gamma = launch(module, "stability", logits.values, logits.top, numbers)
-        return solve_widths.portable(logits, function, widths) if gamma is None else gamma
+        argument = torch.from_numpy(argument).to(logits.values.device, non_blocking=True)
+    return launch(_MODULES[family], "stability", logits.values, logits.top, argument)
+
+
+def label_distances(logits: Logits) -> Tensor | None:
+    """Rest sums, margin of the second class and mean margin (3, n) on CUDA, if a kernel can."""
+    if not is_on_gpu(logits):
+        return None
+    return launch("triton_gumbel", "looks", logits.values, logits.top)
 
 
 def is_on_gpu(logits: Logits) -> bool:
     return isinstance(logits.values, Tensor) and logits.values.is_cuda
-
-
-_register(gaussian.stability, "triton_chebyshev", lambda scale: 2.0 / (REACH * scale))
-_register(gumbel.stability, "triton_gumbel", lambda scale: scale)
-_register(uniform.stability, "triton_uniform", lambda width: width)
-
-
-@scores.rest_sums.register(is_on_gpu)
-def _rest_sums(logits: Logits) -> Tensor:
-    found = launch("triton_gumbel", "looks", logits.values, logits.top)
-    return scores.rest_sums.portable(logits) if found is None else found[0]
-
-
-@class_scores.distances.register(is_on_gpu)
-def _distances(logits: Logits) -> tuple[Tensor, Tensor]:
-    found = launch("triton_gumbel", "looks", logits.values, logits.top)
-    return class_scores.distances.portable(logits) if found is None else (found[1], found[2])

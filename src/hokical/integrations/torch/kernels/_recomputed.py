@@ -18,7 +18,7 @@ from hokical.stability import _uniform as uniform
 _RECORDED = 32
 
 
-def _is_recorded(logits: Logits, width: float | Tensor) -> bool:
+def is_recorded(logits: Logits, width: float | Tensor) -> bool:
     """Whether autograd, and not `torch.func` or a graph, takes down what is computed."""
     values = logits.values
     if not isinstance(values, Tensor) or logits.is_traced or is_wrapped(values):
@@ -27,12 +27,12 @@ def _is_recorded(logits: Logits, width: float | Tensor) -> bool:
     return torch.is_grad_enabled() and any(part.requires_grad for part in parts)
 
 
-@uniform.stability.register(_is_recorded)
-def _stability(logits: Logits, width: float | Tensor) -> Tensor:
-    backend, portable = logits.backend, uniform.stability.portable
+def stability(logits: Logits, width: float | Tensor) -> Tensor:
+    """Uniform stability (n,), computed again block by block for the gradient."""
+    backend = logits.backend
 
     def solve(values: Tensor, top: Tensor) -> Tensor:
-        return portable(Logits(values, top, backend), width)
+        return uniform.portable_stability(Logits(values, top, backend), width)
 
     def work(block: Logits) -> Tensor:
         return checkpoint(solve, block.values, block.top, use_reentrant=False)

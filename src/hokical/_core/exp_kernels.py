@@ -6,15 +6,13 @@ import numpy as np
 
 from hokical._core.jit import kernel
 
-#: `exp_minus` takes numbers up to the first, where it gives less than the second.
-FAR, LEAST_ODDS = 700.0, 1e-304
 _LOG2_E = 1.4426950408889634
 _LN_2 = 0.6931471805599453
 
 
 @kernel
 def exp_minus(x: float) -> float:
-    """exp(-x) for 0 <= x <= FAR, to about 1e-14; unlike the C library's, it vectorises (SIMD).
+    """exp(-x) for 0 <= x <= 700, to about 1e-14; unlike the C library's, it vectorises (SIMD).
 
     x = k ln 2 - r with |r| <= ln(2)/2; exp(r) by its series, and 2^-k by writing the exponent.
     """

@@ -2,12 +2,10 @@
 
 from typing import Any
 
-import numpy as np
-
 from hokical._core.arrays import Array, float64_scope, to_input_library
 from hokical._core.logits import as_logits
-from hokical.stability._noise import Noise
-from hokical.stability._sampled import MOST_DRAWS, Draws, survivals
+from hokical.stability._noise import Noise, check_noise
+from hokical.stability._sampled import Draws, check_draw_count, draw_seed, survivals
 
 
 def label_stability(
@@ -18,7 +16,7 @@ def label_stability(
     Parameters
     ----------
     logits : array of any library of shape (n, classes), array-like, or TopK
-        -inf marks an impossible class. The hidden classes of a `TopK` are taken
+        -inf marks a masked class. The hidden classes of a `TopK` are taken
         as equals that share what is left.
     noise : Gaussian, Uniform or Gumbel
         Added to every logit independently.
@@ -36,8 +34,7 @@ def label_stability(
 
     Examples
     --------
-    >>> from hokical import label_stability
-    >>> from hokical.stability._noise import Gaussian
+    >>> from hokical import Gaussian, label_stability
     >>> label_stability([[3.0, 1.0, 0.0], [1.0, 1.0, -9.0]], Gaussian(1.0)).round(4)
     array([0.9115, 0.5   ])
     """
@@ -56,55 +53,13 @@ def label_distribution(logits: Any, noise: Noise) -> Array:
     """The probability of every class to be the label once noise is added to the logits.
 
     Rows (n, classes) sum to 1; the entry of the row's own label is its stability. Entries are off
-    by at most about 1e-6, which says nothing about smaller ones: they can be off by factors. The
+    by at most about 1e-6; smaller ones have no correct digits. The
     hidden classes of a `TopK` are taken as equals that share what is left.
 
-    >>> from hokical import label_distribution
-    >>> from hokical.stability._noise import Gumbel
+    >>> from hokical import Gumbel, label_distribution
     >>> label_distribution([[3.0, 1.0, 0.0]], Gumbel(1.0)).round(4)
     array([[0.8438, 0.1142, 0.042 ]])
     """
     check_noise(noise)
     with float64_scope(logits):
         return to_input_library(noise.distribution(as_logits(logits)), logits)
-
-
-def check_noise(noise: Any) -> Noise:
-    """A noise object, or an error that shows how to make one."""
-    if not isinstance(noise, Noise):
-        raise TypeError(
-            f"`noise` must be a Gaussian, Uniform or Gumbel of hokical; got {noise!r}. "
-            "For example `Gaussian(scale=2.0)`."
-        )
-    return noise
-
-
-def check_draw_count(draws: Any) -> int:
-    """A number of draws as an int from 1 to `MOST_DRAWS`."""
-    whole = isinstance(draws, (int, np.integer)) and not isinstance(draws, bool)
-    if not whole or not 1 <= draws <= MOST_DRAWS:
-        raise ValueError(
-            f"`draws` must be None (exact) or an integer from 1 to {MOST_DRAWS}; got {draws!r}."
-        )
-    return int(draws)
-
-
-def draw_seed(random_state: Any) -> int:
-    """A seed for the draws: an int is used as it is, a generator is asked for one.
-
-    None takes a fresh one from the operating system, never from NumPy's global state.
-    """
-    if isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool):
-        if not 0 <= random_state < 2**64:
-            raise ValueError(f"`random_state` must lie in [0, 2**64); got {random_state}.")
-        return int(random_state)
-    if random_state is None:
-        random_state = np.random.default_rng()
-    if isinstance(random_state, np.random.Generator):
-        return int(random_state.integers(2**31 - 1))
-    if isinstance(random_state, np.random.RandomState):
-        return int(random_state.randint(2**31 - 1))
-    raise ValueError(
-        "`random_state` must be an integer, a NumPy Generator or RandomState, or None; got "
-        f"{random_state!r}."
-    )
