@@ -10,6 +10,7 @@ import typer
 
 import hokical
 from hokical.cli.console import bad_option, check_options
+from hokical.stability._noise import parse_noise
 
 
 def check_method(name: str) -> str:
@@ -34,7 +35,7 @@ def make_method(
     chosen = options | read_settings(settings, known, name)
     with check_options("--set"):
         if chosen.get("noise", "auto") != "auto":
-            chosen["noise"] = hokical.stability.parse_noise(str(chosen["noise"]))
+            chosen["noise"] = parse_noise(str(chosen["noise"]))
         made: hokical.calibrators.BaseCalibrator = hokical.make(name)
         return made.set_params(**chosen)
 
