@@ -14,12 +14,12 @@ from hokical._core.special import clip
 from hokical._core.types import AnyArray, IntArray
 from hokical.rules._base import Rule
 from hokical.rules._checks import store_temperature
+from hokical.rules._compiled_correction import fill_corrected
 from hokical.rules._probabilities import least_probability, put_at_label, softmax
 from hokical.rules._row_correction import (
     LEAST_LEAD,
     RowCorrection,
     corrected_scores,
-    fill_corrected,
 )
 
 

@@ -15,8 +15,9 @@ from hokical._core.storage import record_class, storable
 from hokical._core.types import AnyArray, FloatArray, IntArray
 from hokical.rules._base import Rule
 from hokical.rules._checks import check_array, store_temperature
+from hokical.rules._compiled_correction import fill_corrected
 from hokical.rules._probabilities import LEAST, least_probability, softmax
-from hokical.rules._row_correction import RowCorrection, fill_corrected
+from hokical.rules._row_correction import RowCorrection
 from hokical.rules._structured import StructuredRule, structured_features
 
 #: The candidates whose probabilities are averaged, in the order of the weights.

@@ -15,7 +15,6 @@ from hokical._core.exp_kernels import exp_minus
 from hokical._core.jit import MAXIMA, kernel
 from hokical._core.special import FAR, LEAST_ODDS
 from hokical._core.types import BoolArray, FloatArray, IntArray
-from hokical.stability._uniform import NEGLIGIBLE
 
 Block = NDArray[Any]  # rows (n, classes) or one of them, float32 or float64
 max_kernel = partial(kernel, fastmath=MAXIMA)
@@ -151,6 +150,8 @@ def probabilities_of_powers(
             into[i] /= total
 
 
+#: A product of this size ends the integral.
+_NEGLIGIBLE = 1e-9
 #: Classes that would join the product within this distance, divided by their number, join at once.
 _MERGE = 1e-6
 
@@ -179,7 +180,7 @@ def uniform_rows(
         first = near[1] if count > 1 else 1.0
         into[0] += first
         high, active, product = 1.0 - first, 2, 1.0
-        while high > 0.0 and product >= NEGLIGIBLE:
+        while high > 0.0 and product >= _NEGLIGIBLE:
             while active < count and 1.0 - near[active] >= high - _MERGE / (active - 1):
                 active += 1
             end = 1.0 - near[active] if active < count else 0.0
