@@ -9,7 +9,6 @@ from typing import Any
 
 from hokical.calibrators._calibrator import Calibrator
 from hokical.dense._positions import MASKS, DenseBatch, DenseOptions, check_options, make_batch
-from hokical.io._archives import map_file
 from hokical.io._chunks import Chunk, split_parts
 from hokical.io._convention import LABELS, LOGITS, TOP_K, WEIGHTS, Columns, FileSplit
 from hokical.io._errors import DataFileError
@@ -219,7 +218,6 @@ def open_part(
     where: Path, split: FileSplit, labels: Location | None
 ) -> tuple[dict[str, Any], FileSplit | None]:
     """`open_dense`, and which part was chosen, None where a file has no parts."""
-    map_file(where)  # which refuses other formats
     file = OpenedFile(where, split, Columns(kind="logits"))
     if file.roles.scores[0].lower().endswith(TOP_K):  # their columns are ranks, not classes
         raise DataFileError(

@@ -29,7 +29,7 @@ LABELS = ("label", "labels", "y")
 RIGHT = ("right", "correct", *LABELS)
 WEIGHTS = ("sample_weight", "weight")
 LOGITS = ("logits",)
-PROBABILITIES = ("probabilities", "proba", "probs")
+PROBABILITIES = ("probabilities", "probability", "proba", "probs")
 #: The largest values of each row, in archives without the others.
 TOP_K = ("topk_values", "topk_log_probabilities")
 PARTS: dict[FileSplit, tuple[str, ...]] = {"val": ("val", "validation"), "test": ("test",)}

@@ -2,106 +2,61 @@
 
 import codecs
 import gzip
-import os
 import re
-import stat
 from pathlib import Path
 
 from hokical.io._errors import DataFileError, report_damage
 
 _HEAD_BYTES = 4096
-
 #: First bytes of the formats that are read.
-_MAGIC = (
-    (b"PK\x03\x04", "npz"),
-    (b"PK\x05\x06", "npz"),  # an empty archive
-    (b"\x93NUMPY", "npy"),
-    (b"PAR1", "parquet"),
-    (b"ARROW1", "arrow"),
-)
-#: First bytes of what people hand over by mistake, and what to do then.
-_OTHERS = (
-    (b"\x89HDF", "HDF5 data", "Save the arrays with `numpy.savez` instead."),
-    (b"\x28\xb5\x2f\xfd", "data compressed by Zstandard", "Unpack it first (`unzstd`)."),
-    (b"%PDF", "a PDF document", "Name the file with the logits."),
-)
+_MAGIC = {
+    b"PK\x03\x04": "npz",
+    b"PK\x05\x06": "npz",  # an empty archive
+    b"\x93NUMPY": "npy",
+    b"PAR1": "parquet",
+    b"ARROW1": "arrow",
+}
 #: How protocols 0 and 1 look up what makes an array; no table has two such lines.
 _OLD_PICKLE = re.compile(rb"c(numpy[\w.]*|_codecs)\n[A-Za-z_]\w*\n")
-_REMEDIES: dict[type[OSError], str] = {
-    FileNotFoundError: "Check the name and the folder.",
-    PermissionError: "Ask its owner for the right to read it (`chmod +r`).",
-}
 _PICKLES = (".p", ".pkl", ".pickle")
 _EXPECTED = "expected .npz, .npy, .csv or .parquet"
+_SAVE = "Save the arrays with `numpy.savez`, or a table as .csv or .parquet."
 _GZIP = b"\x1f\x8b"
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def find_format(path: Path) -> str:
     """One of npz, npy, parquet, arrow, pickle, csv; or DataFileError."""
-    head = _first_bytes(path)
-    if not head:
+    if path.exists() and not path.is_file():
+        what = "a directory" if path.is_dir() else "a pipe or device"
+        raise DataFileError(path, f"expected a file; found {what}.", "Save the data in a file.")
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(_HEAD_BYTES)
+    except OSError as error:
         raise DataFileError(
-            path, f"{_EXPECTED}; found an empty file.", "Was it written to the end?"
-        )
-    if head.startswith(_GZIP):
-        return _packed_format(path)
-    for magic, name in _MAGIC:
+            path, f"cannot be read: {error.strerror}.", "Check its name, folder and permissions."
+        ) from error
+    for magic, name in _MAGIC.items():
         if head.startswith(magic):
             return name
-    for magic, what, remedy in _OTHERS:
-        if head.startswith(magic):
-            raise DataFileError(path, f"{_EXPECTED}; found {what}.", remedy)
-    # A length in 8 bytes, then JSON of that length; it may begin with the bytes of a pickle.
-    if head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= path.stat().st_size - 8:
-        raise DataFileError(
-            path, f"{_EXPECTED}; found safetensors.", "Save the arrays with `numpy.savez` instead."
-        )
     if _is_pickle(head, path):
         return "pickle"
-    if _is_text(head):
+    if head.startswith(_GZIP):
+        with report_damage(path, "a compressed table (.csv.gz)"), gzip.open(path) as stream:
+            head = stream.read(_HEAD_BYTES)
+    if head and _is_text(head):
         return "csv"
-    raise DataFileError(
-        path, f"{_EXPECTED}; found bytes of no known kind.", "Save with `numpy.savez`."
-    )
-
-
-def _first_bytes(path: Path) -> bytes:
-    """The beginning of a regular file; anything else is named for what it is."""
-    try:
-        kind = os.stat(path).st_mode
-        if stat.S_ISDIR(kind):
-            raise DataFileError(path, "expected a file; found a directory.", "Name a file in it.")
-        if not stat.S_ISREG(kind):
-            raise DataFileError(
-                path, "expected a regular file; found a pipe or device.", "Save the data first."
-            )
-        with path.open("rb") as stream:
-            return stream.read(_HEAD_BYTES)
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        remedy = _REMEDIES.get(type(error), "")
-        raise DataFileError(path, f"cannot be read: {reason}.", remedy) from error
+    raise DataFileError(path, f"{_EXPECTED}; found {'another kind' if head else 'nothing'}.", _SAVE)
 
 
 def _is_pickle(head: bytes, path: Path) -> bool:
     """Protocols 2 to 5 say so in two bytes; 0 and 1 by naming NumPy, else by the file's name."""
     if head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
-        return True
+        return head[8:9] != b"{"  # a length in 8 bytes, then JSON: safetensors
     if head[:1] not in (b"(", b"c", b"]", b"}"):
         return False
     return path.suffix.lower() in _PICKLES or _OLD_PICKLE.search(head) is not None
-
-
-def _packed_format(path: Path) -> str:
-    """Compressed text is a table; compressed anything else has to be unpacked."""
-    with report_damage(path, "a compressed table (.csv.gz)"), gzip.open(path) as stream:
-        head = stream.read(_HEAD_BYTES)
-    if head and _is_text(head):
-        return "csv"
-    raise DataFileError(
-        path, f"{_EXPECTED}; found compressed data that is no text.", "Unpack it first (`gunzip`)."
-    )
 
 
 def _is_text(head: bytes) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +16,7 @@ from hokical._core.labels import as_labels, as_weights
 from hokical._core.logits import Logits
 from hokical._core.topk import TopK
 from hokical._core.types import AnyArray, BoolArray, FloatArray, IntArray
-from hokical.io._archives import map_file
+from hokical.io._archives import Archive, open_npy
 from hokical.io._arrow import ArrowTable, open_dataset
 from hokical.io._convention import (
     LABELS,
@@ -32,8 +33,7 @@ from hokical.io._errors import DataFileError, report_file
 from hokical.io._formats import find_format
 from hokical.io._kinds import refuse_missing, row_maxima, settle_kind, to_scores
 from hokical.io._labels import as_right, encode_labels, has_label, tidy_labels
-from hokical.io._plugins import find_reader
-from hokical.io._tables import NAMELESS, ArrayTable, Table, to_numbers
+from hokical.io._tables import NAMELESS, Arrays, ArrayTable, Table, to_numbers
 from hokical.io._text_table import TextTable
 
 Location = str | os.PathLike[str]
@@ -220,7 +220,21 @@ def open_table(path: Path) -> Table:
         return TextTable(path)
     if kind in ("parquet", "arrow"):
         return ArrowTable(path, open_dataset(path, kind))
-    return ArrayTable(path, find_reader(path, kind)(path) if kind == "pickle" else map_file(path))
+    if kind == "pickle":
+        return ArrayTable(path, _read_pickle(path))
+    return ArrayTable(path, open_npy(path) if kind == "npy" else Archive(path))
+
+
+def _read_pickle(path: Path) -> Arrays:
+    """Arrays of a pickle, by a reader that hokical-paper has, without running it."""
+    for entry in entry_points(group="hokical.readers", name="pickle"):
+        arrays: Arrays = entry.load()(path)
+        return arrays
+    raise DataFileError(
+        path,
+        "is a pickle, which another package reads.",
+        "Install it: pip install hokical-paper. Or save the arrays with `numpy.savez`.",
+    )
 
 
 def labels_beside(path: Path) -> Path:
