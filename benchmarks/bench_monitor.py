@@ -10,7 +10,7 @@ import time
 import numpy as np
 
 from hokical._core.bins import bin_index
-from hokical.monitoring._drift import Evidence, allowances
+from hokical.monitoring._e_process import EProcess
 
 N_BINS, TOLERANCE = 15, 0.01
 
@@ -24,9 +24,9 @@ def stream(n: int, seed: int, gap: float = 0.0) -> tuple[np.ndarray, np.ndarray]
 
 def alarm_at(confidence: np.ndarray, correct: np.ndarray, delta: float) -> float:
     """After how many examples the alarm is raised; inf if never."""
-    evidence = Evidence.start(allowances(None, N_BINS, TOLERANCE), delta)
-    evidence.add(confidence, correct, bin_index(confidence, N_BINS))
-    return float("inf") if evidence.alarm is None else float(evidence.alarm.n)
+    test = EProcess.start(np.full((2, 1 + N_BINS), TOLERANCE), delta)
+    test.add(confidence, correct, bin_index(confidence, N_BINS))
+    return float("inf") if test.alarm is None else float(test.alarm.n)
 
 
 def false_alarms(gap: float, streams: int = 300) -> float:

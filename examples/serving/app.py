@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import onnxruntime
@@ -37,15 +38,16 @@ class Service:
         self.monitor = CalibrationMonitor.load(monitor)
 
     def predict(self, body: dict[str, Any]) -> dict[str, Any]:
-        """{"inputs": (n, features)} -> {"labels": (n,), "confidence": (n,)}"""
+        """{"inputs": (n, features)} -> {"ids": (n,), "labels": (n,), "confidence": (n,)}"""
         inputs = np.asarray(body["inputs"], np.float32)
         labels, confidence = self.session.run(["labels", "confidence"], {self.input: inputs})
-        self.monitor.observe(confidence)
-        return {"labels": labels.tolist(), "confidence": confidence.tolist()}
+        ids = [uuid4().hex for _ in labels]
+        self.monitor.update(confidence, ids=ids)
+        return {"ids": ids, "labels": labels.tolist(), "confidence": confidence.tolist()}
 
     def learn_outcome(self, body: dict[str, Any]) -> dict[str, Any]:
-        """{"confidence": (n,), "correct": (n,)}, once it is known which labels were right."""
-        self.monitor.update(body["confidence"], body["correct"], observed=True)
+        """{"ids": (n,), "correct": (n,)}, once it is known which labels were right."""
+        self.monitor.add_labels(body["ids"], body["correct"])
         return {"labelled": self.monitor.n}
 
 

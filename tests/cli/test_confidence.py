@@ -200,7 +200,7 @@ def test_monitor(table: Path, tmp_path: Path) -> None:
     assert told["inputs"] is not None
     assert {row["name"] for row in told["groups"]} >= set(answers(10)[2][:1])
     again = hokical_command("monitor", saved, tmp_path / "a.csv", *given)
-    assert "was counted before" in again.words
+    assert "were counted before" in again.words
     alarmed = hokical_command("monitor", saved, batch("b.csv", 2, 0.3), *given)
     assert alarmed.code == 3, alarmed.err
     assert json.loads(alarmed.out)["verdict"]["kind"] == "over-confident"

@@ -135,29 +135,17 @@ def watched(tmp_path: Path) -> Path:
     return tmp_path / "new_logits.npy"
 
 
-def test_labels_that_come_later_count_once(tmp_path: Path, watched: Path) -> None:
+def test_rows_of_any_format_count_once(tmp_path: Path, watched: Path) -> None:
     first = monitor(tmp_path, watched).json
     assert (first["n"], first["n_observed"]) == (0, 300)
-    assert "add --observed" in one_line(monitor(tmp_path, watched))
-    assert "needs labels" in one_line(monitor(tmp_path, watched, "--observed"))
-    shutil.copy(tmp_path / "later.npy", tmp_path / "new_labels.npy")  # found by itself
-    second = monitor(tmp_path, watched, "--observed").json
-    assert (second["n"], second["n_observed"]) == (300, 300)
     for again in (
-        (watched, "--observed"),
-        (watched, "--labels", tmp_path / "later.npy", "--observed"),
-        (tmp_path / "new.npz", "--observed"),  # the same rows in another format
-        (tmp_path / "new.npz",),
+        (watched,),
+        (watched, "--labels", tmp_path / "later.npy"),
+        (tmp_path / "new.npz",),  # the same rows in another format
         (tmp_path / "new.csv",),
     ):
-        assert "was counted before" in one_line(monitor(tmp_path, *again))
-    assert monitor(tmp_path, watched, "--observed", "--again").json["n"] == 600
-
-
-def test_labelled_rows_are_not_counted_again_as_observed(tmp_path: Path, watched: Path) -> None:
-    assert monitor(tmp_path, tmp_path / "new.npz").json["n"] == 300
-    later = (watched, "--labels", tmp_path / "later.npy", "--observed")
-    assert "labels too" in one_line(monitor(tmp_path, *later))
+        assert "counted before" in one_line(monitor(tmp_path, *again))
+    assert monitor(tmp_path, tmp_path / "new.npz", "--again").json["n"] == 300
 
 
 @pytest.mark.sample(1)
@@ -191,9 +179,9 @@ def test_the_verdict_names_the_class(tmp_path: Path) -> None:
     words = ["monitor", cal, tmp_path / "new.npz", "--reference", tmp_path / "new.npz"]
     found = hokical_command(*words)
     assert found.code == 3
-    assert "rows labelled dog say" in found.out
+    assert "predicted class dog: confidence" in found.out
     status = json.loads(hokical_command(*words, "--json").out)
-    assert "rows labelled dog say" in status["verdict"]["text"]
+    assert "predicted class dog: confidence" in status["verdict"]["text"]
     assert (status["classes"][0]["label"], status["classes"][0]["name"]) == (1, "dog")
 
 

@@ -82,7 +82,7 @@ def test_eight_clients_get_the_answers_of_the_calibrator(address: str, folder: P
             assert found["labels"] == expected["labels"]
             np.testing.assert_allclose(found["confidence"], expected["confidence"], rtol=1e-6)
             correct = np.equal(found["labels"], truth).tolist()
-            post(f"{address}/outcomes", {"confidence": found["confidence"], "correct": correct})
+            post(f"{address}/outcomes", {"ids": found["ids"], "correct": correct})
 
     with ThreadPoolExecutor(CLIENTS) as pool:
         list(pool.map(client, range(CLIENTS)))

@@ -1,4 +1,4 @@
-"""Streams of confidences and answers whose true calibration is known, and monitors' exact state."""
+"""Streams of confidences and labels whose true calibration is known, and monitors' exact state."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hokical.monitoring import CalibrationMonitor, Reference
+from hokical.monitoring import CalibrationMonitor
 
 
 def stream(n: int, *, seed: int, gap: float = 0.0, a: float = 6.0) -> tuple[Any, Any]:
@@ -18,12 +18,13 @@ def stream(n: int, *, seed: int, gap: float = 0.0, a: float = 6.0) -> tuple[Any,
     return confidence, rng.uniform(size=n) < np.clip(confidence - gap, 0.0, 1.0)
 
 
-def reference(n: int = 5000, *, seed: int = 99) -> Reference:
-    return Reference.from_examples(*stream(n, seed=seed))
+def monitor(**options: Any) -> CalibrationMonitor:
+    """With a calibrated reference."""
+    return CalibrationMonitor.from_validation(None, *stream(5000, seed=99), **options)
 
 
 def exact_state(monitor: CalibrationMonitor) -> str:
-    """Every number that a monitor holds, to the bit, as text."""
+    """Every number that a monitor holds, to the bit, as text; without the hashes of batches."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "monitor.json"
         monitor.save(path)

@@ -1,4 +1,4 @@
-"""Prediction sets in service: from Python, merged, in files, and from the shell."""
+"""Prediction sets in production: from Python, in files, and from the shell."""
 
 from __future__ import annotations
 
@@ -33,12 +33,13 @@ def test_sets_are_watched_with_the_confidence() -> None:
     monitor = watched()
     logits, labels = world(3000, seed=3)
     late = np.where(np.arange(3000) % 3 == 0, -1, labels)
-    calm = monitor.update_logits(logits, late).status()
+    calm = monitor.update_logits(logits, late, ids=range(3000)).status()
     assert calm.sets is not None
     assert (calm.sets.n, calm.sets.alarm, calm.alarmed) == (2000, None, False)
     members = monitor.calibrator.predict_set(logits, coverage=0.9).members
     assert calm.sets.covered == pytest.approx(members[np.arange(3000), labels][late >= 0].mean())
-    monitor.update_logits(logits[::3], labels[::3], observed=True)
+    monitor.add_labels(range(0, 3000, 3), labels[::3])
+    assert monitor.status().sets.covered == members[np.arange(3000), labels].mean()
     off = monitor.update_logits(*shifted(3000, 4)).status()
     assert off.sets.n == 6000
     assert off.sets.alarm is not None
@@ -56,19 +57,6 @@ def test_batches_and_restarts_change_nothing(tmp_path: Path) -> None:
         cut.update_logits(logits[rows], labels[rows]).save(tmp_path / "m.json")
         cut = CalibrationMonitor.load(tmp_path / "m.json", cut.calibrator)
     assert cut.status().sets == whole.status().sets
-
-
-def test_replicas_are_merged() -> None:
-    lots = [shifted(700, 6), world(800, seed=7)]
-    parts = [watched().update_logits(*lot) for lot in lots]
-    both, other = parts[0].merge(parts[1]).status(), parts[1].merge(parts[0]).status()
-    assert both.sets == other.sets
-    known = [part.status().sets for part in parts]
-    assert both.sets.n == 1500
-    assert both.sets.covered == pytest.approx(sum(s.covered * s.n for s in known) / 1500)
-    assert known[0].alarm is not None
-    assert both.sets.alarm is not None
-    assert both.sets.alarm.n is None
 
 
 @pytest.mark.slow

@@ -1,11 +1,10 @@
-"""The monitor as users meet it: streams cut anyhow, replicas, restarts, words, bad input."""
+"""The monitor as users meet it: streams cut anyhow, restarts, verdicts, bad input."""
 
 from __future__ import annotations
 
 import itertools
 import re
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,29 +13,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hokical import CalibrationMonitor, Hoki
-from hokical._core.storage import CalibratorFileError
+import hokical
+from hokical import CalibrationMonitor, Gaussian, Hoki, TopK
+from hokical._core.storage import CalibratorFileError, read_document, write_document
 from hokical.calibrators import make
-from hokical.metrics import BinnedSums, ece
-from hokical.monitoring import Reference
-from hokical.monitoring._status import window_numbers
+from hokical.metrics import ece
 from tests.conftest import max_examples, synthetic_logits
-from tests.monitoring.streams import exact_state, reference, stream
+from tests.monitoring.streams import exact_state, monitor, stream
 
-HOUR = timedelta(hours=1)
 CONFIDENCE, CORRECT = stream(1500, seed=3, gap=0.08)
-TIMES = 1.7e9 + np.cumsum(np.random.default_rng(4).exponential(5.0, size=1500))
-WINDOWS: list[Any] = [7, 120, 1000, HOUR, timedelta(minutes=10)]
+WINDOWS = [7, 120, 1000]
 
 
-def monitor(window: Any = 1000, **options: Any) -> CalibrationMonitor:
-    return CalibrationMonitor(reference(), window=window, **options)
-
-
-def feed_in(cuts: list[int], window: Any, n: int = 1500) -> CalibrationMonitor:
-    made = monitor(window)
+def feed_in(cuts: list[int], window: int, n: int = 1500) -> CalibrationMonitor:
+    made = monitor(window=window)
     for rows in (slice(a, b) for a, b in itertools.pairwise([0, *sorted(cuts), n])):
-        made.update(CONFIDENCE[rows], CORRECT[rows], TIMES[rows])
+        made.update(CONFIDENCE[rows], CORRECT[rows], ids=np.arange(n)[rows])
     return made
 
 
@@ -52,53 +44,30 @@ def test_cuts_do_not_matter(cuts: list[int], window: Any) -> None:
 
 
 def test_one_by_one_is_the_same_too() -> None:
-    made = monitor(120)
+    made = monitor(window=120)
     for row in range(250):
-        made.update(CONFIDENCE[row], CORRECT[row], TIMES[row])
+        made.update(CONFIDENCE[row], CORRECT[row], ids=row)
     assert exact_state(made) == exact_state(feed_in([], 120, n=250))
 
 
-@pytest.mark.parametrize("n", [1, 100, 999, 1500])
-def test_window_holds_the_last_examples(n: int) -> None:
-    """Pane by pane: the open one and the 49 before it."""
+@pytest.mark.parametrize("n", [1, 999, 1500])
+def test_window_holds_the_newest_rows(n: int) -> None:
     status = feed_in([], 1000, n).status()
-    kept = slice(max(0, (n - 1) // 20 - 49) * 20, n)
+    kept = slice(max(0, n - 1000), n)
     assert status.n_window == len(CONFIDENCE[kept])
     assert status.accuracy == CORRECT[kept].mean()
     assert status.mean_confidence == pytest.approx(CONFIDENCE[kept].mean(), rel=1e-14)
-    assert status.ece.value == ece(CONFIDENCE[kept], CORRECT[kept])
-    assert status.ece_since_start == ece(CONFIDENCE[:n], CORRECT[:n])
-
-
-def test_window_of_time_takes_late_examples_into_account() -> None:
-    pane = HOUR.total_seconds() / 50
-    kept = np.floor(TIMES / pane) > np.floor(TIMES.max() / pane) - 50
-    status = feed_in([], HOUR).status()
-    assert 0 < kept.sum() < 1500
-    assert status.n_window == kept.sum()
-    shuffled = np.random.default_rng(0).permutation(1500)
-    other = monitor(HOUR).update(CONFIDENCE[shuffled], CORRECT[shuffled], TIMES[shuffled]).status()
-    assert (other.ece, other.accuracy, other.time) == (status.ece, status.accuracy, status.time)
-
-
-def test_observed_predictions_count_once() -> None:
-    plain = monitor().update(CONFIDENCE, CORRECT)
-    late = monitor().observe(CONFIDENCE).update(CONFIDENCE, CORRECT, observed=True)
-    assert exact_state(late) == exact_state(plain)
-    unlabelled = monitor().observe(CONFIDENCE).status()
-    assert (unlabelled.n, unlabelled.n_observed) == (0, 1500)
-    assert unlabelled.inputs == plain.status().inputs
-    assert np.isnan(unlabelled.accuracy)
+    assert status.brier == pytest.approx(((CORRECT - CONFIDENCE)[kept] ** 2).mean(), rel=1e-14)
+    assert status.ece.value == pytest.approx(ece(CONFIDENCE[kept], CORRECT[kept]), rel=1e-12)
 
 
 def test_interval_holds_the_true_error() -> None:
     """The true binned error of a model that is 4 points too sure, in 300 windows."""
     rng = np.random.default_rng(0)
-    confidence = rng.choice([0.55, 0.75, 0.95], size=(300, 800))
     held = 0
-    for row in confidence:
-        sums = BinnedSums.from_examples(row, rng.uniform(size=800) < row - 0.04)
-        found = window_numbers(sums, 0.2)["ece"]
+    for row in rng.choice([0.55, 0.75, 0.95], size=(300, 800)):
+        made = CalibrationMonitor(None, interval_delta=0.2, window=800)
+        found = made.update(row, rng.uniform(size=800) < row - 0.04).status().ece
         held += found.low <= 0.04 <= found.high
     assert held / 300 >= 0.8
 
@@ -113,94 +82,38 @@ def test_an_alarm_stays_whenever_one_looks(seed: int) -> None:
         made.update(confidence, rng.random(10) < confidence - 0.12)
         alarms.append(made.status().calibration.alarm)
     first = next(place for place, alarm in enumerate(alarms) if alarm is not None)
-    assert alarms[first].n is not None
     assert 10 * first < alarms[first].n <= 10 * (first + 1)
     assert alarms[first:] == [alarms[first]] * (60 - first)
-
-
-# replicas
-
-
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("window", [120, 1000, HOUR])
-def test_merging_is_the_same_in_any_order(window: Any) -> None:
-    parts = [
-        monitor(window).update(CONFIDENCE[rows], CORRECT[rows], TIMES[rows])
-        for rows in (slice(0, 1000), slice(1000, 1090), slice(1090, 1500))
-    ] + [monitor(window)]
-    a, b, c, empty = parts
-    merged = a.merge(b, c, empty)
-    for others in itertools.islice(itertools.permutations(parts), 0, None, 3):
-        assert exact_state(others[0].merge(*others[1:])) == exact_state(merged)
-    assert exact_state(a.merge(b).merge(c).merge(empty)) == exact_state(a.merge(b, c.merge(empty)))
-    assert merged.status().ece_since_start == ece(CONFIDENCE, CORRECT)
-    assert merged.status().replicas == 4
-
-
-def test_replicas_share_their_evidence() -> None:
-    """None has enough by itself; a window of time is that of one monitor for all."""
-    parts = [
-        CalibrationMonitor(None, window=HOUR).update(
-            *stream(300, seed=seed, gap=0.05), 1.7e9 + np.arange(300.0)
-        )
-        for seed in range(10)
-    ]
-    assert all(part.status().calibration.alarm is None for part in parts)
-    status = parts[0].merge(*parts[1:]).status()
-    assert status.verdict.kind == "over-confident"
-    assert status.verdict.text.startswith("over-confident by about 5 points")
-    assert status.n_window == 3000
-    calm = [CalibrationMonitor(None, window=HOUR).update(*stream(9000, seed=3), 1.7e9)] * 6
-    later = parts[0].merge(*parts[1:], *calm).status()
-    assert later.calibration.alarm is None  # what only all together show is of the moment
-
-
-def test_an_alarm_survives_merging() -> None:
-    off = CalibrationMonitor(None).update(*stream(3000, seed=1, gap=0.1))
-    calm = [CalibrationMonitor(None).update(*stream(9000, seed=seed)) for seed in (2, 3)]
-    alarm = off.status().calibration.alarm
-    assert alarm is not None
-    merged = calm[0].merge(off, calm[1]).status()
-    # Labels of one replica are no places in all of them.
-    assert merged.calibration.alarm == replace(alarm, since=None, n=None)
-    assert "since" not in str(merged)
-
-
-def test_what_cannot_be_merged_or_fed() -> None:
-    merged = monitor().merge(monitor())
-    for feed in (lambda: merged.update(0.5, True), lambda: merged.observe(0.5)):
-        with pytest.raises(ValueError, match="merged monitor of 2 replicas cannot be fed"):
-            feed()
-    with pytest.raises(ValueError, match="same options"):
-        monitor().merge(monitor(delta=0.05))
-    with pytest.raises(ValueError, match="same reference"):
-        monitor().merge(CalibrationMonitor(reference(seed=1), window=1000))
-    with pytest.raises(TypeError, match="takes monitors; got 3"):
-        monitor().merge(3)  # type: ignore[arg-type]
 
 
 # restarts
 
 
-@pytest.mark.sample(2)
-@pytest.mark.parametrize("window", [120, HOUR])
 @pytest.mark.parametrize("n", [0, 130, 1200])
-def test_a_restart_changes_nothing(tmp_path: Path, window: Any, n: int) -> None:
+def test_a_restart_changes_nothing(tmp_path: Path, n: int) -> None:
     path = tmp_path / "monitor.json"
-    feed_in([], window, n).save(path) if n else monitor(window).save(path)
+    feed_in([], 120, n).save(path) if n else monitor(window=120).save(path)
     later = CalibrationMonitor.load(path)
-    later.update(CONFIDENCE[n:], CORRECT[n:], TIMES[n:])
-    whole = feed_in([], window)
+    later.update(CONFIDENCE[n:], CORRECT[n:], ids=np.arange(n, 1500))
+    whole = feed_in([], 120)
     assert exact_state(later) == exact_state(whole)
     assert later.status() == whole.status()
 
 
-def test_merged_monitors_can_be_kept(tmp_path: Path) -> None:
-    merged = feed_in([], 120).merge(feed_in([], 120, 300))
-    merged.save(tmp_path / "m.json")
-    back = CalibrationMonitor.load(tmp_path / "m.json")
-    assert exact_state(back) == exact_state(merged)
-    assert exact_state(back.merge(monitor(120))) == exact_state(merged.merge(monitor(120)))
+def test_numbers_that_make_no_status_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "m.json"
+    CalibrationMonitor(None).update(np.full(300, 0.7), np.arange(300) % 10 < 7).save(path)
+    document = read_document(path)
+    document["state"].window.confidence[:] = np.inf
+    write_document(path, document)
+    with pytest.raises(CalibratorFileError, match=r"must lie in \[0, 1\]"):
+        CalibrationMonitor.load(path)
+
+
+def test_monitors_of_0_3_say_what_to_do() -> None:
+    path = Path(__file__).parent / "golden" / "monitor-0.3.json"
+    with pytest.raises(CalibratorFileError, match=r"monitors of hokical 0\.3.*Make a new monitor"):
+        CalibrationMonitor.load(path)
 
 
 def test_damaged_files_are_refused_and_left_alone(tmp_path: Path) -> None:
@@ -240,14 +153,39 @@ def test_a_save_that_fails_keeps_the_old_file(
 # references and logits
 
 
-@pytest.mark.parametrize("options", [{}, {"init": "confidence"}, {"draws": 200, "random_state": 0}])
-def test_hokis_table_is_the_reference_of_its_own_examples(options: dict[str, Any]) -> None:
+@pytest.mark.parametrize("certified", [False, True])
+@pytest.mark.parametrize("method", ["auto", "temps", "hoki", "hoki drawn", "hoki steps"])
+def test_the_reference_of_a_fit_travels_with_the_calibrator(
+    method: str, certified: bool, tmp_path: Path
+) -> None:
     logits, labels = synthetic_logits(2000, 5, seed=1)
-    cal = Hoki(**options).fit(logits, labels)
-    own, again = Reference.from_hoki(cal), Reference.from_validation(cal, logits, labels)
-    assert np.array_equal(own.weight, again.weight)
-    assert np.array_equal(own.correct, again.correct)
-    np.testing.assert_allclose(own.confidence, again.confidence, rtol=1e-12)
+    held, held_labels = synthetic_logits(1500, 5, seed=2)
+    hokis = {"hoki": {}, "hoki drawn": {"draws": 200}, "hoki steps": {"init": "confidence"}}
+    cal: Any = Hoki(**hokis[method]) if method in hokis else make(method)  # type: ignore[arg-type]
+    cal.fit(logits, labels)
+    if certified:
+        cal.certify(held, held_labels)
+    cal.save(tmp_path / "cal.json")
+    known = (held, held_labels) if certified else (logits, labels)
+    given = CalibrationMonitor.from_validation(cal, *known)
+    fresh = synthetic_logits(1000, 5, seed=3)
+    expected = given.update_logits(*fresh).status()
+    for each in (cal, hokical.load(tmp_path / "cal.json")):
+        found = CalibrationMonitor(each).update_logits(*fresh).status()
+        assert found.inputs is not None
+        assert expected.inputs is not None
+        # A level of confidence is 0.4 % of the log-odds, so a row may lie in the next bin.
+        assert found.inputs.distance == pytest.approx(expected.inputs.distance, abs=0.005)
+        assert found.verdict.kind == "calibrated"
+
+
+def test_weights_that_are_no_counts_make_no_reference() -> None:
+    logits, labels = synthetic_logits(600, 4, seed=1)
+    cal = make("temps").fit(logits, labels, np.full(600, 0.5))
+    with pytest.raises(ValueError, match=r"has none \(weights.*Use `CalibrationMonitor.from_valid"):
+        CalibrationMonitor(cal)
+    made = CalibrationMonitor.from_validation(cal, logits, labels)
+    assert made.update_logits(logits + 0.01, labels).status().inputs is not None
 
 
 def test_logits_through_the_calibrator(tmp_path: Path) -> None:
@@ -256,31 +194,59 @@ def test_logits_through_the_calibrator(tmp_path: Path) -> None:
     found = CalibrationMonitor(cal).update_logits(*test)
     confidence, predicted = cal.predict_confidence(test[0]), cal.predict(test[0])
     same = CalibrationMonitor(cal).update(confidence, predicted == test[1], predicted=predicted)
-    assert replace(found.status(), n_unlike=None, expected=None) == same.status()
+    assert found.status() == same.status()
     assert found.status().verdict.kind == "calibrated"
-    assert CalibrationMonitor(cal).observe_logits(test[0]).status().inputs is not None
+    assert CalibrationMonitor(cal).update_logits(test[0]).status().inputs is not None
     found.save(tmp_path / "m.json")
-    with pytest.raises(ValueError, match="no calibrator for logits"):
+    with pytest.raises(ValueError, match="`logits` need a calibrator"):
         CalibrationMonitor.load(tmp_path / "m.json").update_logits(*test)
-    CalibrationMonitor.load(tmp_path / "m.json", cal).update_logits(*test)
+    again = CalibrationMonitor.load(tmp_path / "m.json", cal).update_logits(*test, again=True)
+    assert again.n == 6000
 
 
-def test_other_calibrators_need_their_examples() -> None:
-    logits, labels = synthetic_logits(2000, 5, seed=1)
+def test_logits_of_the_best_classes() -> None:
+    logits, labels = synthetic_logits(3000, 8, seed=1)
+    cal = Hoki(noise=Gaussian(4.0)).fit(logits[:1500], labels[:1500])
+    best, truth = TopK.from_logits(logits[1500:], 3), labels[1500:]
+    confidence, correct = cal.predict_confidence(best), cal.predict(best) == truth
+    found = CalibrationMonitor(cal).update_logits(best, truth).status()
+    expected = CalibrationMonitor(cal).update(confidence, correct, predicted=cal.predict(best))
+    assert found == expected.status()
+
+
+def test_empty_batches_change_nothing() -> None:
+    logits, labels = synthetic_logits(500, 4, seed=1)
+    made = CalibrationMonitor(Hoki(noise=Gaussian(4.0)).fit(logits, labels))
+    before = exact_state(made)
+    made.update([], []).update([]).update_logits(logits[:0]).update_logits([]).add_labels([], [])
+    made.update_logits(logits[:0], labels[:0]).update_logits([], [])
+    assert exact_state(made) == before
+    with pytest.raises(ValueError, match="at least one row"):
+        made.update_logits(logits[:0], labels[:1])
+
+
+def test_a_status_of_many_classes_costs_few_predictions() -> None:
+    """Ten predictions of the same rows, and 50 ms."""
+    logits, labels = synthetic_logits(1000, 1000, seed=1)
     cal = make("temps").fit(logits, labels)
-    with pytest.raises(ValueError, match="'temps' does not keep"):
-        CalibrationMonitor(cal)  # type: ignore[arg-type]
-    made = CalibrationMonitor.from_validation(cal, logits, labels, n_bins=10, model="x")
-    assert made.reference is not None
-    assert made.reference.n_bins == 10
-    assert made.update_logits(logits, labels).status().verdict.kind == "calibrated"
+    made = CalibrationMonitor(cal).update_logits(*synthetic_logits(1000, 1000, seed=2))
+
+    def seconds(call: Any) -> float:
+        taken = []
+        for _ in range(3):
+            start = time.perf_counter()
+            call()
+            taken.append(time.perf_counter() - start)
+        return min(taken)
+
+    assert seconds(made.status) < 10 * seconds(lambda: cal.predict_proba(logits)) + 0.05
 
 
-# words
+# verdicts
 
 
 def words(*streams: tuple[Any, Any], **options: Any) -> str:
-    made = CalibrationMonitor(reference(), **options)
+    made = monitor(**options)
     for confidence, correct in streams:
         made.update(confidence, correct)
     return str(made.status().verdict)
@@ -289,7 +255,7 @@ def words(*streams: tuple[Any, Any], **options: Any) -> str:
 def test_verdicts_in_words() -> None:
     assert words() == "too few labels yet (0; at least 200 needed)"
     assert words(stream(37, seed=1)) == "too few labels yet (37; at least 200 needed)"
-    assert words(stream(4000, seed=1)).startswith("calibrated: says 85.")
+    assert words(stream(4000, seed=1)).startswith("calibrated: confidence 85.")
     calm, over = stream(5000, seed=1), stream(5000, seed=2, gap=0.065)
     alone = re.fullmatch(
         r"over-confident by about 6 points since label (\d+) or before", words(over)
@@ -303,7 +269,7 @@ def test_verdicts_in_words() -> None:
     assert words(stream(5000, seed=2, gap=-0.06)).startswith("under-confident by about 5 points")
     again = words(over, stream(6000, seed=3))
     assert again == (
-        f"was over-confident since label {alone[1]} or before; confidence holds again in the window"
+        f"was over-confident since label {alone[1]} or before; calibrated again in the window"
     )
 
 
@@ -315,14 +281,13 @@ def test_a_change_is_never_said_to_be_older_than_it_can_be(change: int) -> None:
         made.update(*stream(change, seed=seed)).update(*stream(4000, seed=seed + 99, gap=0.12))
         alarm = made.status().calibration.alarm
         assert alarm is not None
-        assert alarm.n is not None
         assert alarm.n > change  # "since label n or before" holds
 
 
 def test_verdicts_without_an_alarm_are_not_a_blessing() -> None:
     """A model that was 6 points too sure at fit time has not drifted, and is not calibrated."""
-    known = Reference.from_examples(*stream(5000, seed=8, gap=0.06))
-    status = CalibrationMonitor(known).update(*stream(5000, seed=9, gap=0.06)).status()
+    known = CalibrationMonitor.from_validation(None, *stream(5000, seed=8, gap=0.06))
+    status = known.update(*stream(5000, seed=9, gap=0.06)).status()
     assert status.calibration.alarm is None
     assert status.verdict.kind == "as at fit time"
     assert status.verdict.text == "over-confident by about 6 points, much as at fit time"
@@ -335,32 +300,22 @@ def test_verdicts_without_an_alarm_are_not_a_blessing() -> None:
 
 def test_verdicts_on_inputs() -> None:
     shifted = stream(5000, seed=4, a=2.5)
-    assert words(shifted) == "inputs have shifted but confidence still holds"
-    unlabelled = (
-        CalibrationMonitor(reference()).observe(shifted[0]).update(0.5, True, observed=True)
-    )
+    assert words(shifted) == "inputs have shifted but confidence is still calibrated"
+    unlabelled = monitor().update(shifted[0]).update(0.5, True)
     assert str(unlabelled.status().verdict) == (
-        "inputs have shifted; too few labels yet to say whether confidence still holds "
-        "(1; at least 200 needed)"
+        "inputs have shifted; too few labels yet to judge calibration (1; at least 200 needed)"
     )
     assert words(stream(5000, seed=4, a=2.5, gap=0.1)).endswith("; inputs have shifted too")
 
 
-def test_a_quiet_hour_says_nothing() -> None:
-    made = monitor(HOUR).update(*stream(1500, seed=1), 1.7e9).update(0.9, True, 1.7e9 + 7200)
-    assert str(made.status().verdict) == "too few labels yet (1; at least 200 needed)"
-
-
-def test_verdict_on_a_bin_and_a_time() -> None:
+def test_verdict_on_a_bin() -> None:
     rng = np.random.default_rng(5)
     confidence = rng.permutation(np.repeat([0.7, 0.95], 4000))
     correct = rng.uniform(size=8000) < np.where(confidence == 0.7, 0.85, 0.9)
-    start = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
-    made = CalibrationMonitor(None, window=8000)
-    made.update(confidence, correct, start.timestamp() + np.arange(8000) * 1e-3)
-    assert str(made.status()) == (
-        "model: under-confident by about 15 points where it says 67% to 73% "
-        "since 2026-03-01 09:30 UTC or before"
+    made = CalibrationMonitor(None, window=8000).update(confidence, correct)
+    found = str(made.status())
+    assert found.startswith(
+        "model: under-confident by about 15 points at confidences of 67% to 73%"
     )
 
 
@@ -373,13 +328,9 @@ def test_verdict_on_a_bin_and_a_time() -> None:
     [
         (([0.5, 1.2], [True, True]), r"`confidence` must lie in \[0, 1\]; got 1.2 in row 1"),
         (([0.5, np.nan], [True, True]), "got nan in row 1"),
-        (([0.5], [True, False]), "`correct` must be 1-D with one entry per confidence"),
-        (([0.5], [3]), "must be True or False"),
+        (([0.5], [True, False]), "`correct` must have one entry per row"),
+        (([0.5], [3]), r"`correct` must lie in \[0, 1\]"),
         (([[0.5]], [True]), "must be 1-D"),
-        (([0.5], [True], [1.0, 2.0]), "`timestamp` must be seconds since 1970"),
-        (([0.5], [True], "noon"), "`timestamp` must be seconds since 1970"),
-        (([0.5], [True], np.inf), "`timestamp` must be finite"),
-        (([0.5], [True], datetime(2026, 1, 1)), "must have a time zone"),
     ],
 )
 def test_bad_examples_change_nothing(arguments: tuple[Any, ...], message: str) -> None:
@@ -390,36 +341,26 @@ def test_bad_examples_change_nothing(arguments: tuple[Any, ...], message: str) -
     assert exact_state(made) == before
 
 
-def test_a_window_of_time_needs_timestamps() -> None:
-    made = monitor(HOUR)
-    with pytest.raises(ValueError, match="`timestamp` must be given when the window is a time"):
-        made.update(CONFIDENCE, CORRECT)
-    assert (made.n, made.status().n_observed) == (0, 0)
-    made.update(CONFIDENCE, CORRECT, datetime.now(UTC))
-    assert made.n == 1500
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"window": 0}, "`window` must be a number of examples of at least 1, or a `timedelta`"),
-        ({"window": 2.5}, "`window` must be a number"),
-        ({"window": timedelta(0)}, "`window` must be longer than no time"),
+        ({"window": 0}, "`window` must be an integer of at least 1; got 0"),
+        ({"window": 2.5}, "`window` must be an integer"),
+        ({"max_waiting": 0}, "`max_waiting` must be an integer"),
         ({"delta": 0}, "`delta` must lie strictly between 0 and 1; got 0"),
         ({"interval_delta": 1.0}, "`interval_delta` must lie strictly between"),
         ({"tolerance": -0.1}, "`tolerance` must be at least 0 and below 1"),
         ({"n_bins": 0}, "`n_bins` must be an integer of at least 1"),
         ({"min_labels": 0}, "`min_labels` must be an integer of at least 1"),
-        ({"n_bins": 10}, "`reference` must have 10 bins like the monitor; got 15"),
     ],
 )
 def test_bad_options(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        CalibrationMonitor(reference(), **options)
+        CalibrationMonitor(None, **options)
 
 
 def test_bad_reference_and_name() -> None:
-    with pytest.raises(TypeError, match="`reference` must be a fitted Hoki"):
+    with pytest.raises(TypeError, match="`reference` must be a fitted calibrator or None"):
         CalibrationMonitor([0.5])  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="`model` must be a name; got 3"):
         CalibrationMonitor(None, model=3)  # type: ignore[arg-type]

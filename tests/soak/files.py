@@ -18,7 +18,6 @@ from hokical import CalibrationMonitor, CalibratorFileError, load
 from hokical._core.storage import fingerprint
 from hokical.io import DataFileError, read_examples
 from hokical.io._opening import open_source
-from hokical.monitoring import read_history
 from tests.io.samples import VAL, WRITERS, write_csv
 
 Generator = np.random.Generator
@@ -140,10 +139,9 @@ def forged_monitor(rng: Generator, folder: Path) -> str:
     try:
         found = CalibrationMonitor.load(folder / "m.json", None)
         found.update(rng.random(50), rng.random(50) < 0.7)
-        found.append_json_line(folder / "log.jsonl")
+        json.dumps(found.status().to_dict(), allow_nan=False)
     except ValueError:
         return "refused"
-    assert len(read_history(folder / "log.jsonl")) == 1
     return "harmless"
 
 

@@ -63,13 +63,12 @@ def new_monitor() -> CalibrationMonitor:
 
 
 def watch(folder: Path) -> None:
-    """A monitor that keeps its state in a file, and a log of what it said."""
+    """A monitor that keeps its state in a file."""
     monitor = new_monitor()
     for start in count(0, BATCH):
         rows = slice(start % ROWS, start % ROWS + BATCH)
-        monitor.update_logits(LOGITS[rows], LABELS[rows])
+        monitor.update_logits(LOGITS[rows], LABELS[rows], again=True)
         monitor.save(folder / "m.json")
-        monitor.append_json_line(folder / "log.jsonl")
 
 
 def fill_disk(folder: Path, limit: int) -> None:
@@ -82,7 +81,6 @@ def fill_disk(folder: Path, limit: int) -> None:
         lambda: calibrator.save(folder / "c.json"),
         lambda: write_npz(folder / "r.npz", labels=LABELS),
         lambda: monitor.save(folder / "m.json"),
-        lambda: monitor.append_json_line(folder / "log.jsonl"),
         lambda: predict_in_parts(folder, 0.0),
     ):
         try:

@@ -25,9 +25,15 @@ from hokical._fitting.row_sample import Sample, read_sample
 from hokical.calibrators._calibrator import STORED, Calibrator
 from hokical.calibrators._estimator import Estimator
 from hokical.calibrators._predictions import acceptable
-from hokical.guarantees._score_table import NeighbourTable
+from hokical.guarantees._row_sketch import row_draws
+from hokical.guarantees._score_table import NeighbourTable, ScoreTable, can_be_counts
+from hokical.guarantees._scores import confidence_log_odds, score_levels
 from hokical.rules._base import Rule
 from hokical.rules._floored import FlooredRule
+from hokical.rules._predicting import Output, predict_blocks
+
+#: Calibration examples whose calibrated confidence is counted.
+_MOST_COUNTED = 5000
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +48,7 @@ class Fit:
     report: dict[str, Any] = field(default_factory=dict)
     unsaved: dict[str, Any] = field(default_factory=dict)
     neighbours: NeighbourTable | None = None
+    confidences: ScoreTable | None = None
 
     def attributes(self) -> dict[str, Any]:
         known = self.rule.own_fields() | self.report | self.unsaved
@@ -134,13 +141,14 @@ class BaseCalibrator(Calibrator, Estimator):
     def _fit_all(self, examples: Partition) -> tuple[Fit, ExampleStats]:
         """Read all examples once, and fit on a sample of them, zeros raised to a floor."""
         sample, stats = read_sample(examples)
-        if not (self.fits_floor and stats.n_with_zeros):
-            return self._fit(sample), stats
-        floor = choose_floor(count_block(sample.block))
-        found = self._fit(sample.with_floor(floor))
-        if floor > 0.0:
-            found = replace(found, rule=FlooredRule(floor, found.rule))
-        return found, stats
+        if self.fits_floor and stats.n_with_zeros:
+            floor = choose_floor(count_block(sample.block))
+            found = self._fit(sample.with_floor(floor))
+            if floor > 0.0:
+                found = replace(found, rule=FlooredRule(floor, found.rule))
+        else:
+            found = self._fit(sample)
+        return replace(found, confidences=_count_confidences(found.rule, sample.block)), stats
 
     @property
     def has_seed(self) -> bool:
@@ -167,6 +175,7 @@ class BaseCalibrator(Calibrator, Estimator):
         self._report = found.report
         self.neighbours_ = found.neighbours
         self.fit_scores_, self.support_ = noted.scores, noted.support
+        self.fit_confidences_ = None if noted.scores is None else found.confidences
         self.fit_conformity_, self.fit_rows_ = noted.sample, noted.rows
         self.class_scores_ = noted.classes
         self.held_out_scores_ = self.held_out_conformity_ = None
@@ -242,3 +251,17 @@ class BaseCalibrator(Calibrator, Estimator):
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         return tags
+
+
+def _count_confidences(rule: Rule, block: Block) -> ScoreTable | None:
+    """Right and wrong calibration examples by calibrated confidence, for monitors of the fit."""
+    if not can_be_counts(block.weights):
+        return None
+    n = block.n_rows
+    rows = np.flatnonzero(row_draws(0, n) * n < _MOST_COUNTED)
+    data = block.logits.take(rows) if rows.size < n else block.logits
+    asked: tuple[Output, ...] = ("confidence", "labels")
+    with data.backend.in_float64():
+        confidence, labels = (data.to_host(predict_blocks(rule, what, data)) for what in asked)
+    level = score_levels(confidence_log_odds(confidence.astype(np.float64)))
+    return ScoreTable.from_examples(level, labels != block.labels[rows], block.counts[rows])

@@ -18,6 +18,7 @@ from hokical.stability._noise import Noise
 STORED = (
     "n_classes", "rule", "fit_scores", "held_out_scores", "neighbours", "support",
     "fit_conformity", "held_out_conformity", "fit_rows", "class_scores",
+    "fit_confidences",
 )  # fmt: skip
 
 

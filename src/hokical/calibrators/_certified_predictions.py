@@ -38,6 +38,8 @@ class CertifiedPredictions(Predictions):
     name: str
     #: Counts by the classifier's own score on the calibration examples; None if not available.
     fit_scores_: ScoreTable | None = None
+    #: Counts by the calibrated confidence on a sample of them, for monitors.
+    fit_confidences_: ScoreTable | None = None
     #: Counts by the calibrated confidence on the examples passed to `certify`.
     held_out_scores_: ScoreTable | None = None
     #: Right and wrong calibration examples by the rule's own levels, if it has them.
@@ -182,7 +184,7 @@ class CertifiedPredictions(Predictions):
 
     def forget_examples(self) -> None:
         """Drop what the examples of the fit would prove, where they are not independent."""
-        self.fit_scores_ = self.neighbours_ = self.fit_conformity_ = None
+        self.fit_scores_ = self.neighbours_ = self.fit_conformity_ = self.fit_confidences_ = None
 
     def _untested(
         self, source: Evidence, data: Logits, labels: IntArray | None = None

@@ -126,6 +126,7 @@ def _check_document(path: str | os.PathLike[str], document: dict[str, Any]) -> d
         "method": str,
         "n_classes": int,
         "fit_scores": ScoreTable | None,
+        "fit_confidences": ScoreTable | None,
         "held_out_scores": ScoreTable | None,
         "neighbours": NeighbourTable | None,
         "support": Support | None,

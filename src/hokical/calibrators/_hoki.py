@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from hokical._core.arrays import Array, float64_scope, to_input_library
-from hokical._core.bins import check_count
+from hokical._core.bins import check_count, sum_by
 from hokical._core.blocks import by_blocks
 from hokical._core.warn import ConvergenceWarning, warn_user
 from hokical._fitting.example_stats import ExampleStats, FitNotes
@@ -22,6 +22,8 @@ from hokical._fitting.stability_counts import (
     find_neighbours,
 )
 from hokical.calibrators._base import BaseCalibrator, Fit
+from hokical.guarantees._score_table import ScoreTable
+from hokical.guarantees._scores import LEVELS, confidence_log_odds, score_levels
 from hokical.rules._hoki import Curve, HokiRule, Steps
 from hokical.stability._noise import Noise, check_noise
 from hokical.stability._sampled import Draws, check_draw_count, draw_seed
@@ -260,8 +262,9 @@ class Hoki(BaseCalibrator):
             "n_bins": n_bins,
             "table": table,
         }
-        unsaved = {"selection": selection}
-        return Fit(replace(rule, link=link), report, unsaved, find_neighbours(table))
+        unsaved, learned = {"selection": selection}, replace(rule, link=link)
+        confidences = _count_confidences(learned, table, n_bins)
+        return Fit(learned, report, unsaved, find_neighbours(table), confidences)
 
     def _link(
         self, schedule: Schedule, table: StabilityTable, levels: int, together: bool, n_classes: int
@@ -291,6 +294,15 @@ class Hoki(BaseCalibrator):
         """What two calibrators must share for their tables to be added."""
         names = ("noise_", "draws_", "n_bins_", "init_", "n_classes_")
         return {name: getattr(self, name) for name in names}
+
+
+def _count_confidences(rule: HokiRule, table: StabilityTable, n_bins: int) -> ScoreTable:
+    """Right and wrong examples by their confidence, from the table of all of them."""
+    cells = table.occupied_cells()
+    confidence = rule.confidence_at(cells.level, (cells.start + 0.5) / n_bins)
+    level, wrong = score_levels(confidence_log_odds(confidence)), cells.weight - cells.correct
+    counts = (sum_by(level, part, LEVELS).astype(np.int64) for part in (cells.weight, wrong))
+    return ScoreTable(*counts)
 
 
 def _not_converged_message(schedule: Schedule) -> str:

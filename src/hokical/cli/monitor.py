@@ -36,10 +36,12 @@ def monitor(
     data: Annotated[Path, opt.argument("FILE", "New logits, with labels where known.")],
     state: Annotated[Path | None, opt.text("File of the monitor, created if missing.")] = None,
     reference: Annotated[
-        Path | None, opt.text("Validation data; needed at first, except for unweighted hoki.")
+        Path | None, opt.text("Validation data, if the calibrator keeps none of its fit.")
     ] = None,
-    observed: Annotated[bool, opt.text("Rows were counted without labels.", "--observed")] = False,
-    again: Annotated[bool, opt.text("Count a file that was counted before.", "--again")] = False,
+    id_column: Annotated[
+        str | None, opt.text("Column or array of ids, by which later labels are joined.")
+    ] = None,
+    again: Annotated[bool, opt.text("Count rows that were counted before.", "--again")] = False,
     window: Annotated[int, opt.text("Latest labelled examples that count as now.", min=1)] = 5000,
     delta: Annotated[float, opt.Delta] = 0.01,
     tolerance: Annotated[float, opt.text("Tolerated gap between confidence and accuracy.")] = 0.01,
@@ -57,8 +59,9 @@ def monitor(
 
     Exits with 3 if an alarm was raised, now or before; a false one is ever
     raised with probability --delta at most. Rows without a label (-1 or an
-    empty cell) count among the inputs only. Options of window and alarm
-    apply to a new monitor; one from --state has its own.
+    empty cell) count among the inputs only, or with --id-column wait for a
+    later file with their labels. Options of window and alarm apply to a new
+    monitor; one from --state has its own.
     """
     if state is not None:
         hokical.io.check_output(state)
@@ -67,7 +70,7 @@ def monitor(
         raise bad_option("--coverage", "needs a calibrator of logits; this one is of confidences.")
     common: dict[str, Any] = {"score_columns": score_columns, "probabilities": probabilities}
     common |= {"groups": groups, "label_column": label_column, "missing": missing}
-    given = Source(data, split, labels=labels, **common)
+    given = Source(data, split, labels=labels, keep=id_column, **common)
     options = {"window": window, "delta": delta, "tolerance": tolerance, "coverage": coverage}
     with nullcontext() if state is None else hokical.CalibrationMonitor.lock(state):
         if state is not None and state.exists():
@@ -77,13 +80,8 @@ def monitor(
             watching = _new_monitor(fitted, first, options)
         rows = given.read(fitted, unlabelled=True)
         rows.warn_of_own(fitted)
-        if not (_note(watching, _digest(rows), rows, observed) or again):
-            raise hokical.io.DataFileError(
-                data,
-                f"was counted before{', labels too' if observed else ''}.",
-                "If only its labels are new, add --observed; if it is to count once more, --again.",
-            )
-        _count(watching, fitted, rows, observed)
+        ids = None if id_column is None else next(iter(rows.found.kept.values())).astype(np.str_)
+        _count(watching, fitted, rows, ids, again)
         if state is not None:
             watching.save(state)
     _show(watching.status(), as_json)
@@ -92,46 +90,31 @@ def monitor(
 def _show(status: hokical.monitoring.Status, as_json: bool) -> None:
     """What is known now; an alarm is also the exit code."""
     show_result(status.to_dict(), _facts(status), as_json)
-    for parts, rows_of in ((status.classes, "rows labelled"), (status.groups, "rows of")):
+    for parts, rows_of in ((status.classes, "predicted class"), (status.groups, "group")):
         if parts and not as_json:
             _show_parts(parts, rows_of)
     if status.alarmed:
         raise typer.Exit(ALARM)
 
 
-def _digest(rows: Rows) -> str:
-    """A digest of the scores, whatever the file and its format."""
-    from hokical.io._chunks import Chunk
-    from hokical.io._identities import hash_chunk
-
-    with np.errstate(over="ignore"):
-        scores = rows.found.logits.values.astype(np.float32)  # the same of text and binary files
-    return hash_chunk(Chunk(scores, None))
-
-
-def _note(watching: hokical.CalibrationMonitor, batch: str, rows: Rows, observed: bool) -> bool:
-    """Whether rows, or the labels of rows that were observed before, are counted for once."""
-    labelled = rows.labels is not None and bool((rows.labels >= 0).any())
-    if observed and not labelled:
-        raise bad_option("--observed", "needs labels; found none.")
-    new_labels = not labelled or watching.note_batch(f"labels of {batch}")
-    return (watching.note_batch(batch) or observed) and new_labels
-
-
-def _count(watching: hokical.CalibrationMonitor, fitted: Any, rows: Rows, observed: bool) -> None:
-    """Count rows; of answers, those that are right or wrong, and the others as inputs."""
-    with spinner(f"Watching {fitted.name}"), check_options("--groups or --state"):
-        if not rows.wanted.answers:
-            pair = rows.scores, rows.labels
-            watching.update_logits(*pair, groups=rows.groups, observed=observed)
+def _count(
+    watching: hokical.CalibrationMonitor, fitted: Any, rows: Rows, ids: Any, again: bool
+) -> None:
+    """Count rows, and the labels of rows that wait for them."""
+    truth = np.full(rows.n_rows, -1) if rows.labels is None else rows.labels
+    waits = np.zeros(rows.n_rows, np.bool_) if ids is None else watching.waits_for(ids)
+    new, late = np.flatnonzero(~waits), np.flatnonzero(waits & (truth >= 0))
+    options: dict[str, Any] = {"ids": None if ids is None else ids[new], "again": again}
+    options["groups"] = None if rows.groups is None else take_rows(rows.groups, new)
+    with spinner(f"Watching {fitted.name}"), check_options("FILE, --groups or --state"):
+        if rows.wanted.answers:
+            scores = fitted.predict(rows.scores[new], options["groups"])
+            watching.update(scores, truth[new], **options)
+        elif new.size:
+            watching.update_logits(rows.scores.take(new), truth[new], **options)
             watching.class_names = rows.classes or watching.class_names
-            return
-        assert rows.labels is not None
-        said, known = fitted.predict(rows.scores, rows.groups), rows.labels >= 0
-        own = None if rows.groups is None else take_rows(rows.groups, np.flatnonzero(known))
-        watching.update(said[known], rows.labels[known] == 1, groups=own, observed=observed)
-        if not observed and not known.all():
-            watching.observe(said[~known])
+        if late.size:
+            watching.add_labels(ids[late], truth[late])
 
 
 def _load_monitor(
@@ -152,13 +135,7 @@ def _new_monitor(
     fitted: Any, reference: Source | None, options: dict[str, Any]
 ) -> hokical.CalibrationMonitor:
     if reference is None:
-        hoki = isinstance(fitted.rule_, hokical.rules._hoki.HokiRule)
-        if fitted.name != "confidence" and not (hoki and fitted.fit_scores_ is not None):
-            raise typer.BadParameter(
-                f"the first run with {fitted.name!r} needs its calibration examples: --reference "
-                "FILE."
-            )
-        with check_options():
+        with check_options("--reference"):
             return hokical.CalibrationMonitor(fitted, **options)
     known = reference.read(fitted)
     with check_options():
@@ -174,39 +151,29 @@ def _facts(status: hokical.monitoring.Status) -> dict[str, str | None]:
     evidence = f"{drift.e_value:.3g}" if digits < 6 else f"10^{digits:.0f}"
     shares, error = f"{status.mean_confidence:.1%} / {status.accuracy:.1%}", f"{ece.value:.4f}"
     error += f" (true error in {interval(ece.low, ece.high)})"
-    unlike = status.n_unlike
     return {
         "verdict": str(status.verdict),
         "labels": f"{status.n:,} so far, {status.n_window:,} in the window",
-        "says / right": shares if status.n_window else DASH,
+        "waiting for labels": f"{status.n_waiting:,} rows" if status.n_waiting else None,
+        "confidence / accuracy": shares if status.n_window else DASH,
         "ECE": error if status.n_window else DASH,
-        "ECE since start": f"{status.ece_since_start:.4f}" if status.n else DASH,
         "evidence": f"{evidence} (alarm at {drift.threshold:.3g})",
         "sets": None if status.sets is None else _describe_sets(status.sets),
-        "inputs": DASH if inputs is None else f"PSI {inputs.psi:.3f}, p {inputs.p_value:.2g}",
-        "without labels": _describe_expected(status.expected),
-        "unlike the fit": DASH if unlike is None else f"{unlike:,} of {status.n_seen:,} rows",
+        "inputs": DASH if inputs is None else f"{inputs.distance:.1%} moved, p {inputs.p_value:.2g}",
     }
 
 
-def _describe_expected(found: hokical.monitoring._expected.Expected | None) -> str | None:
-    if found is None or not found.holds:
-        return None if found is None else found.verdict
-    words = f"accuracy {found.accuracy:.1%} ({found.low:.1%} to {found.high:.1%})"
-    return f"{words}{', below that of the fit' if found.dropped else ''}; {found.verdict}"
-
-
 def _describe_sets(sets: hokical.monitoring._coverage.SetStatus) -> str:
-    held = f"hold {sets.covered:.1%} of {sets.n:,} labels" if sets.n else "no labels yet"
+    held = f"contain {sets.covered:.1%} of {sets.n:,} labels" if sets.n else "no labels yet"
     found = "" if sets.alarm is None else "; too few: certify again"
     return f"{held}, {sets.coverage:.4g} was promised{found}"
 
 
-def _show_parts(parts: tuple[hokical.monitoring.ClassStatus, ...], rows_of: str) -> None:
-    """The classes or groups with most evidence against them: says / is right / how many."""
-    table = new_table([rows_of, "says", "is right", "rows", ""])
+def _show_parts(parts: tuple[hokical.monitoring._parts.PartStatus, ...], rows_of: str) -> None:
+    """The classes or groups with most evidence against them."""
+    table = new_table([rows_of, "confidence", "accuracy", "rows", ""])
     for each in parts[:_SHOWN]:
-        shares = [f"{share:.1%}" if each.n else DASH for share in (each.says, each.right)]
+        shares = [f"{share:.1%}" if each.n else DASH for share in (each.mean_confidence, each.accuracy)]
         alarm = "" if each.alarm is None else f"{each.alarm.direction}-confident"
         table.add_row(Text(each.name), *shares, f"{each.n:,}", alarm)
     more = len(parts) - _SHOWN

@@ -1,22 +1,11 @@
-"""Watching confidence in service: is it still honest, and are the inputs still the same?
+"""Monitoring in production: is confidence still calibrated, and have the inputs shifted?
 
-`CalibrationMonitor` is fed predictions as they arrive; the other modules are its parts: the
-fit-time reference, sliding windows of exact sums, the two drift tests, words, and export.
+`CalibrationMonitor` is fed predictions and labels as they arrive; `CoverageMonitor` tests
+prediction sets; a `Status` holds what is known.
 """
 
-from hokical.monitoring._class_watch import ClassStatus
 from hokical.monitoring._coverage import CoverageMonitor
-from hokical.monitoring._export import (
-    append_json_line,
-    draw_accuracy,
-    draw_history,
-    read_history,
-)
 from hokical.monitoring._monitor import CalibrationMonitor
-from hokical.monitoring._reference import Reference
-from hokical.monitoring._status import Status, Verdict
+from hokical.monitoring._status import Status
 
-__all__ = [
-    "CalibrationMonitor", "ClassStatus", "CoverageMonitor", "Reference", "Status", "Verdict",
-    "append_json_line", "draw_accuracy", "draw_history", "read_history",
-]  # fmt: skip
+__all__ = ["CalibrationMonitor", "CoverageMonitor", "Status"]

@@ -2,70 +2,80 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+import os
+import threading
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from hokical._core.arrays import to_host
+from hokical._core.files import lock_file
 from hokical._core.groups import GroupCoding, count_rows
+from hokical._core.labels import as_labels
 from hokical._core.logits import Logits, as_logits
-from hokical._core.types import BoolArray, IntArray
+from hokical._core.storage import CalibratorFileError, fingerprint, read_document, write_document
+from hokical._core.types import BoolArray, FloatArray, IntArray
+from hokical._core.version import VERSION
 from hokical.calibrators import Calibrator, ConfidenceCalibrator
-from hokical.metrics._examples import Examples
-from hokical.monitoring import _arrivals as arrivals
-from hokical.monitoring._arrivals import Window
-from hokical.monitoring._drift import allowances
-from hokical.monitoring._expected import SampledRows, rows_per_pane
-from hokical.monitoring._reference import Reference, as_reference
+from hokical.guarantees import ShiftEstimate
+from hokical.guarantees._row_sketch import row_hashes
+from hokical.metrics._examples import as_confidence
+from hokical.monitoring._coverage import CoverageMonitor, refuse_old_record
+from hokical.monitoring._reference import Reference
+from hokical.monitoring._rows import LabelledRows, as_partial_labels, has_no_rows
 from hokical.monitoring._state import MonitorOptions, MonitorState
-from hokical.monitoring._watching import WatchedStream, split_dense
+from hokical.monitoring._status import Status, make_status
+from hokical.monitoring._waiting import WaitingRow, as_ids
 
 if TYPE_CHECKING:  # it needs scikit-learn
     from hokical.dense import Dense
 
-#: Batches that are remembered.
-_BATCHES = 10_000
+_KIND = "CalibrationMonitor"
 
 
-class CalibrationMonitor(WatchedStream):
-    """Watch the confidence of a model in service.
+class CalibrationMonitor:
+    """Monitor the confidence of a model in production.
 
     Feed it predictions as they arrive, in batches of any size: results do not depend on how the
-    stream was cut. It keeps sums, never examples, so its size does not grow. All methods may be
-    called from several threads.
+    stream was cut. Labels may arrive later, joined by id. Memory is bounded by `window` and
+    `max_waiting`. All methods may be called from several threads.
 
     Parameters
     ----------
-    reference : fitted Hoki, Reference, ConfidenceCalibrator or None
-        What was known at fit time. A fitted `Hoki` carries it; for other calibrators use
-        `CalibrationMonitor.from_validation`. With None, or a calibrator of confidences whose
-        answers are passed to `update`, shifts of the inputs cannot be detected.
-    window : int or timedelta
-        What counts as now: the last so many labelled examples (and as many predictions, for the
-        inputs), or those of the last period of time. It slides in steps of 2 %.
+    reference : fitted calibrator, ConfidenceCalibrator or None
+        What was known at fit time. A calibrator keeps a histogram of its confidence, of held-out
+        examples after `certify`, or else of its fit; `CalibrationMonitor.from_validation` takes
+        labelled examples instead. With None, or a calibrator of confidences whose outputs are
+        passed to `update`, shifts of the inputs cannot be detected.
+    window : int
+        What counts as now: the newest labelled rows, and as many predictions for the inputs.
+    n_bins : int
+        Number of equal-width bins of confidence.
     delta : float
         Probability of *ever* raising a false alarm about calibration, once more the same of one
-        about any class, and of a false alarm about inputs at each look.
+        about any class and about any group, and of a false alarm about inputs at each look.
     tolerance, class_tolerance : float
-        By how much confidence, and that of the rows with one predicted label, may be off without an
-        alarm. A gap that the reference cannot exclude, because it is small, is tolerated too.
+        How far confidence, and that of the rows with one predicted label or group, may be off
+        without an alarm. A gap that a small reference cannot exclude is tolerated too.
     interval_delta : float
         Probability that the interval of the ECE misses the true error, at each look.
     min_labels : int
-        Labelled examples before there is a verdict on calibration (except for alarms), and
-        predictions before there is one on inputs.
-    n_bins : int
-        Number of equal-width bins of confidence.
+        Labelled rows before there is a verdict on calibration (except for alarms), and predictions
+        before there is one on inputs.
     model : str
-        Name of the model in exports.
+        Name of the model in a status.
     n_classes : int, optional
         Number of classes, each of which then gets its own test; by default the calibrator's.
+    coverage : float, optional
+        Also test whether `predict_set(logits, coverage=coverage)` of the calibrator still contains
+        the true class that often, from the labels of `update_logits`.
     groups : array-like of shape (n,), or several columns, optional
         Groups of some rows, those of the reference for instance: each group that occurs gets its
-        own test, and rows of others share one. All groups share the probability `delta`, once more.
-    coverage : float, optional
-        Also test whether `predict_set(logits, coverage=coverage)` of the calibrator still holds the
-        true class so often, from the labels of `update_logits`.
+        own test, and rows of others share one.
+    max_waiting : int
+        Predictions with ids that may wait for their labels; beyond that the oldest are dropped. As
+        many labelled ids, and hashes of rows without ids, are remembered so that none counts twice.
 
     Examples
     --------
@@ -75,17 +85,27 @@ class CalibrationMonitor(WatchedStream):
     >>> monitor.update(confidence, rng.uniform(size=3000) < confidence)
     CalibrationMonitor(model='model', n=3000)
     >>> print(monitor.status().verdict)
-    calibrated: says 74.9%, right 75.2%
-    >>> _ = monitor.update(confidence, rng.uniform(size=3000) < confidence - 0.06)
+    calibrated: confidence 74.9%, accuracy 75.2%
+    >>> confidence = rng.uniform(0.5, 1.0, size=3000)
+    >>> _ = monitor.update(confidence, ids=range(3000))  # labels arrive later
+    >>> _ = monitor.add_labels(range(3000), rng.uniform(size=3000) < confidence - 0.06)
     >>> print(monitor.status().verdict)
-    over-confident by about 6 points since label 5,046 or before
+    over-confident by about 5 points since label 5,521 or before
     """
+
+    _state: MonitorState
+    _calibrator: Calibrator | None = None
+    _dense: Dense | None = None
+    #: Names of the classes in a status, where they are known.
+    class_names: tuple[str, ...] = ()
+    #: One for all monitors, so that monitors can be copied.
+    _lock = threading.RLock()
 
     def __init__(
         self,
-        reference: Calibrator | ConfidenceCalibrator | Reference | None,
+        reference: Calibrator | ConfidenceCalibrator | None,
         *,
-        window: int | timedelta = 5000,
+        window: int = 5000,
         n_bins: int = 15,
         delta: float = 0.01,
         tolerance: float = 0.01,
@@ -96,203 +116,346 @@ class CalibrationMonitor(WatchedStream):
         class_tolerance: float = 0.05,
         coverage: float | None = None,
         groups: Any = None,
+        max_waiting: int = 100_000,
     ) -> None:
+        known = isinstance(reference, Reference)  # of `from_validation`
+        if not known and not isinstance(reference, (Calibrator, ConfidenceCalibrator, type(None))):
+            raise TypeError(
+                f"`reference` must be a fitted calibrator or None; got {reference!r}. For a "
+                "`Dense`, or for examples, use `CalibrationMonitor.from_validation`."
+            )
         if n_classes is None and isinstance(reference, Calibrator):
             n_classes = reference.n_classes_
         options = MonitorOptions(
-            Window.from_option(window), n_bins, delta, tolerance, interval_delta, min_labels, model,
-            n_classes, class_tolerance, coverage, _as_coding(groups, reference),
+            window, n_bins, delta, tolerance, interval_delta, min_labels, model, n_classes,
+            class_tolerance, coverage, _as_coding(groups, reference), max_waiting,
         )  # fmt: skip
-        answers = isinstance(reference, ConfidenceCalibrator)
-        self.reference = None if answers else as_reference(reference, options.n_bins)
-        allowance = allowances(self.reference, options.n_bins, tolerance)
-        self._state = MonitorState.start(options, allowance)
+        if isinstance(reference, Calibrator):
+            histogram: Any = Reference.from_calibrator(reference, options.n_bins)
+        else:
+            histogram = reference if known else None
+        self._state = MonitorState.start(options, histogram)
         if isinstance(reference, (Calibrator, ConfidenceCalibrator)):
             self._watch(reference)
 
     @classmethod
     def from_validation(
         cls,
-        calibrator: Calibrator | Dense | ConfidenceCalibrator,
-        logits: Any,
-        labels: Any,
+        calibrator: Calibrator | Dense | ConfidenceCalibrator | None,
+        x: Any,
+        y: Any,
         **options: Any,
     ) -> Self:
         """A monitor of any fitted calibrator, with labelled examples as its reference.
 
-        `logits` (n, classes) and `labels` (n,), or maps for a `Dense`, may be those of the fit;
-        others are better, because a calibrator looks better on what it was fitted to. Options are
-        those of the class. Of a `ConfidenceCalibrator` they are confidences (n,), and whether the
-        answers were right (n,).
+        `x` are logits (n, classes) and `y` labels (n,), or maps for a `Dense`. They may be those of
+        the fit; others are better, because a calibrator looks better on what it was fitted to. For
+        a `ConfidenceCalibrator` they are confidences (n,) and whether the labels were right (n,);
+        for None the same, as the model outputs them. Options are those of the class.
         """
-        if isinstance(calibrator, ConfidenceCalibrator):
-            said = calibrator.predict(logits, options.get("groups"))
-            known = Reference.from_examples(said, labels, n_bins=options.get("n_bins", 15))
-            coding = {"groups": options.get("groups", calibrator.rule_.coding)}
-            monitor = cls(known, **options | coding)
+        n_bins, groups = options.get("n_bins", 15), options.get("groups")
+        if calibrator is None or isinstance(calibrator, ConfidenceCalibrator):
+            if calibrator is not None:
+                x = calibrator.predict(x, groups)
+                options["groups"] = calibrator.rule_.coding if groups is None else groups
+            monitor = cls(Reference.from_examples(x, y, n_bins), **options)  # type: ignore[arg-type]
+        else:
+            rows, dense = _split_dense(calibrator)
+            if dense is not None:
+                x, y = dense.draw_positions(x, y)
+            data = as_logits(rows.with_groups(x, groups), fitted_by=rows)
+            correct = rows.predict(data) == as_labels(y, data.n_rows, data.n_classes)
+            known = Reference.from_examples(rows.predict_confidence(data), correct, n_bins)
+            monitor = cls(known, **{"n_classes": rows.n_classes_} | options)  # type: ignore[arg-type]
+        if calibrator is not None:
             monitor._watch(calibrator)
-            return monitor
-        own, dense = split_dense(calibrator)
-        if dense is not None:
-            logits, labels = dense.draw_positions(logits, labels)
-        n_bins = options.get("n_bins", 15)
-        logits = own.with_groups(logits, options.get("groups"))
-        reference = Reference.from_validation(own, logits, labels, n_bins=n_bins)
-        monitor = cls(reference, **({"n_classes": own.n_classes_} | options))
-        monitor._watch(calibrator)
         return monitor
+
+    @property
+    def options(self) -> MonitorOptions:
+        """The options the monitor was made with."""
+        return self._state.options
+
+    @property
+    def calibrator(self) -> Calibrator | None:
+        """The calibrator that is monitored, if known."""
+        return self._calibrator
+
+    @property
+    def n(self) -> int:
+        """Labelled rows so far."""
+        return self._state.n
 
     def update(
         self,
         confidence: Any,
-        correct: Any,
-        timestamp: Any = None,
+        correct: Any = None,
         *,
+        ids: Any = None,
         predicted: Any = None,
         groups: Any = None,
-        observed: bool = False,
+        again: bool = False,
     ) -> Self:
-        """Add labelled predictions, numbers or (n,) each, in order of arrival.
+        """Add predictions, numbers or (n,) each, in order of arrival.
 
-        `confidence` is in [0, 1], `correct` whether the label was right, `timestamp` when: seconds
-        since 1970, a datetime with a time zone, datetime64 or ISO text (read as UTC), needed if the
-        window is a time. `predicted` classes, for the tests by class, need `n_classes`; `groups`,
-        as the monitor was made with, are for the tests by group. `observed`: these predictions were
-        passed to `observe` before their labels arrived.
+        `confidence` is in [0, 1], `correct` whether the label was right: None, NaN or -1 where that
+        is not known. Rows with `ids`, text or integers, then wait for `add_labels`; without ids
+        they count among the inputs only. `predicted` classes, for the tests by class, need
+        `n_classes`; `groups` are for the tests by group. Rows that were counted before are refused,
+        by their ids or, where they are ten or more, by their values, unless `again`.
         """
-        given = {"predicted": predicted, "groups": groups, "observed": observed}
-        return self._count(confidence, correct, timestamp, **given)
+        if has_no_rows(confidence):
+            return self
+        values = as_confidence(np.atleast_1d(to_host(confidence)))
+        truth = as_partial_labels(
+            None if correct is None else np.atleast_1d(to_host(correct)), values.size, 2,
+            name="correct",
+        )  # fmt: skip
+        n_classes = self.options.n_classes
+        if predicted is None:
+            classes = np.full(values.size, -1)
+        elif n_classes is None:
+            raise ValueError(
+                "`predicted` needs the number of classes: give the monitor `n_classes`."
+            )
+        else:
+            classes = as_labels(np.atleast_1d(predicted), values.size, n_classes, name="predicted")
+        numbers = self.options.group_numbers(groups, values.size)
+        rows = LabelledRows(values, truth == 1, classes, numbers)
+        with self._lock:
+            self._count(rows, truth, None if again else values, ids)
+        return self
 
     def update_logits(
         self,
         logits: Any,
         labels: Any = None,
-        timestamp: Any = None,
         *,
+        ids: Any = None,
         groups: Any = None,
-        observed: bool = False,
+        again: bool = False,
     ) -> Self:
         """`update` with the calibrator's confidence for logits (n, classes) and labels (n,).
 
-        Rows whose label is -1 or NaN, or all if `labels` is None, have no label yet: they count
-        among the inputs only. Of maps, for a `Dense`, one position of each item is drawn at random,
-        since neighbours are not independent; a timestamp is then one for all.
+        Labels are None, NaN or -1 where they are not known. Of maps, for a `Dense`, one position of
+        each item is drawn at random, since neighbours are not independent; they take no ids.
         """
         calibrator = self._calibrator
         if calibrator is None:
             raise ValueError(
-                "this monitor has no calibrator for logits. Use `update(confidence, correct)`, or "
-                "make it with a fitted Hoki, `from_validation(...)` or `load(path, calibrator)`."
+                "`logits` need a calibrator, which this monitor does not have. Use "
+                "`update(confidence, correct)`, or make it with a fitted calibrator, "
+                "`from_validation(...)` or `load(path, calibrator)`."
             )
-        if arrivals.has_no_rows(logits) and (labels is None or arrivals.has_no_rows(labels)):
+        if has_no_rows(logits) and (labels is None or has_no_rows(labels)):
             return self
         if self._dense is not None:
+            if ids is not None:
+                raise ValueError(
+                    "`ids` must be None for maps, of which one position is drawn. Pass maps when "
+                    "their labels are known."
+                )
             seed = self._state.n_observed  # another position of the same place each time
             logits, labels = self._dense.draw_positions(logits, labels, random_state=seed)
         data = calibrator.with_groups(as_logits(logits, fitted_by=calibrator), groups)
-        truth = arrivals.as_partial_labels(labels, data.n_rows, data.n_classes)
-        predicted = calibrator.predict(data)
-        if not observed:
-            self._sample_rows(calibrator, data, timestamp)
-        self._count(
-            calibrator.predict_confidence(data),
-            predicted == truth,
-            timestamp,
-            predicted=None if self.options.n_classes is None else predicted,
-            groups=groups,
-            observed=observed,
-            labelled=truth >= 0,
-            support=None if calibrator.support_ is None else calibrator.predict_support(data),
-        )
-        return self._count_sets(calibrator, data, truth)
-
-    def _sample_rows(self, calibrator: Calibrator, data: Logits, timestamp: Any) -> None:
-        """Keep rows from which accuracy can be expected without labels, if the fit allows it."""
-        known = calibrator.class_scores_
-        if known is None or not known.cells.size or data.n_columns != data.n_classes:
-            return
-        times = arrivals.as_times(timestamp, data.n_rows, self.options.window)
-        most = rows_per_pane(data.n_classes, self.options.window.n_panes)
+        truth = as_partial_labels(labels, data.n_rows, data.n_classes, self.class_names)
+        predicted = to_host(calibrator.predict(data))
+        numbers = self.options.group_numbers(groups, data.n_rows)
+        confidence = to_host(calibrator.predict_confidence(data)).astype(np.float64)
+        rows = LabelledRows(confidence, predicted == truth, predicted.astype(np.int64), numbers)
         with self._lock:
-            if self._state.merged is None:
-                self._state.sample_rows(SampledRows.of(calibrator, data, most), times)
-
-    def _count_sets(self, calibrator: Calibrator, data: Logits, truth: IntArray) -> Self:
-        """Note whether sets hold the labels that are known, if sets are watched."""
-        rows = np.flatnonzero(truth >= 0)
-        with self._lock:
-            sets = self._state.sets
-            if sets is not None and rows.size:
-                found = calibrator.predict_set(data.take(rows), coverage=sets.coverage)
-                sets.update_sets(found, truth[rows])
+            self._count(rows, truth, None if again else row_hashes(data), ids, data)
         return self
 
-    def observe(self, confidence: Any, timestamp: Any = None) -> Self:
-        """Add predictions without labels (yet), (n,), to detect shifts of the inputs.
+    def add_labels(self, ids: Any, labels: Any) -> Self:
+        """Add labels (n,) of predictions that wait under these `ids` (n,), in order of arrival.
 
-        When the labels arrive, pass them to `update` with `observed=True`.
+        Labels are true classes of logits, or whether a confidence of `update` was right. An id that
+        is unknown, labelled already or given twice is refused, and then none is counted.
         """
-        none = np.zeros(np.shape(confidence), dtype=bool)
-        return self._count(confidence, none, timestamp, labelled=np.atleast_1d(none))
-
-    def observe_logits(self, logits: Any, timestamp: Any = None, *, groups: Any = None) -> Self:
-        """`observe` with the calibrator's confidence for logits (n, classes)."""
-        return self.update_logits(logits, None, timestamp, groups=groups)
-
-    def note_batch(self, digest: str) -> bool:
-        """Remember a batch by a digest of its contents; False if it is among the last 10,000."""
         with self._lock:
-            if digest in self._state.batches:
-                return False
-            self._state.batches = [*self._state.batches, digest][-_BATCHES:]
-            return True
+            keys = as_ids(ids)
+            if not keys:
+                return self
+            found = self._state.waiting.find(keys)
+            of_logits = {row.of_logits for row in found}
+            if len(of_logits) > 1:
+                raise ValueError(
+                    "`ids` must be of one kind; got rows of `update` and of `update_logits`. Add "
+                    "their labels in two calls."
+                )
+            confidence, predicted, groups, _, members = zip(*found, strict=True)
+            classes, n_classes = np.array(predicted), self.options.n_classes or 2
+            if of_logits == {True}:
+                truth = as_labels(labels, len(keys), n_classes, classes=self.class_names)
+                correct = classes == truth
+                self._count_sets([_unpack_bits(each, n_classes) for each in members], truth)
+            else:
+                correct = as_labels(np.atleast_1d(labels), len(keys), 2, name="labels") == 1
+            numbers = np.array(groups, int).reshape(len(keys), -1)
+            rows = LabelledRows(np.array(confidence), correct, classes, numbers)
+            self._state.count_labelled(rows)
+            self._state.waiting.close(keys)
+        return self
+
+    def waits_for(self, ids: Any) -> BoolArray:
+        """Whether a prediction waits for its label under each of the ids, (n,)."""
+        with self._lock:
+            return np.array([each in self._state.waiting.rows for each in as_ids(ids)], np.bool_)
+
+    def status(self) -> Status:
+        """The status up to the newest row."""
+        with self._lock:
+            return make_status(self._state, self.class_names)
+
+    def estimate_shift(self, *, delta: float = 0.05) -> ShiftEstimate:
+        """Accuracy and class frequencies of the window without labels, from its logits.
+
+        See `estimate_shift` of the calibrator; a window of more than 2^20 logits is represented by
+        a sample of its rows. It is valid for one look.
+        """
+        with self._lock:
+            calibrator, sample = self._calibrator, self._state.sample
+        if calibrator is None or not len(sample):
+            raise ValueError(
+                "`estimate_shift` needs predictions of `update_logits`, with the logits of all "
+                "classes, and their calibrator; this monitor has none. Use "
+                "`calibrator.estimate_shift(logits)`."
+            )
+        return calibrator.estimate_shift(sample.logits, delta=delta)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the monitor to a JSON file, atomically; `load` continues from it.
+
+        Of the calibrator only a stamp is stored, to recognize it.
+        """
+        with self._lock:
+            document = {"kind": _KIND, "library_version": VERSION, "state": self._state}
+            write_document(path, document)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        calibrator: Calibrator | Dense | ConfidenceCalibrator | None = None,
+    ) -> Self:
+        """A monitor as `save` left it; pass the calibrator again to feed logits.
+
+        Any calibrator but the one it was made with is refused. Where several processes load,
+        update and save one file, hold `CalibrationMonitor.lock(path)` meanwhile.
+        """
+        document = read_document(path, refuse_old_record)
+        if document.get("kind") != _KIND or not isinstance(document.get("state"), MonitorState):
+            raise CalibratorFileError(
+                f"{path} does not hold a {_KIND}. For a calibrator use `hokical.load`."
+            )
+        monitor = cls.__new__(cls)
+        monitor._state = document["state"]
+        try:
+            monitor.status()
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            raise CalibratorFileError(f"{path} has unusable numbers: {error}.") from error
+        if calibrator is not None:
+            monitor._watch(calibrator)
+        return monitor
+
+    @staticmethod
+    def lock(path: str | os.PathLike[str]) -> AbstractContextManager[None]:
+        """Hold a lock on a monitor's file, after other processes that do (none on Windows).
+
+        `with CalibrationMonitor.lock(path): CalibrationMonitor.load(path).update(...).save(path)`
+        """
+        return lock_file(f"{os.fspath(path)}.lock", wait=True)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(model={self.options.model!r}, n={self.n})"
 
     def _count(
         self,
-        confidence: Any,
-        correct: Any,
-        timestamp: Any,
-        *,
-        predicted: Any = None,
-        groups: Any = None,
-        observed: bool = False,
-        labelled: BoolArray | None = None,
-        support: BoolArray | None = None,
-    ) -> Self:
-        """Check predictions and add them; those that are not `labelled` to the inputs alone."""
-        rows, options = arrivals.as_examples_or_none(confidence, correct), self.options
-        if rows is None:
-            return self
-        times = arrivals.as_times(timestamp, rows.n_rows, options.window)
-        classes = arrivals.as_classes(predicted, rows.n_rows, options.n_classes)
-        codes = self._codes(groups, rows.n_rows)
-        with self._lock:
-            if self._state.merged is not None:
-                raise ValueError(
-                    f"a merged monitor of {self._state.replicas} replicas cannot be fed. Feed the "
-                    "replicas and merge again."
-                )
-            if not observed:
-                self._state.count_inputs(rows.confidence, times, support)
-            own = slice(None) if labelled is None else labelled
-            known = Examples(rows.confidence[own], rows.correct[own], None)
-            if known.n_rows:
-                moments = None if times is None else times[own]
-                parts = (None if part is None else part[own] for part in (classes, codes))
-                self._state.count_labelled(known, moments, *parts)
-        return self
+        rows: LabelledRows,
+        truth: IntArray,
+        hashes: FloatArray | None,
+        ids: Any,
+        data: Logits | None = None,
+    ) -> None:
+        """Count checked rows; those without a label (-1 in `truth`) wait under their ids."""
+        state, known = self._state, truth >= 0
+        if ids is not None:
+            keys = as_ids(ids, len(rows))
+            state.waiting.check_new(keys)
+        elif hashes is not None:
+            state.seen.refuse(hashes)
+        members = self._predict_members(data, bool(known.any() or ids is not None))
+        whole = data is not None and data.n_columns == data.n_classes  # not a `TopK`
+        state.count_inputs(rows.confidence, data.to_host(data.values) if data and whole else None)
+        if ids is not None:
+            self._wait(keys, rows, known, members, data is not None)
+        elif hashes is not None:
+            state.seen.note(hashes)
+        if members is not None:
+            self._count_sets(members[known], truth[known])
+        state.count_labelled(rows.take(known))
 
-    def _codes(self, groups: Any, n_rows: int) -> IntArray | None:
-        """The codes (n, columns) of groups, where they are watched."""
-        coding = self.options.groups
-        if groups is None:
+    def _wait(
+        self, keys: list[str], rows: LabelledRows, known: BoolArray, members: Any, of_logits: bool
+    ) -> None:
+        """Keep what is needed of rows without a label, and the ids of those with one."""
+        found = []
+        for k in np.flatnonzero(~known).tolist():
+            bits = "" if members is None else np.packbits(members[k]).tobytes().hex()
+            groups = tuple(rows.groups[k].tolist())
+            confidence, predicted = float(rows.confidence[k]), int(rows.predicted[k])
+            found.append((keys[k], WaitingRow(confidence, predicted, groups, of_logits, bits)))
+        self._state.waiting.wait(found)
+        self._state.waiting.close([keys[k] for k in np.flatnonzero(known).tolist()])
+
+    def _predict_members(self, data: Logits | None, wanted: bool) -> BoolArray | None:
+        """The prediction sets (n, classes) of rows, if they are tested and labels are known."""
+        sets = self._state.sets
+        if sets is None or data is None or self._calibrator is None or not wanted:
             return None
-        if coding is None:
+        found = self._calibrator.predict_set(data, coverage=sets.coverage)
+        return np.asarray(to_host(found.members))
+
+    def _count_sets(self, members: Any, truth: IntArray) -> None:
+        sets = self._state.sets
+        if sets is not None and len(truth):
+            sets.update(np.asarray(members)[np.arange(len(truth)), truth])
+
+    def _watch(self, given: Calibrator | Dense | ConfidenceCalibrator) -> None:
+        """Monitor a calibrator, unless it is another than before; one of confidences is noted."""
+        if isinstance(given, ConfidenceCalibrator):
+            self._check_stamp(given.name, fingerprint({"rule": given.rule_}))
+            return
+        calibrator, dense = _split_dense(given)
+        self._check_stamp(f"{calibrator.name} of {calibrator.n_classes_} classes", calibrator.stamp)
+        self._calibrator, self._dense = calibrator, dense
+        options = self.options
+        if options.coverage is not None and self._state.sets is None:
+            allowed = options.delta, options.tolerance
+            self._state.sets = CoverageMonitor.of(calibrator, options.coverage, *allowed)
+        self.class_names = tuple(map(str, calibrator.class_names)) or self.class_names
+
+    def _check_stamp(self, name: str, digest: str) -> None:
+        stamp = f"{name}, stamp {digest.rpartition(':')[2][:16]}"
+        if self._state.stamp not in (None, stamp):
             raise ValueError(
-                "`groups` cannot be watched by this monitor, which was made without them: give "
-                "`groups` of the reference to `CalibrationMonitor`."
+                f"`calibrator` must be the one that this monitor was made with "
+                f"({self._state.stamp}); got {stamp}. Pass that one, or make a new monitor for the "
+                "new calibrator."
             )
-        return coding.codes([groups] if np.isscalar(groups) else groups, n_rows)
+        self._state.stamp = stamp
+
+
+def _split_dense(given: Calibrator | Dense) -> tuple[Calibrator, Dense | None]:
+    """The calibrator of rows, and the `Dense` that it is in, if any."""
+    return (given, None) if isinstance(given, Calibrator) else (given.fitted_calibrator(), given)
+
+
+def _unpack_bits(members: str, n_classes: int) -> BoolArray:
+    """The members (classes,) of a set from hexadecimal bits; none if there is no set."""
+    bits = np.frombuffer(bytes.fromhex(members), np.uint8)
+    return np.unpackbits(bits, count=n_classes) > 0 if members else np.zeros(n_classes, np.bool_)
 
 
 def _as_coding(groups: Any, reference: Any) -> GroupCoding | None:

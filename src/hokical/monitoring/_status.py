@@ -1,28 +1,28 @@
-"""The status of a monitor: numbers, both drift tests, and a verdict in words."""
+"""The status of a monitor: numbers, tests, and a verdict in words."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
 from typing import Any, Literal
 
-from hokical._core.bins import bin_edges
+import numpy as np
+
+from hokical._core.bins import bin_edges, bin_index
 from hokical._core.storage import json_values
 from hokical.guarantees._bounds import calibration_bound
-from hokical.metrics._binned_sums import BinnedSums
 from hokical.metrics._summaries import Estimate
-from hokical.monitoring._class_watch import ClassStatus
 from hokical.monitoring._coverage import SetStatus
-from hokical.monitoring._drift import DIRECTIONS, Alarm, Direction
-from hokical.monitoring._expected import Expected
-from hokical.monitoring._reference import InputDrift
+from hokical.monitoring._e_process import DIRECTIONS, Alarm, Direction
+from hokical.monitoring._parts import PartStatus
+from hokical.monitoring._reference import InputShift, input_shift
 from hokical.monitoring._state import MonitorState
 
 Kind = Literal[
     "too few labels", "calibrated", "inputs shifted", "suspect", "as at fit time",
-    "over-confident", "under-confident", "holds again", "a class is off",
-    "a group is off",
+    "over-confident", "under-confident", "calibrated again", "class miscalibrated",
+    "group miscalibrated",
 ]  # fmt: skip
 #: By how many standard errors the window's gap must exceed the tolerance to be mentioned.
 _ERRORS = 3.0
@@ -40,7 +40,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class CalibrationDrift:
+class CalibrationTest:
     """Evidence that confidence is off by more than is allowed.
 
     An alarm is raised when `e_value` reaches `threshold` = 1/delta. As long as nothing is wrong,
@@ -53,7 +53,7 @@ class CalibrationDrift:
 
     @property
     def e_value(self) -> float:
-        """The factor by which the bet against calibration has grown, 1e307 at most; see `log_e`."""
+        """The factor by which the bets against calibration have grown, 1e307 at most."""
         return math.exp(min(self.log_e, 307.0 * math.log(10.0)))
 
 
@@ -61,50 +61,39 @@ class CalibrationDrift:
 class Status:
     """The status of a monitor; NaN for what is not known yet.
 
-    `n`, `n_window` and `n_observed` count labelled examples so far and in the window, and all
-    predictions; `window` is in words, `time` the newest timestamp in seconds since 1970.
-    `accuracy`, `mean_confidence`, `brier` and `ece` are of the window. The interval of the ECE
-    misses the true binned calibration error with probability at most `interval_delta`, at any
-    number of examples (Bousquet's inequality; see `docs/bounds.md`), if the window's examples are
-    i.i.d.; it is valid for one look. `inputs` is None if there is no reference, or too few
-    predictions. Of `n_seen` predictions `n_unlike` are unlike any example of the fit (see
-    `predict_support`), None if unknown. `classes` are at most 20, alarms first, then by evidence.
-    `sets` are watched if a `coverage` was given; of `groups`, too, at most 20 are shown.
-    `expected` are accuracy and class balance without labels, None if unknown.
+    `n`, `n_window` and `n_observed` count labelled rows so far and in the window, and all
+    predictions; `n_waiting` rows wait for a label under an id, `n_dropped` were given up because
+    too many waited. `accuracy`, `mean_confidence`, `brier` and `ece` are of the window. The
+    interval of the ECE misses the true binned calibration error with probability at most
+    `interval_delta`, at any number of rows (Bousquet's inequality; see `docs/bounds.md`), if the
+    window's rows are i.i.d.; it is valid for one look. `inputs` is None if there is no reference,
+    or too few predictions. Of `classes` and `groups` at most 20 are shown, alarms first, then by
+    evidence. `sets` are tested if a `coverage` was given.
     """
 
     model: str
     n: int
     n_window: int
     n_observed: int
-    replicas: int
-    window: str
-    time: float | None
+    n_waiting: int
+    n_dropped: int
     accuracy: float
     mean_confidence: float
     brier: float
     ece: Estimate
-    ece_since_start: float
-    calibration: CalibrationDrift
-    inputs: InputDrift | None
-    n_seen: int
-    n_unlike: int | None
-    classes: tuple[ClassStatus, ...]
+    calibration: CalibrationTest
+    inputs: InputShift | None
+    classes: tuple[PartStatus, ...]
+    groups: tuple[PartStatus, ...]
+    sets: SetStatus | None
     verdict: Verdict
-    sets: SetStatus | None = None
-    groups: tuple[ClassStatus, ...] = ()
-    expected: Expected | None = None
 
     @property
     def alarmed(self) -> bool:
         """Whether an alarm was raised, about all confidence, a class, a group or sets."""
-        parts: list[Any] = [
-            self.calibration,
-            *self.classes,
-            *self.groups,
-            *([] if self.sets is None else [self.sets]),
-        ]
-        return any(part.alarm is not None for part in parts)
+        sets = [] if self.sets is None else [self.sets]
+        tests: list[Any] = [self.calibration, *self.classes, *self.groups, *sets]
+        return any(test.alarm is not None for test in tests)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, strings and dicts; None for what is unknown or not finite."""
@@ -114,104 +103,131 @@ class Status:
         return f"{self.model}: {self.verdict}"
 
 
-def window_numbers(sums: BinnedSums | None, delta: float) -> dict[str, Any]:
-    """The fields of a status that come from the window's sums; `delta` is the interval's."""
-    if sums is None:
-        unknown = dict.fromkeys(("accuracy", "mean_confidence", "brier"), math.nan)
-        return unknown | {"n_window": 0, "ece": Estimate(math.nan, 0.0, 1.0)}
-    n, value, brier = int(sums.count.sum()), min(sums.ece(), 1.0), sums.brier()
-    # The bound is one on the distance between measured and true error: it works on both sides.
-    bound = calibration_bound(0.0, n, sums.n_bins, delta, method="bousquet", brier=min(brier, 1.0))
-    return {
-        "n_window": n,
-        "accuracy": sums.overall_accuracy,
-        "mean_confidence": sums.overall_confidence,
-        "brier": brier,
-        "ece": Estimate(value, max(0.0, value - bound), min(1.0, value + bound)),
-    }
+def make_status(state: MonitorState, class_names: Sequence[str]) -> Status:
+    """The status up to the newest row."""
+    options, window = state.options, state.window
+    inputs = _compare_inputs(state)
+    classes = state.classes.table(window.predicted[:, None], window, class_names)
+    groups = state.groups.table(window.groups, window, options.group_names)
+    says, right = window.shares()
+    return Status(
+        model=options.model,
+        n=state.n,
+        n_window=len(window),
+        n_observed=state.n_observed,
+        n_waiting=len(state.waiting.rows),
+        n_dropped=state.waiting.dropped,
+        accuracy=right,
+        mean_confidence=says,
+        brier=window.brier if len(window) else math.nan,
+        ece=_estimate_ece(state),
+        calibration=CalibrationTest(state.test.log_e, 1.0 / options.delta, state.test.alarm),
+        inputs=inputs,
+        classes=classes,
+        groups=groups,
+        sets=None if state.sets is None else state.sets.status(),
+        verdict=_judge(state, inputs is not None and inputs.shifted, classes, groups),
+    )
 
 
-def verdict(
+def _compare_inputs(state: MonitorState) -> InputShift | None:
+    options = state.options
+    if state.reference is None or state.inputs.size < options.min_labels:
+        return None
+    bins = bin_index(state.inputs, options.n_bins)
+    counts = np.bincount(bins, minlength=options.n_bins)
+    return input_shift(counts, state.reference.weight, options.delta)
+
+
+def _estimate_ece(state: MonitorState) -> Estimate:
+    """The window's ECE; the bound is one on the distance to the true error, on both sides."""
+    window, n_bins = state.window, state.options.n_bins
+    if not len(window):
+        return Estimate(math.nan, 0.0, 1.0)
+    value, brier = window.ece(n_bins), min(window.brier, 1.0)
+    delta = state.options.interval_delta
+    bound = calibration_bound(0.0, len(window), n_bins, delta, method="bousquet", brier=brier)
+    return Estimate(value, max(0.0, value - bound), min(1.0, value + bound))
+
+
+def _judge(
     state: MonitorState,
-    window: BinnedSums | None,
-    inputs: InputDrift | None,
-    classes: tuple[ClassStatus, ...],
-    groups: tuple[ClassStatus, ...],
+    shifted: bool,
+    classes: tuple[PartStatus, ...],
+    groups: tuple[PartStatus, ...],
 ) -> Verdict:
-    """The verdict on a stream, from the sums of its window and all tests."""
-    found = _overall_verdict(state, window, inputs)
-    found = _verdict_on_parts(found, state, groups, "a group is off", "rows of")
-    found = _verdict_on_parts(found, state, classes, "a class is off", "rows labelled")
+    """The verdict on a stream, from its window and all tests."""
+    found = _judge_all(state, shifted)
+    tolerance = state.options.class_tolerance
+    found = _judge_parts(found, tolerance, groups, "group miscalibrated", "group")
+    found = _judge_parts(found, tolerance, classes, "class miscalibrated", "predicted class")
     sets = state.sets
     return found if sets is None or sets.alarm is None else replace(found, text=f"{found}; {sets}")
 
 
-def _verdict_on_parts(
-    whole: Verdict, state: MonitorState, parts: tuple[ClassStatus, ...], kind: Kind, rows: str
+def _judge_parts(
+    whole: Verdict, tolerance: float, parts: tuple[PartStatus, ...], kind: Kind, noun: str
 ) -> Verdict:
-    """The verdict with what is to say of classes, or of groups, whose `rows` are named."""
+    """The verdict on all rows, and on the classes or groups with an alarm."""
     alarms = [each for each in parts if each.alarm is not None]
     if not alarms:
         return whole
-    tolerance = state.options.class_tolerance
-    off = [each for each in alarms if each.n and abs(each.says - each.right) > tolerance]
+    off = [
+        each for each in alarms if each.n and abs(each.mean_confidence - each.accuracy) > tolerance
+    ]
     if not off:
-        was = kind.replace("is", "was")
-        return Verdict(whole.kind, f"{whole.text}; {was}, not so in the window")
-    text = f"{rows} {off[0].name} say {off[0].says:.0%}, are right {off[0].right:.0%}"
-    text += f" ({len(off) - 1} more off)" if len(off) > 1 else ""
-    if whole.kind in ("over-confident", "under-confident", "a group is off"):
+        past = f"a {noun} was miscalibrated, not in the window"
+        return Verdict(whole.kind, f"{whole.text}; {past}")
+    worst = off[0]
+    shares = f"confidence {worst.mean_confidence:.0%}, accuracy {worst.accuracy:.0%}"
+    text = f"{noun} {worst.name}: {shares}"
+    text += f" (and {len(off) - 1} more)" if len(off) > 1 else ""
+    if whole.kind in ("over-confident", "under-confident", "group miscalibrated"):
         return Verdict(whole.kind, f"{whole.text}; {text}")
     return Verdict(kind, f"{text}; overall {whole.text}")
 
 
-def _overall_verdict(
-    state: MonitorState, window: BinnedSums | None, inputs: InputDrift | None
-) -> Verdict:
-    """The verdict on all classes together."""
-    shifted, alarm = inputs is not None and inputs.shifted, state.alarm()
-    if alarm is not None:
-        return _alarm_verdict(state, alarm, shifted)
-    n = state.n
-    if state.options.window.timed:  # a quiet hour says nothing
-        n = 0 if window is None else int(window.count.sum())
-    if n < state.options.min_labels or window is None:
+def _judge_all(state: MonitorState, shifted: bool) -> Verdict:
+    """The verdict on all rows together."""
+    if state.test.alarm is not None:
+        return _judge_alarm(state, state.test.alarm, shifted)
+    n, needed = state.n, state.options.min_labels
+    if n < needed:
         text = "too few labels yet"
         if shifted:
-            text = f"inputs have shifted; {text} to say whether confidence still holds"
-        needed = f"({n:,}; at least {state.options.min_labels:,} needed)"
-        return Verdict("too few labels", f"{text} {needed}")
-    return _calm_verdict(state, window, shifted)
-
-
-def _calm_verdict(state: MonitorState, window: BinnedSums, shifted: bool) -> Verdict:
-    """Without an alarm."""
-    says, right = _shares(window, None)
+            text = f"inputs have shifted; {text} to judge calibration"
+        return Verdict("too few labels", f"{text} ({n:,}; at least {needed:,} needed)")
+    says, right = state.window.shares()
     gap, side = abs(says - right), 0 if says > right else 1
     off = f"{_describe(DIRECTIONS[side])} by about {_points(gap)}"
     also = "; inputs have shifted" if shifted else ""
-    sure = gap - _ERRORS * math.sqrt(window.brier() / window.total_weight)
-    if sure > state.evidence.allowance[side, 0]:
+    least = gap - _ERRORS * math.sqrt(state.window.brier / len(state.window))
+    if least > state.test.allowance[side, 0]:
         return Verdict("suspect", f"perhaps {off}; not enough evidence for an alarm yet{also}")
-    if sure > state.options.tolerance:
+    if least > state.options.tolerance:
         return Verdict("as at fit time", f"{off}, much as at fit time{also}")
     if shifted:
-        return Verdict("inputs shifted", "inputs have shifted but confidence still holds")
-    return Verdict("calibrated", f"calibrated: says {says:.1%}, right {right:.1%}")
+        return Verdict("inputs shifted", "inputs have shifted but confidence is still calibrated")
+    return Verdict("calibrated", f"calibrated: confidence {says:.1%}, accuracy {right:.1%}")
 
 
-def _alarm_verdict(state: MonitorState, alarm: Alarm, shifted: bool) -> Verdict:
-    kind = _describe(alarm.direction)
-    where = _where_and_since(alarm, state.options.n_bins)
+def _judge_alarm(state: MonitorState, alarm: Alarm, shifted: bool) -> Verdict:
+    """The verdict after an alarm, by the rows of the window since the change."""
+    kind, n_bins = _describe(alarm.direction), state.options.n_bins
+    where = ""
+    if alarm.bin is not None:
+        low, high = bin_edges(n_bins)[alarm.bin : alarm.bin + 2]
+        where = f" at confidences of {low:.0%} to {high:.0%}"
+    where += f" since label {alarm.n:,} or before"
     also = "; inputs have shifted too" if shifted else ""
-    sums = state.sums_since(alarm)
-    says, right = (math.nan, math.nan) if sums is None else _shares(sums, alarm.bin)
+    recent = state.window.take(slice(-min(state.n - alarm.since + 1, len(state.window)), None))
+    says, right = recent.shares(alarm.bin, n_bins)
     if math.isnan(says):
-        return Verdict(kind, f"{kind}{where}; no labels for it lately{also}")
+        return Verdict(kind, f"{kind}{where}; no labels there lately{also}")
     excess = says - right if alarm.direction == "over" else right - says
-    if excess <= state.evidence.allowance[alarm.group]:
-        past = f"was {kind}{where}; confidence holds again in the window{also}"
-        return Verdict("holds again", past)
+    if excess <= state.test.allowance[alarm.place]:
+        text = f"was {kind}{where}; calibrated again in the window{also}"
+        return Verdict("calibrated again", text)
     return Verdict(kind, f"{kind} by about {_points(excess)}{where}{also}")
 
 
@@ -224,23 +240,3 @@ def _points(share: float) -> str:
     points = 100.0 * share
     number = f"{points:.0f}" if points >= 1.95 else f"{points:.1f}"
     return f"{number} point" if number in ("1", "1.0") else f"{number} points"
-
-
-def _where_and_since(alarm: Alarm, n_bins: int) -> str:
-    """The bin, and the last moment at which the change can have come."""
-    text = ""
-    if alarm.bin is not None:
-        low, high = bin_edges(n_bins)[alarm.bin : alarm.bin + 2]
-        text = f" where it says {low:.0%} to {high:.0%}"
-    if alarm.time is not None:
-        when = f"{datetime.fromtimestamp(alarm.time, UTC):%Y-%m-%d %H:%M} UTC"
-        return f"{text} since {when} or before"
-    return text if alarm.n is None else f"{text} since label {alarm.n:,} or before"
-
-
-def _shares(sums: BinnedSums, bin_: int | None) -> tuple[float, float]:
-    """Mean confidence and accuracy, of a bin or of all; NaN where there are no examples."""
-    rows = slice(None) if bin_ is None else slice(bin_, bin_ + 1)
-    weight = float(sums.weight[rows].sum()) or math.nan
-    right = float(sums.correct[rows].sum()) / weight
-    return right - float(sums.gap[rows].sum()) / weight, right

@@ -1,0 +1,141 @@
+"""`hokical monitor`: state between runs, references, late labels, alarms."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hokical import CalibrationMonitor, Hoki
+from tests.cli.test_cli import hokical_command, one_line
+from tests.conftest import synthetic_logits
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    val, test = (synthetic_logits(800, 4, seed=seed) for seed in (1, 2))
+    np.savez(
+        tmp_path / "data.npz",
+        val_logits=val[0],
+        val_labels=val[1],
+        test_logits=test[0],
+        test_labels=test[1],
+    )
+    for name in ("hoki", "temps"):
+        made = hokical_command(
+            "fit", tmp_path / "data.npz", "-o", tmp_path / f"{name}.json", "--method", name
+        )
+        assert made.code == 0
+    return tmp_path
+
+
+def test_command_goes_on_between_runs(files: Path) -> None:
+    state = ("--state", files / "s.json", "--model", "mine")
+    words = ("monitor", files / "hoki.json", files / "data.npz", *state)
+    first = hokical_command(*words)
+    assert first.code == 0, first.err
+    assert "calibrated: confidence" in first.out
+    before = (files / "s.json").read_bytes()
+    assert "800 rows were counted before" in one_line(hokical_command(*words))
+    assert (files / "s.json").read_bytes() == before
+    second = hokical_command(*words, "--json", "--again").json
+    assert (second["n"], second["model"]) == (1600, "mine")
+    loaded = CalibrationMonitor.load(files / "s.json").status().to_dict()  # without a calibrator
+    assert loaded == second
+
+
+@pytest.mark.parametrize("method", ["hoki", "temps"])
+def test_command_needs_no_reference(files: Path, method: str) -> None:
+    words = ("monitor", files / f"{method}.json", files / "data.npz", "--json")
+    assert hokical_command(*words).json["inputs"]["shifted"] is False
+    given = hokical_command(*words, "--reference", files / "data.npz").json
+    assert given["inputs"]["shifted"] is False
+
+
+def test_command_joins_late_labels_by_id(files: Path) -> None:
+    logits, labels = synthetic_logits(300, 4, seed=2)
+    ids = [f"row {k}" for k in range(300)]
+    np.savez(files / "new.npz", logits=logits, ids=ids)
+    np.savez(files / "later.npz", logits=logits, labels=labels, ids=ids)
+    state = ("--state", files / "s.json", "--id-column", "ids", "--json")
+    words = ("monitor", files / "temps.json")
+    first = hokical_command(*words, files / "new.npz", *state).json
+    assert (first["n"], first["n_observed"], first["n_waiting"]) == (0, 300, 300)
+    second = hokical_command(*words, files / "later.npz", *state).json
+    assert (second["n"], second["n_observed"], second["n_waiting"]) == (300, 300, 0)
+    again = one_line(hokical_command(*words, files / "later.npz", *state))
+    assert "'row 0' was counted with its label before" in again
+
+
+def test_command_refuses_late_labels_without_ids(files: Path) -> None:
+    logits, labels = synthetic_logits(300, 4, seed=2)
+    np.savez(files / "new.npz", logits=logits)
+    np.savez(files / "later.npz", logits=logits, labels=labels)
+    state = ("--state", files / "s.json")
+    assert hokical_command("monitor", files / "temps.json", files / "new.npz", *state).code == 0
+    refused = hokical_command("monitor", files / "temps.json", files / "later.npz", *state)
+    assert "were counted before. If only their labels are new, pass `ids`" in one_line(refused)
+
+
+def test_command_refuses_another_calibrator(files: Path) -> None:
+    places = (files / "data.npz", "--state", files / "s.json")
+    assert hokical_command("monitor", files / "hoki.json", *places).code == 0
+    before = (files / "s.json").read_bytes()
+    refused = one_line(hokical_command("monitor", files / "temps.json", *places))
+    assert "made with (hoki of 4 classes" in refused
+    assert "got temps of 4 classes" in refused
+    assert (files / "s.json").read_bytes() == before
+
+
+def test_command_needs_a_reference_for_a_hoki_of_weights(files: Path) -> None:
+    logits, labels = synthetic_logits(800, 4, seed=1)
+    Hoki().fit(logits, labels, np.full(800, 0.01)).save(files / "weighted.json")
+    words = ("monitor", files / "weighted.json", files / "data.npz")
+    assert "--reference" in one_line(hokical_command(*words))
+    assert hokical_command(*words, "--reference", files / "data.npz").code == 0
+
+
+def test_command_refuses_bad_options_and_files(files: Path) -> None:
+    words = ("monitor", files / "hoki.json", files / "data.npz")
+    assert "`delta` must lie" in one_line(hokical_command(*words, "--delta", 2))
+    assert "`window` must be" in one_line(hokical_command(*words, "--window", 0))
+    (files / "bad.json").write_text("{")
+    assert "cut short" in one_line(hokical_command(*words, "--state", files / "bad.json"))
+    assert (files / "bad.json").read_text() == "{"
+
+
+def test_command_ends_with_3_on_an_alarm_and_shows_the_classes(files: Path) -> None:
+    logits, labels = synthetic_logits(800, 4, seed=3)
+    np.savez(files / "new.npz", logits=logits, labels=np.where(labels == 2, 3, labels))
+    words = ("monitor", files / "hoki.json", files / "new.npz")
+    ran = hokical_command(*words)
+    assert ran.code == 3
+    assert "predicted class 2: confidence" in ran.out
+    assert "predicted class   confidence   accuracy" in ran.out
+    assert "nan" not in ran.out + hokical_command(*words, "--json").out.lower()
+
+
+def test_command_takes_rows_without_labels(files: Path) -> None:
+    logits, labels = synthetic_logits(600, 4, seed=2)
+    lines = ["logit_0,logit_1,logit_2,logit_3,label"]
+    for row, (scores, label) in enumerate(zip(logits.tolist(), labels.tolist(), strict=True)):
+        lines.append(",".join([*map(str, scores), "" if row % 3 else str(label)]))
+    (files / "new.csv").write_text("\n".join(lines))
+    words = ("monitor", files / "hoki.json", files / "new.csv", "--window", "150")
+    found = hokical_command(*words, "--json").json
+    assert (found["n"], found["n_observed"], found["n_window"]) == (200, 600, 150)
+    np.savez(files / "bare.npz", logits=logits)
+    none = hokical_command("monitor", files / "hoki.json", files / "bare.npz")
+    assert "0 so far" in none.out
+    assert "nan" not in none.out
+
+
+def test_command_takes_maps(files: Path) -> None:
+    logits, labels = synthetic_logits(300 * 6, 4, seed=2)
+    shaped = np.moveaxis(logits.reshape(300, 2, 3, 4), -1, 1)
+    np.savez(files / "maps.npz", logits=shaped, labels=labels.reshape(300, 2, 3))
+    words = ("monitor", files / "hoki.json", files / "maps.npz", "--class-axis", 1)
+    found = hokical_command(*words, "--reference", files / "maps.npz", "--json").json
+    assert (found["n"], found["n_observed"]) == (300, 300)
+    assert "--class-axis" in one_line(hokical_command(*words[:3]))

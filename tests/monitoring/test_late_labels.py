@@ -1,0 +1,125 @@
+"""Labels that arrive later: joined by id, counted once, and refused where they are ambiguous."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hokical import CalibrationMonitor, make
+from tests.conftest import synthetic_logits
+from tests.monitoring.streams import exact_state, monitor, stream
+
+CONFIDENCE, CORRECT = stream(1500, seed=3, gap=0.08)
+IDS = np.arange(1500)
+
+
+def same(one: CalibrationMonitor, other: CalibrationMonitor) -> bool:
+    return one.status() == other.status()
+
+
+def test_labels_that_arrive_later_count_as_those_at_once() -> None:
+    now = monitor().update(CONFIDENCE, CORRECT, ids=IDS)
+    later = monitor().update(CONFIDENCE, ids=IDS)
+    waiting = later.status()
+    assert (waiting.n, waiting.n_observed, waiting.n_waiting) == (0, 1500, 1500)
+    assert waiting.inputs == now.status().inputs
+    assert np.isnan(waiting.accuracy)
+    for rows in np.array_split(IDS, 7):
+        later.add_labels(rows, CORRECT[rows])
+    assert same(later, now)
+
+
+def test_logits_wait_with_their_class_and_class_names(tmp_path: Path) -> None:
+    val, (logits, labels) = (synthetic_logits(800, 4, seed=seed) for seed in (1, 2))
+    names = np.array(["ant", "bee", "cat", "dog"])
+    cal = make("temps").fit(*val)
+    later = CalibrationMonitor(cal).update_logits(logits, ids=[f"a{k}" for k in range(800)])
+    later.save(tmp_path / "m.json")  # rows wait in the file as well
+    later = CalibrationMonitor.load(tmp_path / "m.json", cal)
+    later.class_names = tuple(names)
+    order = np.random.default_rng(0).permutation(800)
+    now = CalibrationMonitor(cal).update_logits(logits[order], labels[order])
+    later.add_labels([f"a{k}" for k in order], names[labels[order]])
+    assert later.status().classes[0].name in names
+    now.class_names = tuple(names)
+    assert (later.status().classes, later.status().calibration) == (
+        now.status().classes,
+        now.status().calibration,
+    )
+    assert later.status().n_waiting == 0
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m: m.add_labels([7, 99_999], [1, 1]), "'99999' is unknown"),
+        (lambda m: m.add_labels([1, 7], [1, 1]), "'1' has one already"),
+        (lambda m: m.add_labels([7, 7], [1, 0]), "must be different; got '7' twice"),
+        (lambda m: m.add_labels([7, 8], [1]), "`labels` must have one entry per row"),
+        (lambda m: m.add_labels([7], [2]), r"`labels` must lie in \[0, 1\]"),
+        (lambda m: m.update([0.5, 0.6], ids=[7, 5000]), "'7' waits for its label.*`add_labels"),
+        (lambda m: m.update([0.5], [True], ids=[1]), "'1' was counted with its label before"),
+        (lambda m: m.update([0.5, 0.6], ids=[5000, 5000]), "must be different"),
+        (lambda m: m.update([0.5, 0.6], ids=[5000]), r"one entry per row \(2\); got shape \(1,\)"),
+        (lambda m: m.update([0.5], ids=[1.5]), "`ids` must be text or integers; got 1.5"),
+        (lambda m: m.update([0.5], ids=[None]), "`ids` must be text or integers; got None"),
+    ],
+)  # fmt: skip
+def test_ambiguous_ids_are_refused_and_nothing_is_counted(call: Any, message: str) -> None:
+    made = monitor().update(CONFIDENCE, ids=IDS).add_labels([0, 1, 2], CORRECT[:3])
+    before = exact_state(made)
+    with pytest.raises((TypeError, ValueError), match=message):
+        call(made)
+    assert exact_state(made) == before
+
+
+def test_labels_without_ids_of_rows_that_were_counted_are_refused() -> None:
+    made = monitor().update(CONFIDENCE)
+    before = exact_state(made)
+    with pytest.raises(ValueError, match=r"1,500 of these 1,500 rows were counted before.*`ids`"):
+        made.update(CONFIDENCE, CORRECT)
+    shuffled = np.random.default_rng(0).permutation(1500)[:100]
+    with pytest.raises(ValueError, match="100 of these 100 rows"):
+        made.update(CONFIDENCE[shuffled], CORRECT[shuffled])
+    assert exact_state(made) == before
+    made.update(*stream(1500, seed=4))  # other rows are welcome
+    assert made.update(CONFIDENCE, CORRECT, again=True).n == 3000
+
+
+def test_equal_values_of_other_rows_are_welcome() -> None:
+    """Confidences of ten levels come again by themselves; a batch in the same order does not."""
+    made, rng = CalibrationMonitor(None), np.random.default_rng(0)
+    for _ in range(20):
+        confidence = rng.integers(1, 11, size=50) / 10
+        made.update(confidence, rng.random(50) < confidence)
+    with pytest.raises(ValueError, match="50 of these 50 rows"):
+        made.update(confidence, rng.random(50) < confidence)
+
+
+def test_rows_that_wait_are_bounded() -> None:
+    made = CalibrationMonitor(None, max_waiting=100).update(CONFIDENCE, ids=IDS)
+    status = made.status()
+    assert (status.n_waiting, status.n_dropped, status.n_observed) == (100, 1400, 1500)
+    assert made.waits_for([0, 1399, 1400, 1499]).tolist() == [False, False, True, True]
+    with pytest.raises(ValueError, match=r"more than 100 that waited.*larger `max_waiting`"):
+        made.add_labels([5], [True])
+    made.add_labels(IDS[1400:], CORRECT[1400:])
+    assert (made.n, made.status().n_waiting) == (100, 0)
+
+
+def test_some_rows_of_a_batch_have_labels() -> None:
+    made = monitor().update(CONFIDENCE[:4], [True, None, np.nan, False], ids=list("abcd"))
+    assert (made.n, made.status().n_waiting) == (2, 2)
+    made.add_labels(["c", "b"], [True, False])
+    assert made.status().accuracy == 0.5
+
+
+def test_labels_of_one_call_are_of_one_kind() -> None:
+    logits, labels = synthetic_logits(300, 3, seed=1)
+    made = CalibrationMonitor(make("temps").fit(logits, labels))
+    made.update([0.5], ids=[1]).update_logits(logits[:1], ids=[2])
+    with pytest.raises(ValueError, match="of one kind"):
+        made.add_labels([1, 2], [0, 1])
