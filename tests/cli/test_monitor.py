@@ -29,25 +29,54 @@ def test_it_goes_on_between_runs(files: Path) -> None:
     words = ("monitor", files / "hoki.json", files / "data.npz", "--state", files / "s.json")
     first = hokical_command(*words)
     assert first.code == 0, first.err
-    assert "calibrated: says" in first.out
+    assert "calibrated: confidence" in first.out
     before = (files / "s.json").read_bytes()
-    assert "was counted before" in one_line(hokical_command(*words))
+    assert "800 rows were counted before" in one_line(hokical_command(*words))
     assert (files / "s.json").read_bytes() == before
     second = hokical_command(*words, "--json", "--again").json
     assert second["n"] == 1600
     assert CalibrationMonitor.load(files / "s.json").status().n == 1600
 
 
-def test_other_methods_need_a_reference(files: Path) -> None:
-    words = ("monitor", files / "temps.json", files / "data.npz")
-    assert "--reference" in one_line(hokical_command(*words))
-    found = hokical_command(*words, "--reference", files / "data.npz", "--json").json
-    assert found["inputs"]["shifted"] is False
+@pytest.mark.parametrize("method", ["hoki", "temps"])
+def test_a_reference_travels_with_the_calibrator(files: Path, method: str) -> None:
+    words = ("monitor", files / f"{method}.json", files / "data.npz", "--json")
+    assert hokical_command(*words).json["inputs"]["shifted"] is False
+    given = hokical_command(*words, "--reference", files / "data.npz").json
+    assert given["inputs"]["shifted"] is False
+
+
+def test_fits_with_weights_need_a_reference(files: Path) -> None:
     logits, labels = synthetic_logits(800, 4, seed=1)
     Hoki().fit(logits, labels, np.full(800, 0.01)).save(files / "weighted.json")
     words = ("monitor", files / "weighted.json", files / "data.npz")
     assert "--reference" in one_line(hokical_command(*words))
     assert hokical_command(*words, "--reference", files / "data.npz").code == 0
+
+
+def test_late_labels_are_joined_by_id(files: Path) -> None:
+    logits, labels = synthetic_logits(300, 4, seed=2)
+    ids = [f"row {k}" for k in range(300)]
+    np.savez(files / "new.npz", logits=logits, ids=ids)
+    np.savez(files / "later.npz", logits=logits, labels=labels, ids=ids)
+    state = ("--state", files / "s.json", "--id-column", "ids", "--json")
+    words = ("monitor", files / "temps.json")
+    first = hokical_command(*words, files / "new.npz", *state).json
+    assert (first["n"], first["n_observed"], first["n_waiting"]) == (0, 300, 300)
+    second = hokical_command(*words, files / "later.npz", *state).json
+    assert (second["n"], second["n_observed"], second["n_waiting"]) == (300, 300, 0)
+    again = one_line(hokical_command(*words, files / "later.npz", *state))
+    assert "'row 0' was counted with its label before" in again
+
+
+def test_late_labels_without_ids_are_refused(files: Path) -> None:
+    logits, labels = synthetic_logits(300, 4, seed=2)
+    np.savez(files / "new.npz", logits=logits)
+    np.savez(files / "later.npz", logits=logits, labels=labels)
+    state = ("--state", files / "s.json")
+    assert hokical_command("monitor", files / "temps.json", files / "new.npz", *state).code == 0
+    refused = hokical_command("monitor", files / "temps.json", files / "later.npz", *state)
+    assert "were counted before. If only their labels are new, pass `ids`" in one_line(refused)
 
 
 def test_another_calibrator_is_refused(files: Path) -> None:
@@ -76,8 +105,8 @@ def test_an_alarm_ends_with_3_and_shows_the_classes(files: Path) -> None:
     words = ("monitor", files / "hoki.json", files / "new.npz")
     ran = hokical_command(*words)
     assert ran.code == 3
-    assert "rows labelled 2 say" in ran.out
-    assert "rows labelled    says   is right" in ran.out
+    assert "predicted class 2: confidence" in ran.out
+    assert "predicted class   confidence   accuracy" in ran.out
     assert "nan" not in ran.out + hokical_command(*words, "--json").out.lower()
 
 

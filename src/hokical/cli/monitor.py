@@ -159,7 +159,9 @@ def _facts(status: hokical.monitoring.Status) -> dict[str, str | None]:
         "ECE": error if status.n_window else DASH,
         "evidence": f"{evidence} (alarm at {drift.threshold:.3g})",
         "sets": None if status.sets is None else _describe_sets(status.sets),
-        "inputs": DASH if inputs is None else f"{inputs.distance:.1%} moved, p {inputs.p_value:.2g}",
+        "inputs": DASH
+        if inputs is None
+        else f"{inputs.distance:.1%} moved, p {inputs.p_value:.2g}",
     }
 
 
@@ -173,7 +175,9 @@ def _show_parts(parts: tuple[hokical.monitoring._parts.PartStatus, ...], rows_of
     """The classes or groups with most evidence against them."""
     table = new_table([rows_of, "confidence", "accuracy", "rows", ""])
     for each in parts[:_SHOWN]:
-        shares = [f"{share:.1%}" if each.n else DASH for share in (each.mean_confidence, each.accuracy)]
+        shares = [
+            f"{share:.1%}" if each.n else DASH for share in (each.mean_confidence, each.accuracy)
+        ]
         alarm = "" if each.alarm is None else f"{each.alarm.direction}-confident"
         table.add_row(Text(each.name), *shares, f"{each.n:,}", alarm)
     more = len(parts) - _SHOWN
