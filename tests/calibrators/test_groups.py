@@ -16,7 +16,7 @@ from hokical._fitting.partial_pooling import fit_pooled
 from hokical._fitting.pooled_terms import ScaleTerms
 from hokical.metrics import log_loss_full
 from hokical.rules._auto import as_log_proba
-from hokical.rules._grouped import GroupedRule
+from hokical.rules._wrapped import GroupedRule
 
 
 def world(n: int, seed: int, n_classes: int = 4, effect: float = 1.0) -> tuple[Any, Any, Any]:

@@ -23,7 +23,7 @@ from hokical._fitting.partitions import Block
 from hokical._fitting.temperature import BOUNDS, best_temperature
 from hokical.calibrators import TemperatureScaling, load
 from hokical.rules._checks import LARGEST_TEMPERATURE
-from hokical.rules._softmax import TemperatureRule
+from hokical.rules._scaling import TemperatureRule
 from tests.conftest import max_examples, real_logits
 
 REAL = ["cifar10_resnet110", "cifar100_wrn28_10", "mnist_lenet5", "cifar10_densenet40"]

@@ -16,8 +16,8 @@ from hokical.guarantees import examples_to_cover, fewest_for_coverage, plan_cove
 from hokical.guarantees._conformity import Conformity
 from hokical.guarantees._sets import CertifiedSets, SetOptions
 from hokical.guarantees._thresholds import find_thresholds
+from hokical.rules._scaling import UncalibratedRule
 from hokical.rules._sets import SetRule, set_probabilities
-from hokical.rules._softmax import UncalibratedRule
 from tests.conftest import max_examples
 
 DRAWS = 10_000

@@ -11,7 +11,7 @@ from hokical._core.logits import as_logits
 from hokical.rules import HokiRule, VectorRule
 from hokical.rules._hoki import Curve, Steps
 from hokical.rules._predicting import predict_blocks
-from hokical.rules._sharing import distribute_remainder, distribute_remainder_portably
+from hokical.rules._probabilities import distribute_remainder, distribute_remainder_portably
 from hokical.stability._table import EXACT_LEVELS
 from tests.conftest import max_examples
 from tests.rules import twins

@@ -17,7 +17,7 @@ from numpy.polynomial.polynomial import polyval
 from hokical._core import jit
 from hokical._core.logits import Logits, as_logits
 from hokical.rules._predicting import predict_blocks
-from hokical.rules._softmax import TemperatureRule
+from hokical.rules._scaling import TemperatureRule
 from hokical.stability import _gaussian as gaussian
 from hokical.stability import _gumbel as gumbel
 from hokical.stability import _sampled as sampled

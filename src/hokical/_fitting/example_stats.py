@@ -22,7 +22,7 @@ from hokical.guarantees._row_sketch import RowSketch, row_draws, row_hashes
 from hokical.guarantees._score_table import ScoreTable, can_be_counts
 from hokical.guarantees._scores import conservative_levels, label_log_odds
 from hokical.guarantees._support import Support, support_minima
-from hokical.rules._softmax import UncalibratedRule
+from hokical.rules._scaling import UncalibratedRule
 
 #: How far `from_probabilities` puts zeros below the top of their row; nothing is farther.
 ZEROS_BELOW = (700.0, 745.0)

@@ -19,8 +19,8 @@ from hokical._fitting.partitions import Block
 from hokical._fitting.solution import Solution, StopReason
 from hokical._fitting.temperature import best_temperature
 from hokical.rules._checks import LARGEST_TEMPERATURE, LEAST_TEMPERATURE
-from hokical.rules._floored import floored_values
 from hokical.rules._probabilities import log_probabilities
+from hokical.rules._wrapped import floored_values
 
 #: What may be added to probabilities where some are 0, largest first; 0 leaves them as they are.
 _LEAST_FLOORS = (1e-10, 1e-12, 1e-15, 1e-20, 1e-30, 1e-60, 0.0)

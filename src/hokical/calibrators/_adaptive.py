@@ -8,7 +8,7 @@ from hokical._fitting.row_sample import Sample
 from hokical._fitting.temperature import best_temperature
 from hokical.calibrators._base import BaseCalibrator, Fit
 from hokical.rules._adaptive import AdaptiveRule
-from hokical.rules._softmax import TemperatureRule
+from hokical.rules._scaling import TemperatureRule
 
 
 class AdaptiveTemperatureScaling(BaseCalibrator):

@@ -28,10 +28,10 @@ from hokical.calibrators._group_learning import add_groups
 from hokical.rules._adaptive import AdaptiveRule
 from hokical.rules._auto import AutoRule, ClassScaling
 from hokical.rules._base import Rule
-from hokical.rules._floored import FlooredRule
 from hokical.rules._probabilities import softmax
 from hokical.rules._row_correction import RowCorrection, corrected_scores
-from hokical.rules._softmax import TemperatureRule, UncalibratedRule
+from hokical.rules._scaling import TemperatureRule, UncalibratedRule
+from hokical.rules._wrapped import FlooredRule
 
 #: Structured scaling, with terms between classes, is a candidate up to this many classes. Of more,
 #: each class has a scale and a bias.

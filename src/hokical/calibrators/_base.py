@@ -29,8 +29,8 @@ from hokical.guarantees._row_sketch import row_draws
 from hokical.guarantees._score_table import NeighbourTable, ScoreTable, can_be_counts
 from hokical.guarantees._scores import confidence_log_odds, score_levels
 from hokical.rules._base import Rule
-from hokical.rules._floored import FlooredRule
 from hokical.rules._predicting import Output, predict_blocks
+from hokical.rules._wrapped import FlooredRule
 
 #: Calibration examples whose calibrated confidence is counted.
 _MOST_COUNTED = 5000

@@ -28,7 +28,7 @@ from hokical.guarantees._score_table import (
     can_be_counts,
 )
 from hokical.guarantees._selective import Evidence, SelectivePrediction
-from hokical.rules._balanced import BalancedRule
+from hokical.rules._wrapped import BalancedRule
 
 
 class CertifiedPredictions(Predictions):

@@ -7,7 +7,7 @@ from hokical._fitting.ensemble_search import fit_ensemble
 from hokical._fitting.row_sample import Sample
 from hokical._fitting.temperature import BOUNDS, MAX_ITER, check_bounds
 from hokical.calibrators._base import BaseCalibrator, Fit
-from hokical.rules._ensemble import EnsembleRule
+from hokical.rules._scaling import EnsembleRule
 
 MIX_N_MATCH = (
     "Zhang, Kailkhura, Han: Mix-n-Match: Ensemble and Compositional Methods for Uncertainty "

@@ -13,10 +13,10 @@ from hokical._fitting.likelihood import WeightedExamples, effective_size
 from hokical.calibrators._base import Fit
 from hokical.rules._auto import as_log_proba
 from hokical.rules._base import Rule
-from hokical.rules._grouped import GroupedRule
 from hokical.rules._predicting import predict_blocks
 from hokical.rules._probabilities import softmax
-from hokical.rules._softmax import UncalibratedRule
+from hokical.rules._scaling import UncalibratedRule
+from hokical.rules._wrapped import GroupedRule
 
 #: Whether to learn of pairs of columns, or which.
 Interactions = bool | Sequence[tuple[str, str]]

@@ -23,9 +23,8 @@ from hokical.guarantees._class_scores import ClassScores, row_looks
 from hokical.guarantees._label_shift import NewRows
 from hokical.guarantees._row_sketch import row_draws, row_hashes
 from hokical.guarantees._shift import AccuracyEstimate, ShiftEstimate, estimate_shift
-from hokical.rules._balanced import BalancedRule
-from hokical.rules._grouped import GroupedRule
 from hokical.rules._sets import SetRule
+from hokical.rules._wrapped import BalancedRule, GroupedRule
 
 #: Probabilities that an estimate holds at most; of more rows a sample is taken.
 MOST_NUMBERS = 1 << 24

@@ -8,7 +8,7 @@ from hokical._fitting.row_sample import Sample
 from hokical._fitting.solution import Solution
 from hokical._fitting.temperature import BOUNDS, MAX_ITER, best_temperature, check_bounds
 from hokical.calibrators._base import BaseCalibrator, Fit
-from hokical.rules._softmax import TemperatureRule, UncalibratedRule
+from hokical.rules._scaling import TemperatureRule, UncalibratedRule
 
 GUO = (
     "Guo, Pleiss, Sun, Weinberger: On Calibration of Modern Neural Networks, ICML 2017, "

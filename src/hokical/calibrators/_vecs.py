@@ -7,7 +7,7 @@ from hokical._fitting.solution import Solution, StopReason
 from hokical._fitting.vector_problem import VectorProblem, choose_units
 from hokical.calibrators._base import BaseCalibrator, Fit
 from hokical.calibrators._temps import GUO
-from hokical.rules._vector import VectorRule
+from hokical.rules._scaling import VectorRule
 
 
 class VectorScaling(BaseCalibrator):

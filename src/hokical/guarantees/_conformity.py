@@ -19,8 +19,8 @@ from hokical.guarantees._row_sketch import row_hashes
 from hokical.guarantees._score_table import can_be_counts
 from hokical.rules._base import Rule
 from hokical.rules._probabilities import LEAST
+from hokical.rules._scaling import SoftmaxRule
 from hokical.rules._sets import Kind, set_probabilities
-from hokical.rules._softmax import SoftmaxRule
 
 #: Probabilities that are nearer to each other, relative, may be equal.
 _TIE = 1e-12

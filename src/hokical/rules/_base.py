@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from operator import attrgetter
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -110,44 +109,20 @@ class Rule:
 
     def with_numbers(self, numbers: dict[str, Any], *, check: bool = False) -> Self:
         """The same rule with other values for these fields, unchecked by default: tensors, say."""
-        twin: Self = _replace_numbers(self, numbers, check)
+        twin: Self = _rebuild(self, numbers.get, check=check)
         return twin
 
     def on_device_of(self, logits: Logits) -> Self:
         """The same rule with its arrays in the library and on the device of the logits."""
-        return self if logits.is_numpy else _move_arrays(self, logits.from_host)
+        if logits.is_numpy:
+            return self
 
+        def move(_: str, value: Any) -> Any:
+            is_array = isinstance(value, np.ndarray) and not _is_index(value)
+            return logits.from_host(value) if is_array else value
 
-class WrappedRule(Rule):
-    """A rule around another: what it does not say otherwise is the inner rule's own."""
-
-    rule: Rule
-
-    preserves_labels = property(attrgetter("rule.preserves_labels"))
-    logits_kind = property(attrgetter("rule.logits_kind"))
-    needed_groups = property(attrgetter("rule.needed_groups"))
-    binary_only = property(attrgetter("rule.binary_only"))
-    n_classes = property(attrgetter("rule.n_classes"))
-    cheap_proba = property(attrgetter("rule.cheap_proba"))
-    core = property(attrgetter("rule.core"))
-
-    def own_fields(self) -> dict[str, Any]:
-        return self.rule.own_fields()
-
-
-def _move_arrays(record: Any, move: Callable[[Any], Any]) -> Any:
-    """A copy of a record, and of those in it, with its float arrays moved. On the way of every
-    answer for a tensor, so without a list of its numbers first.
-    """
-    twin = object.__new__(type(record))
-    for name in record.__dataclass_fields__:
-        value = getattr(record, name)
-        if isinstance(value, np.ndarray):
-            value = value if _is_index(value) else move(value)
-        elif hasattr(type(value), "__dataclass_fields__"):
-            value = _move_arrays(value, move)
-        object.__setattr__(twin, name, value)
-    return twin
+        twin: Self = _rebuild(self, move, check=False)
+        return twin
 
 
 def _leaves(record: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -164,14 +139,16 @@ def _is_index(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.dtype.kind in "iu"
 
 
-def _replace_numbers(record: Any, values: dict[str, Any], check: bool, prefix: str = "") -> Any:
-    """A copy of a record and of those in it, with or without their checks."""
+def _rebuild(
+    record: Any, change: Callable[[str, Any], Any], *, check: bool, prefix: str = ""
+) -> Any:
+    """A copy of a record and of those in it, with `change(name, value)` for each other field."""
     twin = object.__new__(type(record))
-    for field in dataclasses.fields(record):
-        name, value = prefix + field.name, getattr(record, field.name)
-        if dataclasses.is_dataclass(value):
-            value = _replace_numbers(value, values, check, f"{name}.")
-        object.__setattr__(twin, field.name, values.get(name, value))
+    for name in record.__dataclass_fields__:
+        value, full = getattr(record, name), prefix + name
+        nested = hasattr(type(value), "__dataclass_fields__")
+        value = _rebuild(value, change, check=check, prefix=f"{full}.") if nested else value
+        object.__setattr__(twin, name, value if nested else change(full, value))
     if check and hasattr(twin, "__post_init__"):
         twin.__post_init__()
     return twin

@@ -15,7 +15,7 @@ from hokical._core.storage import storable
 from hokical._core.types import FloatArray, IntArray
 from hokical.rules._base import Rule
 from hokical.rules._checks import MOST_STEPS, check_array, check_rising, store_count, store_float
-from hokical.rules._sharing import distribute_remainder
+from hokical.rules._probabilities import distribute_remainder
 from hokical.stability import _gumbel as gumbel
 from hokical.stability._noise import Gumbel, Noise
 from hokical.stability._sampled import MOST_DRAWS, Draws, survivals

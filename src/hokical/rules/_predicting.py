@@ -13,8 +13,7 @@ from hokical._core.parallel import for_row_blocks
 from hokical._core.topk import TopK
 from hokical._core.types import AnyArray, FloatArray
 from hokical.rules._base import Rule
-from hokical.rules._probabilities import keep_above_zero, keep_first_maximum
-from hokical.rules._sharing import distribute_remainder
+from hokical.rules._probabilities import distribute_remainder, keep_above_zero, keep_first_maximum
 
 Output = Literal["labels", "confidence", "proba", "members"]
 #: Those with a number for every class.

@@ -1,4 +1,4 @@
-"""What several rules make of logits: log-probabilities, a softmax of scores, and its first maximum.
+"""What several rules need: log-probabilities, a softmax and its first maximum, shares of the rest.
 
 All for a block of rows, in the library of the logits.
 """
@@ -7,9 +7,12 @@ import numpy as np
 
 from hokical._core.arrays import Array, Namespace
 from hokical._core.logits import Logits
+from hokical._core.types import FloatArray
 
 #: No possible class gets less than this, in float64 and in float32; 0 is for impossible ones.
 LEAST, _LEAST_IN_FLOAT32 = 1e-300, 1e-37
+#: Shares below this have lost their digits.
+LEAST_SHARE = 1e-290
 #: One rounding, relative, in float64 and in float32.
 _ROUNDING, _ROUNDING_IN_FLOAT32 = 2.0**-52, 2.0**-23
 
@@ -133,3 +136,69 @@ def keep_above_zero(proba: Array, logits: Logits) -> Array:
         return proba
     lost = logits.possible & (proba < least)
     return xp.where(lost, xp.full_like(proba, least), proba)
+
+
+def distribute_remainder(logits: Logits, confidence: Array, shares: Array, width: Array) -> Array:
+    """Probabilities (n, classes): the confidence (n,) for the label, the rest as in `shares`.
+
+    `shares` (n, classes) are those of each class under noise of that `width`. A row in which
+    one class alone is possible gives it 1, whatever the confidence. Where no other class is within
+    reach of the noise, they share as a softmax of that width would. NumPy's `shares` are
+    overwritten.
+    """
+    if logits.is_numpy:
+        return _share_on_host(logits, confidence, shares, width)
+    return distribute_remainder_portably(logits, confidence, shares, width)
+
+
+def _share_on_host(
+    logits: Logits, confidence: FloatArray, shares: FloatArray, width: float
+) -> FloatArray:
+    """The same in two passes over memory, but for rows whose shares have lost their digits."""
+    label = (np.arange(logits.n_rows), logits.label_columns)
+    alone = logits.single_choice
+    shares = np.asarray(shares, order=logits.order)
+    shares[label] = 0.0
+    total = shares.sum(axis=1)
+    lost = np.flatnonzero((total < LEAST_SHARE * logits.n_columns) & ~alone)
+    if lost.size:
+        few = distribute_remainder_portably(
+            logits.take(lost), confidence[lost], shares[lost], width
+        )
+    total[alone] = total[lost] = 1.0
+    own = np.where(alone, 1.0, confidence)
+    shares *= ((1.0 - own) / total)[:, None]
+    shares[label] = own
+    if lost.size:
+        shares[lost] = few
+    return shares
+
+
+def distribute_remainder_portably(
+    logits: Logits, confidence: Array, shares: Array, width: Array
+) -> Array:
+    """`distribute_remainder` for arrays of any library."""
+    xp, is_label = logits.xp, logits.is_label
+    alone = logits.single_choice[:, None]
+    own = xp.where(alone, 1.0, confidence[:, None])
+    shares = xp.where(is_label, 0.0, shares)
+    # In units of the largest, which is no part of the gradient: 1 / 1e-290^2 would overflow.
+    unit = logits.backend.without_gradient(xp.max(shares, axis=1, keepdims=True))
+    lost = (unit < LEAST_SHARE) & ~alone
+    shares = shares / xp.where(lost | alone, 1.0, unit)
+    shares = xp.where(lost, _softmax_shares(logits, width), shares)
+    total = xp.where(alone, 1.0, xp.sum(shares, axis=1, keepdims=True))
+    return xp.where(is_label, own, shares * ((1.0 - own) / total))
+
+
+def _softmax_shares(logits: Logits, width: Array) -> Array:
+    """Softmax over the classes other than the label, (n, classes), 0 at the label."""
+    xp = logits.xp
+    others = logits.possible & ~logits.is_label
+    margins = xp.where(others, logits.margins, xp.inf)
+    least = xp.min(margins, axis=1, keepdims=True)
+    least = xp.where(least < xp.inf, least, 0.0)
+    beyond = xp.where(others, logits.margins - least, 0.0)
+    weights = xp.where(others, xp.exp(beyond / -width), 0.0)
+    total = xp.sum(weights, axis=1, keepdims=True)
+    return weights / xp.where(total > 0.0, total, 1.0)

@@ -14,10 +14,11 @@ from hokical._core.arrays import Array
 from hokical._core.logits import Logits
 from hokical._core.topk import TopK
 from hokical._core.types import FloatArray
-from hokical.rules._base import Rule, WrappedRule
+from hokical.rules._base import Rule
 from hokical.rules._checks import store_float
 from hokical.rules._predicting import probabilities
-from hokical.rules._softmax import UncalibratedRule
+from hokical.rules._scaling import UncalibratedRule
+from hokical.rules._wrapped import WrappedRule
 
 #: Classes above a probability; the likeliest until they sum to a probability; or those above a
 #: probability that no other class cuts off from the likeliest, in the order of columns.

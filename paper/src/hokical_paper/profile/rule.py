@@ -20,7 +20,7 @@ from hokical.rules._checks import (
     store_float,
     store_temperature,
 )
-from hokical.rules._sharing import distribute_remainder
+from hokical.rules._probabilities import distribute_remainder
 from hokical.stability._gumbel import distribution
 from hokical_paper.profile.novelty import Novelty
 from hokical_paper.profile.stabilities import log_odds_and_profile

@@ -32,7 +32,7 @@ Wanted = Output | Literal["support"]
 class RuleSpec:
     """A rule for so many classes. Graphs take it for a constant, so it is never changed.
 
-    >>> from hokical.rules._softmax import TemperatureRule
+    >>> from hokical.rules._scaling import TemperatureRule
     >>> RuleSpec(TemperatureRule(2.0), 5)
     temps, 5 classes
     """
