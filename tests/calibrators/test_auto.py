@@ -11,11 +11,11 @@ import hokical
 from hokical._core.logits import as_logits
 from hokical._fitting import row_sample
 from hokical._fitting.averaging import _best_weights, _hold_out
+from hokical._fitting.examples import Examples, spaced_rows
 from hokical._fitting.floor import choose_base, with_floor
 from hokical._fitting.leave_one_out import scores_left_out
-from hokical._fitting.likelihood import count_block, effective_size, spaced_rows
-from hokical._fitting.partitions import Block
-from hokical._fitting.structured import fit_structured
+from hokical._fitting.newton import Solution, StopReason
+from hokical._fitting.structured import fit_at
 from hokical._fitting.temperature import best_temperature
 from hokical.calibrators import AutoCalibrator, TemperatureScaling, load, make
 from hokical.rules._auto import AutoRule, Average, ClassScaling
@@ -152,15 +152,14 @@ def test_labels_are_kept_or_not(keep):
 
 def fit_candidates(logits, labels, *, cross_terms, floor=None, temperature=None):
     """Structured scaling to the end, at a given floor and temperature, and its examples."""
-    counted = count_block(Block(as_logits(logits), labels, None))
-    n_examples = effective_size(counted.weights)
+    counted = Examples(as_logits(logits), labels)
     if floor is None:
         floor, base, floored = choose_base(counted)
-        temperature = base.x
     else:
+        base = Solution(temperature, np.nan, 0, StopReason.CONVERGED)
         floored = with_floor(counted, floor)
     options = {"cross_terms": cross_terms, "tol": 1e-12, "max_iter": 200}
-    return counted, fit_structured(floored, n_examples, floor, temperature, **options)
+    return counted, fit_at(floored, floor, base, **options)
 
 
 def held_out_chances(counted, fit):
@@ -233,13 +232,13 @@ def test_the_change_without_an_example_by_its_formula(monkeypatch):
     logits, labels = softmax_world(60, 6)
     _, fit = fit_candidates(logits, labels, cross_terms=True)
     point, x = fit.minimum.point, fit.minimum.x
-    found = np.concatenate(scores_left_out(point.problem, point, x, 1.0))
-    (block,), proba, n = point.problem.examples.blocks, point.proba[0], 60
+    found = np.concatenate(scores_left_out(point, x, 1.0))
+    (block,), proba, n = point.objective.blocks, point.proba[0], 60
     shapes = np.moveaxis(block.shapes.reshape(3, n, 6), 0, 2)
     wide = np.einsum("kl,nw->nklw", np.eye(6), block.inputs).reshape(n, 6, -1)
     a = np.concatenate([shapes, wide], axis=2)
     w = np.einsum("nk,kl->nkl", proba, np.eye(6)) - proba[:, :, None] * proba[:, None, :]
-    hessian = np.einsum("nkp,nkl,nlq->pq", a, w, a) / n + np.diag(point.problem.penalty)
+    hessian = np.einsum("nkp,nkl,nlq->pq", a, w, a) / n + np.diag(point.objective.penalty)
     s = a @ np.linalg.inv(hessian) @ np.swapaxes(a, 1, 2) / n
     residual = (proba - np.eye(6)[labels])[:, :, None]
     change = s @ np.linalg.solve(np.eye(6) - w @ s, residual)

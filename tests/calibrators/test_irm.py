@@ -143,10 +143,9 @@ def test_shifted_rows_and_permuted_classes_change_nothing() -> None:
     )
 
 
-def test_chunks_and_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_change_nothing_and_a_row_alone_gets_the_same() -> None:
     logits, labels = synthetic_logits(1000, 7, seed=6)
     cal = IsotonicMulticlass().fit(logits, labels)
-    monkeypatch.setattr("hokical._fitting.isotonic._SORT_AT_ONCE", 100)
     with threads(1):
         other = IsotonicMulticlass().fit(logits, labels)
         np.testing.assert_array_equal(other.knots_, cal.knots_)

@@ -59,9 +59,8 @@ class TemperedScaling(BaseCalibrator):
     rule_kind = TemperedRule
     title = "Temperature scaling of rows with temperatures"
 
-    def _fit(self, sample: Any) -> Fit:
-        block = sample.block
-        return Fit(TemperedRule(1.0 + float(block.correct.mean())))
+    def _fit(self, examples: Any) -> Fit:
+        return Fit(TemperedRule(1.0 + float(examples.correct.mean())))
 
 
 @pytest.fixture(autouse=True)

@@ -17,9 +17,8 @@ from hokical._core.jit import has_compiler
 from hokical._core.logits import as_logits
 from hokical._core.parallel import threads
 from hokical._core.topk import TopK
-from hokical._fitting.kernels import margin_moments
-from hokical._fitting.likelihood import FAR, count_block, portable_moments
-from hokical._fitting.partitions import Block
+from hokical._fitting.examples import Examples
+from hokical._fitting.softmax_moments import compiled_moments, portable_moments
 from hokical._fitting.temperature import BOUNDS, best_temperature
 from hokical.calibrators import TemperatureScaling, load
 from hokical.rules._checks import LARGEST_TEMPERATURE
@@ -119,8 +118,7 @@ def test_compiled_and_portable_sums_agree(dtype):
     checked = as_logits(logits)
     for beta in (1e-5, 0.3, 1.0, 7.0, 1e5):
         portable = np.stack(portable_moments(checked, beta))
-        compiled = np.empty((3, 60))
-        margin_moments(checked.block(), checked.top, np.full(60, beta), FAR, compiled)
+        compiled = np.stack(compiled_moments(checked, beta))
         assert_allclose(compiled, portable, rtol=1e-12, atol=1e-290)
         assert np.isfinite(portable).all()
 
@@ -237,7 +235,7 @@ def test_impossible_truths_are_left_out_with_a_word():
 def test_an_impossible_truth_of_weight_zero_is_no_matter():
     logits, labels = simulated(10, 50, 3)
     logits[0, labels[0]] = -np.inf
-    examples = count_block(Block(as_logits(logits), labels, np.r_[0.0, np.ones(49)]))
+    examples = Examples(as_logits(logits), labels, np.r_[0.0, np.ones(49)]).learnable
     assert examples.true_margins.max() < 100.0
 
 
@@ -269,11 +267,10 @@ def test_a_file_gives_back_the_fit(tmp_path):
 
 def test_the_function_returns_what_the_estimator_keeps():
     logits, labels = simulated(12, 300, 4)
-    found = best_temperature(count_block(Block(as_logits(logits), labels, None)))
+    examples = Examples(as_logits(logits), labels)
+    found = best_temperature(examples)
     assert found.x == TemperatureScaling().fit(logits, labels).temperature_
-    assert (
-        best_temperature(count_block(Block(as_logits(logits), labels, None)), tol=1.0).x != found.x
-    )
+    assert best_temperature(examples, tol=1.0).x != found.x
 
 
 @pytest.mark.parametrize("name", REAL)

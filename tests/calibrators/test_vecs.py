@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 import warnings
 
 import numpy as np
@@ -16,10 +15,9 @@ from sklearn.exceptions import ConvergenceWarning
 
 from hokical._core.logits import as_logits
 from hokical._core.parallel import threads
-from hokical._fitting.likelihood import count_block
+from hokical._fitting.examples import Examples
 from hokical._fitting.newton import minimize_dense
-from hokical._fitting.partitions import Block
-from hokical._fitting.vector_problem import VectorProblem
+from hokical._fitting.vector import vector_objective
 from hokical.calibrators import TemperatureScaling, VectorScaling, load
 from tests.conftest import max_examples, real_logits
 
@@ -79,17 +77,14 @@ def test_value_gradient_and_hessian_agree():
     logits, labels = simulated(1, 80, 4)
     logits[:5, 1] = -np.inf
     labels[:5] = 0
-    examples = count_block(Block(as_logits(logits), labels, None))
-    problem = VectorProblem(examples, 1e-2, 1.3, 0.7)
-    theta = np.random.default_rng(1).normal(size=8)
-    value, gradient, hessian = problem.evaluate(theta)
+    objective = vector_objective(Examples(as_logits(logits), labels), 1.3, 0.7, 1e-2)
+    coef = np.random.default_rng(1).normal(size=8)
+    here = objective.evaluate(coef)
     for k, unit in enumerate(1e-5 * np.eye(8)):
-        up, down = problem.evaluate(theta + unit), problem.evaluate(theta - unit)
-        assert_allclose(gradient[k], (up[0] - down[0]) / 2e-5, atol=1e-8)
-        assert_allclose(hessian[k], (up[1] - down[1]) / 2e-5, atol=1e-8)
-    again = problem.value_and_gradient(theta)
-    assert_allclose(again[0], value, rtol=1e-13)
-    assert_allclose(again[1], gradient, atol=1e-13)
+        up, down = objective.evaluate(coef + unit), objective.evaluate(coef - unit)
+        assert_allclose(here.gradient[k], (up.value - down.value) / 2e-5, atol=1e-8)
+        assert_allclose(here.hessian()[k], (up.gradient - down.gradient) / 2e-5, atol=1e-8)
+        assert_allclose(here.curvature_along(unit), here.hessian() @ unit, atol=1e-12)
 
 
 @max_examples(20)
@@ -276,7 +271,7 @@ def test_threads_change_nothing():
 def test_very_many_classes_take_the_other_solver_to_the_same_place(monkeypatch):
     logits, labels = simulated(10, 2000, 6)
     dense = VectorScaling(ridge=1e-4).fit(logits, labels)
-    monkeypatch.setattr("hokical._fitting.vector_problem.DENSE_CLASSES", 0)
+    monkeypatch.setattr("hokical._fitting.vector.DENSE_CLASSES", 0)
     other = VectorScaling(ridge=1e-4).fit(logits, labels)
     assert other.converged_
     assert_allclose(other.log_loss_, dense.log_loss_, atol=1e-8)
@@ -292,18 +287,6 @@ def test_damped_newton_survives_a_start_from_which_newton_diverges():
     found = minimize_dense(evaluate, np.array([8.0]), 100)
     assert found.converged
     assert_allclose(found.x, 0.0, atol=1e-9)
-
-
-@pytest.mark.slow
-def test_memory_is_four_hessians_and_some_blocks():
-    logits, labels = simulated(13, 1500, 500)
-    tracemalloc.start()
-    with threads(2):
-        quiet_fit(logits.astype(np.float16), labels, max_iter=2)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    # All margins, and blocks of two threads, however their allocations happen to overlap.
-    assert peak < 4 * (8 * 1000**2) + 8 * logits.size + 2 * 16e6
 
 
 def test_a_file_gives_back_the_fit(tmp_path):

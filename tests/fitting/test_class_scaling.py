@@ -11,11 +11,18 @@ from scipy.special import log_softmax
 
 from hokical._core.logits import as_logits
 from hokical._fitting import class_scaling
-from hokical._fitting.class_scaling import _Problem, fit_class_scaling
-from hokical._fitting.likelihood import WeightedExamples
+from hokical._fitting.class_scaling import (
+    class_objective,
+    class_step,
+    fit_class_scaling,
+    scores_left_out,
+)
+from hokical._fitting.examples import Examples
+from hokical._fitting.newton import Solution, minimize_newton
+from hokical._fitting.softmax_objective import SoftmaxObjective
 
 
-def world(n: int, n_classes: int, seed: int, *, biases: float = 1.0) -> WeightedExamples:
+def world(n: int, n_classes: int, seed: int, *, biases: float = 1.0) -> Examples:
     """Logits with a bias for each class that the labels do not have, and masked classes."""
     rng = np.random.default_rng(seed)
     logits = 2.0 * rng.normal(size=(n, n_classes))
@@ -23,53 +30,59 @@ def world(n: int, n_classes: int, seed: int, *, biases: float = 1.0) -> Weighted
     labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
     logits += biases * rng.normal(size=n_classes)
     weights = rng.uniform(0.5, 1.5, size=n)
-    return WeightedExamples(as_logits(logits), labels, weights / weights.sum())
+    return Examples(as_logits(logits), labels, weights)
 
 
-def objective(coef: np.ndarray, problem: _Problem) -> tuple[float, np.ndarray]:
+def slow_objective(
+    coef: np.ndarray, examples: Examples, temperature: float, penalty: float
+) -> tuple[float, np.ndarray]:
     """Its value and its gradient."""
-    scale, bias = coef.reshape(2, -1)
-    examples, possible = problem.examples, problem.examples.logits.possible
-    x = np.where(possible, examples.logits.margins / problem.temperature, 0.0)
+    scale, bias = coef.reshape(-1, 2).T
+    possible = examples.logits.possible
+    x = np.where(possible, examples.logits.margins / temperature, 0.0)
     log_p = log_softmax(np.where(possible, -x * (1.0 + scale) + bias, -np.inf), axis=1)
     truth = np.eye(x.shape[1])[examples.labels]
     losses = -np.sum(log_p, axis=1, where=truth > 0.0)
-    value = examples.weights @ losses + 0.5 * problem.penalty * np.sum(coef**2)
-    residual = (np.exp(log_p) - truth) * examples.weights[:, None]
-    slope = np.stack([-(residual * x).sum(axis=0), residual.sum(axis=0)])
-    return float(value), slope.ravel() + problem.penalty * coef.ravel()
+    value = examples.share @ losses + 0.5 * penalty * np.sum(coef**2)
+    residual = (np.exp(log_p) - truth) * examples.share[:, None]
+    slope = np.stack([-(residual * x).sum(axis=0), residual.sum(axis=0)], axis=1)
+    return float(value), slope.ravel() + penalty * coef
+
+
+def minimum(objective: SoftmaxObjective, tol: float) -> Solution[np.ndarray]:
+    start = np.zeros(objective.penalty.size)
+    return minimize_newton(objective.evaluate, start, class_step, tol=tol, max_iter=100)
 
 
 @pytest.mark.parametrize("n_classes", [31, 100])
 def test_the_minimum_is_scipys(n_classes: int) -> None:
-    problem = _Problem(world(800, n_classes, 0), 1.2, 0.3 * n_classes / 800)
-    found, _ = problem.minimize()
-    start = np.zeros(2 * n_classes)
-    best = minimize(objective, start, (problem,), jac=True, options={"gtol": 1e-7})
-    before, after = (objective(coef, problem)[0] for coef in (start, found))
+    problem = world(800, n_classes, 0), 1.2, 0.3 * n_classes / 800
+    objective, start = class_objective(*problem), np.zeros(2 * n_classes)
+    found = minimum(objective, class_scaling.TOLERANCE)
+    best = minimize(slow_objective, start, problem, jac=True, options={"gtol": 1e-7})
+    before, after = (slow_objective(coef, *problem)[0] for coef in (start, found.x))
     assert after < before - 0.05
     assert 0.0 <= after - best.fun < 2.0 * class_scaling.TOLERANCE
-    here = problem._evaluate(0.1 + 0.0 * found)
-    value, slope = objective(0.1 + 0.0 * found, problem)
+    here = objective.evaluate(0.1 + start)
+    value, slope = slow_objective(0.1 + start, *problem)
     assert here.value == pytest.approx(value, rel=1e-12)
-    np.testing.assert_allclose(here.slope.ravel(), slope, atol=1e-12)
+    np.testing.assert_allclose(here.gradient, slope, atol=1e-12)
 
 
-def test_scores_left_out_by_refits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_left_out_by_refits() -> None:
     """Blocks of the Hessian alone, so that about a quarter of the change is missed."""
-    monkeypatch.setattr(class_scaling, "TOLERANCE", 1e-12)
-    problem = _Problem(world(120, 8, 1), 1.2, 0.3 * 8 / 120)
-    coef, hessian = problem.minimize()
-    found = problem.left_out(coef, hessian)
-    own = problem.z * (1.0 + coef[0]) + coef[1]
-    exact = np.empty_like(own)
+    examples = world(120, 8, 1)
+    objective = class_objective(examples, 1.2, 0.3 * 8 / 120)
+    fit = minimum(objective, 1e-12)
+    found = np.concatenate(scores_left_out(fit.point, fit.x))
+    (block,) = objective.blocks
+    own, exact = block.scores(fit.x), np.empty_like(found)
     for row in range(120):
-        weights = problem.examples.weights.copy()
+        weights = block.weights.copy()
         weights[row] = 0.0
-        twin = replace(problem, examples=replace(problem.examples, weights=weights))
-        less = twin.minimize()[0]
-        exact[row] = problem.z[row] * (1.0 + less[0]) + less[1]
-    possible = problem.examples.logits.possible
+        twin = replace(objective, blocks=[replace(block, weights=weights)])
+        exact[row] = block.scores(minimum(twin, 1e-12).x)[row]
+    possible = examples.logits.possible
     missed, change = np.abs(found - exact)[possible], np.abs(own - exact)[possible]
     assert missed.mean() < 0.35 * change.mean()
 

@@ -11,7 +11,6 @@ import pytest
 from hokical import Gaussian, Gumbel, Uniform, select_noise
 from hokical._core.arrays import backend_of
 from hokical._core.logits import Logits, find_row_maxima
-from hokical._fitting import likelihood
 from hokical.calibrators import BaseCalibrator, make
 from tests.conftest import synthetic_logits
 from tests.libraries import get_library
@@ -105,15 +104,3 @@ def test_scouts_are_taken_in_the_library(library: str, monkeypatch: pytest.Monke
         found = select_noise(in_library(kind.make(logits)), labels, sample_weight=weights)
     assert {trial.n_examples for trial in found.trials} == {25, 100, np.count_nonzero(weights)}
     assert found.noise == expected.noise
-
-
-@pytest.mark.parametrize("name", ["temps", "vecs"])
-def test_rows_add_up_alike_on_the_host_and_beside_the_logits(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    logits, labels, weights = examples()
-    there = in_library(get_library("array_api_strict").make(logits))
-    few = make(name).fit(there, labels, weights).predict_proba(logits)
-    monkeypatch.setattr(likelihood, "SUMMED_ON_HOST", 0)
-    many = make(name).fit(there, labels, weights).predict_proba(logits)
-    np.testing.assert_allclose(many, few, rtol=0.0, atol=1e-10)

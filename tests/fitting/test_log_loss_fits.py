@@ -12,7 +12,7 @@ import pytest
 
 from hokical._core.arrays import backend_of
 from hokical._core.logits import Logits, find_row_maxima
-from hokical._fitting.likelihood import WeightedExamples
+from hokical._fitting.examples import Examples
 from hokical.calibrators import BaseCalibrator, make
 from tests.conftest import synthetic_logits
 from tests.libraries import get_library
@@ -91,19 +91,19 @@ def test_weights_are_repetitions_and_may_be_zero(case: str) -> None:
         np.testing.assert_allclose(found, expected, atol=1e-8)
 
 
-@pytest.mark.parametrize("name", ["vecs", "ets"])
+@pytest.mark.parametrize("name", ["temps", "vecs", "ets", "structured", "auto"])
 def test_what_a_fit_keeps_of_its_examples_goes_with_them(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At once, not when garbage is collected."""
-    seen: list[weakref.ref[WeightedExamples]] = []
-    plain = WeightedExamples.keep
+    seen: list[weakref.ref[Examples]] = []
+    plain = Examples.share.func
 
-    def keep(self: WeightedExamples, *given: Any) -> Any:
+    def share(self: Examples) -> Any:
         seen.append(weakref.ref(self))
-        return plain(self, *given)
+        return plain(self)
 
-    monkeypatch.setattr(WeightedExamples, "keep", keep)
+    monkeypatch.setattr(Examples, "share", property(share))
     gc.disable()
     try:
         make(name).fit(*synthetic_logits(300, 4, seed=0))

@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 
 from hokical import Gaussian, Gumbel, Uniform, label_stability, select_noise
 from hokical._core.logits import as_logits
-from hokical._fitting import noise_trials
+from hokical._fitting.examples import Examples
 from hokical._fitting.noise_search import climb, take_places
 from hokical._fitting.noise_selection import one_bin_trial, paper_grid
 from hokical._fitting.noise_trials import Evaluator
-from hokical._fitting.partitions import Block
 from tests.conftest import max_examples, synthetic_logits
 
 Data = tuple[np.ndarray, np.ndarray]
@@ -56,26 +55,10 @@ def test_the_winner_is_the_best_of_all_tried(overconfident: Data) -> None:
     assert "settings tried" in repr(found)
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-def test_sums_are_the_same_on_the_host_and_beside_the_logits(
-    overconfident: Data, weighted: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    strict = pytest.importorskip("array_api_strict")
-    logits, labels = overconfident
-    weights = np.arange(labels.size) % 3.0 if weighted else None
-    block = Block(as_logits(strict.asarray(logits)), labels, weights)
-    few = Evaluator(block)(Gaussian(2.0))
-    monkeypatch.setattr(noise_trials, "SUMMED_ON_HOST", 0)
-    many = Evaluator(block)(Gaussian(2.0))
-    for name in ("alpha", "beta", "sigma_hat"):
-        assert getattr(few, name) == pytest.approx(getattr(many, name), rel=1e-12)
-    assert few.n_examples == many.n_examples
-
-
 @pytest.mark.parametrize("family", [Gaussian, Uniform, Gumbel])
 def test_several_widths_at_once_are_each_by_itself(overconfident: Data, family: type) -> None:
     logits, labels = overconfident
-    block = Block(as_logits(logits), labels, np.arange(labels.size) % 3.0)
+    block = Examples(as_logits(logits), labels, np.arange(labels.size) % 3.0)
     noises = [family.of_width(width) for width in (0.5, 2.0, 0.5, 7.0)]
     together, alone = Evaluator(block), Evaluator(block)
     assert together.together(noises) == [alone(noise) for noise in noises]
@@ -98,7 +81,7 @@ def test_a_walk_that_looks_ahead_is_the_plain_walk(
     walks, n_passes = [], []
     for array in (logits, strict.asarray(logits)):
         passes.clear()
-        evaluate = Evaluator(Block(as_logits(array), labels, None))
+        evaluate = Evaluator(Examples(as_logits(array), labels, None))
         best = climb(evaluate, Gaussian(start), 0.3)
         walks.append((best.noise, [trial.noise for trial in evaluate.trials]))
         n_passes.append(len(passes))
@@ -123,7 +106,7 @@ def test_large_sets_are_scouted_then_refined_on_more_rows() -> None:
     assert found.best.n_examples == 8192
     assert {trial.n_examples for trial in found.trials} == {256, 1024, 8192}
     assert sum(trial.n_examples == 8192 for trial in found.trials) <= 8
-    on_all = Evaluator(Block(as_logits(logits), labels, None))
+    on_all = Evaluator(Examples(as_logits(logits), labels, None))
     widths = found.noise.width * np.geomspace(0.7, 1.4, 9)
     most = max(on_all(type(found.noise).of_width(width)).sigma_hat for width in widths)
     assert on_all(found.noise).sigma_hat > 0.998 * most
@@ -134,7 +117,7 @@ def test_large_sets_are_scouted_then_refined_on_more_rows() -> None:
 def test_rows_are_taken_in_proportion_to_their_weights(seed: int, heavy: int) -> None:
     rng = np.random.default_rng(seed)
     weights = rng.integers(0, 3, size=400) * rng.choice([1.0, heavy], p=[0.95, 0.05], size=400)
-    block = Block(as_logits(rng.normal(size=(400, 3))), np.arange(400), weights)
+    block = Examples(as_logits(rng.normal(size=(400, 3))), np.arange(400), weights)
     places = (np.arange(100) + rng.random(100)) * weights.sum() / 100
     taken = take_places(block, places)
     count = np.bincount(taken.labels, minlength=400)
@@ -150,7 +133,7 @@ def test_rows_that_take_turns_are_all_seen() -> None:
     logits, labels = synthetic_logits(33_000, 3, seed=5)
     logits[3::4] *= 0.05
     found = select_noise(logits[:32_768], labels[:32_768], families=["gaussian"])
-    on_all = Evaluator(Block(as_logits(logits[:32_768]), labels[:32_768], None))
+    on_all = Evaluator(Examples(as_logits(logits[:32_768]), labels[:32_768], None))
     widths = np.geomspace(0.05, 20.0, 25)
     most = max(on_all(Gaussian(width)).sigma_hat for width in widths)
     assert on_all(found.noise).sigma_hat > 0.98 * most
@@ -169,7 +152,7 @@ def test_a_bad_start_is_walked_out_of() -> None:
     """The refinement on all rows does not depend on where the scouts put it."""
     logits, labels = synthetic_logits(9000, 4, seed=3)
     best = select_noise(logits, labels, families=["gaussian"]).sigma_hat
-    evaluate = Evaluator(Block(as_logits(logits), labels, None))
+    evaluate = Evaluator(Examples(as_logits(logits), labels, None))
     found = climb(evaluate, Gaussian(0.5), 0.2)
     assert found.sigma_hat == pytest.approx(best, rel=1e-3)
 
@@ -177,7 +160,7 @@ def test_a_bad_start_is_walked_out_of() -> None:
 def test_of_equal_widths_the_start_is_kept() -> None:
     """Where every label is right, no noise tells more than another."""
     logits = np.random.default_rng(0).normal(size=(100, 4))
-    evaluate = Evaluator(Block(as_logits(logits), logits.argmax(axis=1), None))
+    evaluate = Evaluator(Examples(as_logits(logits), logits.argmax(axis=1), None))
     assert climb(evaluate, Gaussian(0.5), 0.2).noise == Gaussian(0.5)
 
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
+from hokical._fitting.newton import StopReason
 from hokical._fitting.partial_pooling import LEAST_PRECISION, PooledFit, fit_pooled
 from hokical._fitting.pooled_terms import BinaryTerms, SoftmaxTerms
-from hokical._fitting.solution import StopReason
 from tests.conftest import max_examples
 
 

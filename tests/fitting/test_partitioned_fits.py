@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hokical import Gaussian, Hoki, select_noise
 from hokical._core.logits import as_logits
-from hokical._fitting.partitions import Block, Partition, Result
+from hokical._fitting.examples import Examples, Partition, Result
 from hokical.calibrators import BaseCalibrator, make
 from tests.conftest import max_examples, synthetic_logits
 
@@ -27,15 +27,15 @@ class Pieces(Partition):
         self.size, self.n_classes = size, logits.shape[1]
         self.passes = 0
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[Examples]:
         logits, labels, weights = self.arrays
         for start in range(0, len(labels), self.size):
             rows = slice(start, start + self.size)
             part = None if weights is None else weights[rows]
-            yield Block(as_logits(logits[rows]), labels[rows], part, start)
+            yield Examples(as_logits(logits[rows]), labels[rows], part, start)
 
     def reduce(
-        self, work: Callable[[Block], Result], combine: Callable[[Result, Result], Result]
+        self, work: Callable[[Examples], Result], combine: Callable[[Result, Result], Result]
     ) -> Result:
         self.passes += 1
         first, *others = (work(block) for block in self.blocks())

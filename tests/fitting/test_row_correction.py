@@ -12,14 +12,14 @@ from scipy.special import log_softmax
 from hokical._core.logits import as_logits
 from hokical._core.topk import TopK
 from hokical._fitting import row_correction
-from hokical._fitting.likelihood import WeightedExamples
+from hokical._fitting.examples import Examples
 from hokical._fitting.row_correction import CorrectionProblem, fit_row_correction
 from tests.conftest import max_examples
 
 SHAPE = (2, 8)
 
 
-def world(n: int, n_classes: int, seed: int, *, uneven: float = 0.0) -> WeightedExamples:
+def world(n: int, n_classes: int, seed: int, *, uneven: float = 0.0) -> Examples:
     """Calibrated logits, some stretched; the first rows have masked classes and a tie."""
     rng = np.random.default_rng(seed)
     logits = 2.0 * rng.normal(size=(n, n_classes))
@@ -29,11 +29,11 @@ def world(n: int, n_classes: int, seed: int, *, uneven: float = 0.0) -> Weighted
     labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
     logits *= np.exp(uneven * rng.normal(size=(n, 1)))
     weights = rng.uniform(0.5, 1.5, size=n)
-    return WeightedExamples(as_logits(logits), labels, weights / weights.sum())
+    return Examples(as_logits(logits), labels, weights)
 
 
-def problem_of(examples: WeightedExamples, temperature: float = 1.3) -> CorrectionProblem:
-    return CorrectionProblem.of(examples, float(examples.labels.size), temperature)
+def problem_of(examples: Examples, temperature: float = 1.3) -> CorrectionProblem:
+    return CorrectionProblem.of(examples, temperature)
 
 
 @given(seed=st.integers(0, 100), size=st.sampled_from([0.0, 0.1, 0.5]), top_k=st.booleans())
@@ -42,7 +42,7 @@ def test_slopes_by_finite_differences(seed: int, size: float, top_k: bool) -> No
     examples = world(40, 6, seed)
     if top_k:
         best = TopK.from_logits(examples.logits, 3)
-        examples = WeightedExamples(best, best.labels, examples.weights)
+        examples = Examples(best, best.labels, examples.weights)
     problem, rng = problem_of(examples), np.random.default_rng(seed)
     coef = size * rng.normal(size=SHAPE)
 
@@ -74,7 +74,7 @@ def test_the_fisher_matrix_is_the_expected_product_of_slopes() -> None:
         alike = np.full(30, label)
         possible = examples.logits.possible[:, label]
         alike[~possible] = examples.logits.labels[~possible]
-        twin = WeightedExamples(examples.logits, alike, examples.weights)
+        twin = Examples(examples.logits, alike, examples.weights)
         point = problem_of(twin).at(coef, 0.0)
         chance = np.exp(-point.problem.losses(point.pair)) * possible
         slopes = point.slopes[:, :, None] * point.problem.design[:, None, :]
@@ -96,9 +96,9 @@ def test_pairs_left_out_by_refits(
     own = problem.design @ coef.T
     exact = np.empty_like(own)
     for row in range(80):
-        weights = problem.weights.copy()
-        weights[row] = 0.0
-        twin = CorrectionProblem(**(vars_of(problem) | {"weights": weights}))
+        share = problem.share.copy()
+        share[row] = 0.0
+        twin = CorrectionProblem(**(vars_of(problem) | {"share": share}))
         exact[row] = problem.design[row] @ twin.fit(ridge, twin.at(coef, ridge)).coef.T
     assert np.abs(away - exact).mean() < missed * np.abs(own - exact).mean()
 
@@ -111,6 +111,6 @@ def test_only_a_classifier_that_needs_it_is_corrected() -> None:
     for seed in range(3):
         for uneven, needed in ((0.0, False), (1.0, True)):
             examples = world(1000, 10, seed, uneven=uneven)
-            found = fit_row_correction(examples, 1000.0)
+            found = fit_row_correction(examples)
             assert (found.correction is not None) == needed
             assert (found.held_out != 0.0).any() == needed

@@ -19,7 +19,7 @@ import hokical
 from hokical import Gaussian, Hoki
 from hokical._core.logits import as_logits
 from hokical._fitting import row_sample
-from hokical._fitting.partitions import Block
+from hokical._fitting.examples import Examples
 from hokical.calibrators import make, methods_from_logits
 from hokical.guarantees._row_sketch import row_draws
 from hokical.streams import fit, open_source
@@ -50,7 +50,7 @@ def expected_rows(weights: np.ndarray | None = None) -> np.ndarray:
 
 def kept_of(start: int, stop: int, weights: np.ndarray | None) -> Any:
     own = None if weights is None else weights[start:stop]
-    block = Block(as_logits(LOGITS[start:stop]), LABELS[start:stop], own, start)
+    block = Examples(as_logits(LOGITS[start:stop]), LABELS[start:stop], own, start)
     return row_sample._keep_block(block)
 
 
@@ -101,7 +101,7 @@ def test_what_is_kept_while_reading_is_at_most_two_samples() -> None:
 
 def test_few_rows_are_used_as_they_are() -> None:
     weights = np.arange(WHOLE) % 2.0
-    block = Block(as_logits(LOGITS[:WHOLE]), LABELS[:WHOLE], weights)
+    block = Examples(as_logits(LOGITS[:WHOLE]), LABELS[:WHOLE], weights)
     found, rows = row_sample._keep_block(block).finish()
     assert found is block
     assert rows is None
@@ -197,7 +197,7 @@ def test_the_sample_is_uniform_in_every_order(order: str) -> None:
         "by turns": np.arange(n) % 8,
         "as given": np.random.default_rng(0).integers(8, size=n),
     }[order]
-    block = Block(as_logits(np.eye(8)[names]), names, None)
+    block = Examples(as_logits(np.eye(8)[names]), names, None)
     found = row_sample.sample_block(block)
     expected = MOST * np.bincount(names, minlength=8) / n
     chi_square = (np.bincount(found.labels, minlength=8) - expected) ** 2 / expected

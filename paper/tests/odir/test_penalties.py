@@ -14,6 +14,7 @@ from sklearn.model_selection import KFold
 from tests.conftest import max_examples, read_pair
 
 from hokical._core.logits import as_logits
+from hokical._fitting.examples import Examples
 from hokical.calibrators import load
 from hokical_paper.odir import MatrixScalingODIR, search
 from hokical_paper.odir.examples import MatrixExamples
@@ -163,8 +164,8 @@ def scores_of(values):
                 self.best = trial
             return trial
 
-    examples = MatrixExamples.from_logits(
-        as_logits(np.ones((1, 30))), np.zeros(1, np.int64), np.ones(1), finite_values
+    examples = MatrixExamples.of(
+        Examples(as_logits(np.ones((1, 30))), np.zeros(1, np.int64)), finite_values
     )
     return Search(examples, [], 1.0, 1)
 

@@ -16,7 +16,8 @@ from tests.conftest import max_examples
 
 from hokical._core.logits import as_logits
 from hokical._core.parallel import threads
-from hokical._fitting import linear_examples
+from hokical._fitting import softmax_objective
+from hokical._fitting.examples import Examples
 from hokical_paper.odir import DirichletODIR, MatrixScalingODIR, objective
 from hokical_paper.odir.examples import MatrixExamples
 from paper.tests.odir.worlds import (
@@ -35,7 +36,7 @@ from paper.tests.odir.worlds import (
 @max_examples(20)
 def test_gradient_is_the_difference_quotient(seed, masked):
     examples, penalty, coef = random_problem(seed, masked=masked)
-    slope = point_at(examples, penalty, coef).gradient
+    slope = point_at(examples, penalty, coef).gradient.reshape(coef.shape)
     for index in np.ndindex(coef.shape):
         step = np.zeros_like(coef)
         step[index] = 1e-5
@@ -53,7 +54,7 @@ def test_hessian_product_is_the_difference_of_gradients(seed, masked):
     def slope_at(point):
         return point_at(examples, penalty, point).gradient
 
-    product = point_at(examples, penalty, coef).curvature_along(direction)
+    product = point_at(examples, penalty, coef).curvature_along(direction.ravel())
     quotient = (slope_at(coef + 1e-5 * direction) - slope_at(coef - 1e-5 * direction)) / 2e-5
     np.testing.assert_allclose(product, quotient, atol=1e-8)
 
@@ -64,12 +65,13 @@ def test_preconditioner_is_the_inverse_of_diagonal_plus_outer_product():
     slope = np.random.default_rng(0).normal(size=coef.shape)
     chance = np.concatenate(point.proba)
     inputs = np.concatenate([block.inputs for block in examples.blocks])
+    solved = point.class_blocks().solve(slope.ravel()).reshape(slope.shape)
     for row in range(examples.n_classes):
         weights = examples.weights * chance[:, row] * (1 - chance[:, row])
         mean = weights @ inputs / weights.sum()
         spread = weights @ (inputs - mean) ** 2
         matrix = np.diag(spread + penalty[row]) + weights.sum() * np.outer(mean, mean)
-        np.testing.assert_allclose(matrix @ point.precondition(slope)[row], slope[row], rtol=1e-9)
+        np.testing.assert_allclose(matrix @ solved[row], slope[row], rtol=1e-9)
 
 
 def test_block_sums_do_not_depend_on_threads_or_blocks(monkeypatch):
@@ -79,7 +81,7 @@ def test_block_sums_do_not_depend_on_threads_or_blocks(monkeypatch):
         return len(point.proba), point.gradient
 
     one, whole = slope()
-    monkeypatch.setattr(linear_examples, "MIN_BLOCK_SIZE", 1)
+    monkeypatch.setattr(softmax_objective, "BLOCK_SIZE", 1)
     with threads(1):
         several, cut = slope()
     with threads(4):
@@ -93,15 +95,14 @@ def test_block_sums_do_not_depend_on_threads_or_blocks(monkeypatch):
 @max_examples(10)
 def test_some_of_the_examples_are_as_if_there_were_no_others(seed, masked):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(linear_examples, "MIN_BLOCK_SIZE", 1)
+        patch.setattr(softmax_objective, "BLOCK_SIZE", 1)
         rng = np.random.default_rng(seed)
         logits, labels, weights = rng.normal(size=(90, 3)), rng.integers(3, size=90), rng.random(90)
         logits[:30, 0] = -np.inf if masked else 0.0
         rows = rng.random(90) < 0.5
-        every = MatrixExamples.from_logits(as_logits(logits), labels, weights, finite_values)
-        some = MatrixExamples.from_logits(
-            as_logits(logits[rows]), labels[rows], weights[rows], finite_values
-        )
+        every = Examples(as_logits(logits), labels, weights)
+        some = MatrixExamples.of(every.take(rows), finite_values)
+        every = MatrixExamples.of(every, finite_values)
         coef, penalty = rng.normal(size=(3, 4)), np.ones((3, 4))
         expected = point_at(some, penalty, coef)
         found = point_at(every.take(rows), penalty, coef)

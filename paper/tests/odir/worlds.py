@@ -7,6 +7,7 @@ import pytest
 from scipy.special import log_softmax
 
 from hokical._core.logits import as_logits
+from hokical._fitting.examples import Examples
 from hokical_paper.odir import DirichletODIR, MatrixScalingODIR, objective
 from hokical_paper.odir.examples import MatrixExamples
 
@@ -45,7 +46,9 @@ def random_problem(seed, n=30, n_classes=3, masked=False):
         impossible = rng.random((n, n_classes)) < 0.2
         impossible[np.arange(n), labels] = False
         features[impossible] = -np.inf
-    examples = MatrixExamples.from_logits(as_logits(features), labels, rng.random(n), finite_values)
+    examples = MatrixExamples.of(
+        Examples(as_logits(features), labels, rng.random(n)), finite_values
+    )
     coef = rng.normal(size=(n_classes, n_classes + 1))
     absent = np.bincount(labels, minlength=n_classes) == 0
     penalty = objective.penalty_matrix(absent, (0.3, 0.7), 1.5)
@@ -57,8 +60,8 @@ def finite_values(logits):
 
 
 def point_at(examples, penalty, coef):
-    centre = objective.identity(examples.n_classes)
-    return objective.PenalisedProblem(examples, penalty, centre).evaluate(coef)
+    away = coef - objective.identity(examples.n_classes)
+    return examples.objective(penalty).evaluate(away.ravel())
 
 
 def counted(counts, seed=0):

@@ -12,12 +12,9 @@ from hokical._core.bins import sum_by
 from hokical._core.blocks import per_row
 from hokical._core.types import BoolArray, FloatArray
 from hokical._fitting.blas import one_blas_thread
-from hokical._fitting.impossible import report_left_out
-from hokical._fitting.likelihood import leave_out_impossible
-from hokical._fitting.newton import minimize_dense
-from hokical._fitting.partitions import Block
+from hokical._fitting.examples import Examples
+from hokical._fitting.newton import Solution, minimize_dense
 from hokical._fitting.pooled_terms import BinaryTerms
-from hokical._fitting.solution import Solution
 from hokical.rules._binary import LARGEST_KEY, log_odds
 
 #: Most Newton steps; a handful is enough as a rule.
@@ -45,19 +42,17 @@ class BinaryExamples:
         return np.where(self.hits, (ones + 1.0) / (ones + 2.0), 1.0 / (zeros + 2.0))
 
 
-def read_binary(block: Block) -> BinaryExamples:
+def read_binary(examples: Examples) -> BinaryExamples:
     """The examples that count and for which both classes are possible."""
-    weights, impossible = leave_out_impossible(block)
-    report_left_out(int(impossible.sum()), block.n_rows, weight_left=float(weights.sum()))
-    single = block.logits.to_host(block.logits.single_choice)
-    keep = np.flatnonzero(np.where(single, 0.0, weights))
-    if not keep.size:
+    some = examples.learnable
+    keep = ~some.logits.to_host(some.logits.single_choice)
+    if not keep.any():
         raise ValueError(
             "`logits` must have rows in which both classes are possible; got one class at -inf in "
             "every row. There is nothing to calibrate."
         )
-    scores = per_row(log_odds, block.logits)[keep]
-    return BinaryExamples(scores, block.labels[keep] == 1, weights[keep])
+    scores = per_row(log_odds, some.logits)[keep]
+    return BinaryExamples(scores, some.labels[keep] == 1, some.counts[keep])
 
 
 def fit_logistic(

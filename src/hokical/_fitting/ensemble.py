@@ -1,249 +1,129 @@
-"""The losses that ensemble temperature scaling minimises, at a given temperature.
+"""Ensemble temperature scaling in its authors' two steps: the temperature, then the weights.
 
-A mixture is p = w_1 softmax(beta z) + w_2 softmax(z) + w_3 uniform. For a given beta both losses
-are convex in the weights w; this module gives value, gradient and Hessian there, and the
-derivatives by s = log beta. With x_i = beta (top - z_i), and m and v the mean and the variance of x
-under a = softmax(beta z): da_i/ds = a_i (m - x_i), and dm/ds = m - v.
+The average is w_1 softmax(z / T) + w_2 softmax(z) + w_3 uniform. T minimises the loss of
+softmax(z / T) alone; then the loss of the average is convex in the weights.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import Any, Literal
+import math
+from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 
-from hokical._core.arrays import Array, Namespace
-from hokical._core.blocks import by_blocks, per_row
-from hokical._core.jit import has_kernels
+from hokical._core.arrays import Array
+from hokical._core.blocks import per_row
 from hokical._core.logits import Logits
-from hokical._core.special import FAR
 from hokical._core.types import FloatArray
-from hokical._fitting import likelihood
-from hokical._fitting.likelihood import Moments, WeightedExamples
-from hokical._fitting.simplex import QuadraticModel
+from hokical._fitting.examples import Examples
+from hokical._fitting.newton import Solution
+from hokical._fitting.simplex import least_log_loss, least_quadratic
+from hokical._fitting.softmax_moments import row_dots, row_sums
+from hokical._fitting.temperature import best_temperature
+from hokical.rules._probabilities import LEAST
 
 Loss = Literal["mse", "log"]
 
-_TINY = 1e-300  # keeps the log of an impossible truth finite
+#: Distances, in log temperature, from that of least log loss at which the squared error is looked
+#: at until its minimum is bracketed.
+_DISTANCES = (0.1, 0.3, 1.0, 3.0)
 
 
-@dataclass(frozen=True, eq=False)
-class JointModel(QuadraticModel):
-    """A loss around weights w: by w alone, and by s = log beta."""
-
-    slope: float
-    curvature: float
-    mixed: FloatArray  # (3,), derivative of the gradient by s
-
-
-def mixture_loss(
-    examples: WeightedExamples, loss: Loss, beta: float
-) -> Callable[[FloatArray], JointModel]:
-    """The loss at one temperature, as a function of the weights (3,).
-
-    One pass over the logits for the squared distance; for the log loss one for all weights.
-    """
+def fit_ensemble(
+    examples: Examples, loss: Loss, bounds: tuple[float, float], max_iter: int
+) -> tuple[Solution[float], FloatArray]:
+    """The temperature, with the loss of the average as its value, and the weights (3,)."""
+    found = best_temperature(examples, bounds=bounds, max_iter=max_iter)
+    if loss == "mse" and found.converged:
+        found = _least_squared_error(examples, found, bounds)
+    alone = examples.mean_true_margin == 0.0  # without a mistake, the sharpest softmax is best
+    true, gram = _compare_parts(examples, found.x)
     if loss == "log":
-        return partial(_log_model, examples, beta)
-    sums = examples.keep(MixturePart).square_sums(beta)
-    gram, true = np.zeros((3, 3, 3)), np.zeros((3, 3))
-    gram[:, 0, 0], gram[:, 0, 1], true[:, 0] = sums[:9].reshape(3, 3)
-    gram[:, 1, 0] = gram[:, 0, 1]
-    gram[0, 1, 1], with_uniform, true[0, 1] = sums[9:]
-    # Any distribution over the possible classes has this product with the uniform one.
-    gram[0, 2, :] = gram[0, :, 2] = true[0, 2] = with_uniform
-    return partial(_square_model, gram, true)
+        weights = np.eye(3)[0] if alone else least_log_loss(true, examples.share)
+        value = -float(examples.share @ np.log(true @ weights))
+    else:
+        mean = examples.share @ true
+        weights = np.eye(3)[0] if alone else least_quadratic(-2.0 * mean, 2.0 * gram)
+        value = float(1.0 + weights @ gram @ weights - 2.0 * mean @ weights)
+    return replace(found, value=value), weights
 
 
-def _log_model(examples: WeightedExamples, beta: float, weights: FloatArray) -> JointModel:
-    """Mean log loss around the weights."""
-    sums = examples.keep(MixturePart).log_sums(beta, weights)
-    value, slope, curvature = sums[:3].tolist()
-    return JointModel(value, sums[3:6], sums[9:].reshape(3, 3), slope, curvature, sums[6:9])
+def _least_squared_error(
+    examples: Examples, found: Solution[float], bounds: tuple[float, float]
+) -> Solution[float]:
+    """The temperature of least mean squared error next to that of least log loss.
 
-
-def _square_model(gram: FloatArray, true: FloatArray, weights: FloatArray) -> JointModel:
-    """Mean squared distance to the one-hot truth: w' gram w - 2 true' w + 1.
-
-    `gram` (3, 3, 3) and `true` (3, 3) hold the value and the two derivatives by s along their
-    first axis.
+    If the error falls for long, that of least log loss is kept.
     """
-    product = gram @ weights  # (3 derivatives, 3)
-    value, slope, curvature = ((product - 2.0 * true) @ weights).tolist()
-    gradient, mixed, _ = 2.0 * (product - true)
-    return JointModel(1.0 + value, gradient, 2.0 * gram[0], slope, curvature, mixed)
+    from scipy.optimize import brentq
+
+    start, (low, high) = math.log(found.x), np.log(bounds)
+    here = _squared_error_slope(start, examples)
+    for distance in _DISTANCES:
+        end = min(max(start - math.copysign(distance, here), low), high)
+        if _squared_error_slope(end, examples) * here < 0.0:
+            options = {"args": (examples,), "xtol": 1e-10, "full_output": True}
+            root, report = brentq(_squared_error_slope, start, end, **options)
+            return replace(found, x=math.exp(root), n_iter=found.n_iter + report.function_calls)
+    return found
 
 
-class MixturePart:
-    """Examples in memory, and what does not depend on the temperature."""
+def _squared_error_slope(log_temperature: float, examples: Examples) -> float:
+    """The derivative of the mean squared error |a - y|^2, a = softmax(z / T), by log T.
 
-    def __init__(self, examples: WeightedExamples) -> None:
-        self.examples = examples
-        self._latest: tuple[float, Moments] | None = None
-
-    @cached_property
-    def uniform(self) -> FloatArray:
-        """1 / number of possible classes, (n,)."""
-        return np.asarray(1.0 / per_row(lambda block: block.possible_counts, self.examples.logits))
-
-    @cached_property
-    def plain_true(self) -> FloatArray:
-        """softmax(z) of the true class, (n,)."""
-        return np.asarray(np.exp(-self.examples.true_margins) / self._plain_sums[0])
-
-    @cached_property
-    def _plain_sums(self) -> tuple[FloatArray, FloatArray]:
-        """sum_i exp(-d_i) and sum_i exp(-2 d_i), (n,) each."""
-        logits = self.examples.logits
-        once, twice = by_blocks(_plain_sums, logits)
-        return logits.to_host(once), logits.to_host(twice)
-
-    def log_sums(self, beta: float, weights: FloatArray) -> FloatArray:
-        """The log loss's value, slope, curvature, gradient, mixed derivative and Hessian, (18,)."""
-        counts = self.examples.weights
-        parts, own_first, own_second = self._true_parts(beta)
-        p = np.maximum(weights @ parts, _TINY)
-        relative = parts / p
-        first = weights[0] * own_first / p
-        counted = relative * counts
-        mixed = counted @ first
-        mixed[0] -= np.sum(counts * own_first / p)
-        value = -np.sum(counts * np.log(p))
-        slope = -np.sum(counts * first)
-        curvature = np.sum(counts * (first**2 - weights[0] * own_second / p))
-        gradient, hessian = -counted.sum(axis=1), counted @ relative.T
-        return np.concatenate([[value, slope, curvature], gradient, mixed, hessian.ravel()])
-
-    def _true_parts(self, beta: float) -> Moments:
-        """The true class's probability under each part (3, n), and derivatives of the first by s.
-
-        One pass over the logits; the latest is kept, as weights are tried on it in turn.
-        """
-        if self._latest is None or self._latest[0] != beta:
-            logits = self.examples.logits
-            moments = by_blocks(lambda block: likelihood.moment_sums(block, beta), logits)
-            zeroth, first, second = (logits.to_host(part) for part in moments)
-            true = _true_class(self.examples.true_margins, beta, (zeroth, first, second), np)
-            parts = np.stack([true[0], self.plain_true, self.uniform])
-            self._latest = (beta, (parts, true[1], true[2]))
-        return self._latest[1]
-
-    def square_sums(self, beta: float) -> FloatArray:
-        """Sums of a.a, a.q, a_true with their derivatives by s; of q.q, the uniform, q_true; (12,).
-
-        a = softmax(beta z), q = softmax(z).
-        """
-        weights, true_margins, plain_sum = self._on_device
-
-        def work(rows: slice, block: Logits) -> Array:
-            xp = block.xp
-            sums = product_sums(block, beta)
-            products = _softmax_products(sums, plain_sum[rows])
-            true = _true_class(true_margins[rows], beta, sums[0], xp)
-            return xp.sum(xp.stack([*products, *true], axis=0) * weights[rows], axis=1)
-
-        return np.concatenate([self.examples.sum_over_blocks(work), self._constants])
-
-    @cached_property
-    def _on_device(self) -> tuple[Array, Array, Array]:
-        """Weights, true margins and sums of exp(-d), (n,), in the library of the logits."""
-        move = self.examples.logits.from_host
-        true_margins, plain_sum = move(self.examples.true_margins), move(self._plain_sums[0])
-        return self.examples.weights_on_device, true_margins, plain_sum
-
-    @cached_property
-    def _constants(self) -> FloatArray:
-        """What of the squares does not depend on the temperature, (3,)."""
-        weights = self.examples.weights
-        zeroth, doubled = self._plain_sums
-        rows = (doubled / zeroth**2, self.uniform, self.plain_true)
-        return np.array([np.sum(weights * row) for row in rows])
-
-
-def product_sums(logits: Logits, beta: float) -> tuple[Moments, ...]:
-    """sum_i x_i^r e_i f_i for r = 0, 1, 2 and f = 1, e, exp(-d); three times three arrays (n,).
-
-    e = exp(-x), over columns and tail.
+    With x_i = (top - z_i) / T and m the mean of x under a, that of a_i is a_i (x_i - m).
     """
-    sums, tail = column_products(logits, beta), logits.tail
-    if tail is None:
-        return sums  # type: ignore[no-any-return]
-    x = logits.xp.clip(tail.margin * beta, None, FAR)
-    term = logits.xp.exp(-x)
-    counted = tail.count * term
-    factors = (counted, counted * term, counted * logits.xp.exp(-tail.margin))
-    return tuple(
-        (zeroth + factor, first + factor * x, second + factor * x * x)
-        for (zeroth, first, second), factor in zip(sums, factors, strict=True)
-    )
+    beta = math.exp(-log_temperature)
+
+    def work(block: Logits) -> Array:
+        xp, (x, term, counted) = block.xp, _terms(block, beta)
+        parts = row_sums(counted, xp), row_dots(counted, x, xp), row_dots(counted, term, xp)
+        return xp.stack([*parts, row_dots(counted * term, x, xp)], axis=1)
+
+    total, first, square, first_square = per_row(work, examples.logits).T
+    mean, x = first / total, examples.true_margins * beta
+    products = (first_square - mean * square) / total**2
+    true = np.exp(-x) / total * (x - mean)
+    return float(2.0 * examples.share @ (products - true))
 
 
-def column_products(logits: Logits, beta: float) -> Any:
-    """The same over the columns alone."""
-    if not has_kernels(logits):
-        return portable_products(logits, beta)
-    from hokical._fitting.kernels import margin_products
+def _compare_parts(examples: Examples, temperature: float) -> tuple[FloatArray, FloatArray]:
+    """Probabilities (n, 3) of the true classes, and mean inner products (3, 3).
 
-    out = np.empty((3, 3, logits.n_rows))
-    margin_products(logits.block(), logits.top, beta, FAR, out)
-    return out
+    Of the three distributions over the classes of each row: scaled, plain and uniform.
+    """
+    logits, share, margins = examples.logits, examples.share, examples.true_margins
 
-
-def portable_products(logits: Logits, beta: float) -> tuple[Moments, ...]:
-    """`column_products` for arrays of any library."""
-    xp = logits.xp
-    minus_x = logits.margins * -beta
-    term, flat = xp.exp(minus_x), xp.exp(-logits.margins)
-
-    def sums(weighted: Array) -> Moments:
-        return (
-            xp.sum(weighted, axis=1),
-            likelihood.row_dots(weighted, term, xp),
-            likelihood.row_dots(weighted, flat, xp),
+    def work(block: Logits) -> Array:
+        (_, scaled, counted), (_, plain, once) = (
+            _terms(block, 1.0 / t) for t in (temperature, 1.0)
         )
+        xp = block.xp
+        pairs = (counted, scaled), (counted, plain), (once, plain)
+        dots = [row_dots(*pair, xp) for pair in pairs]
+        return xp.stack([row_sums(counted, xp), row_sums(once, xp), *dots], axis=1)
 
-    zeroth = sums(term)
-    weighted = term * minus_x
-    first = tuple(-part for part in sums(weighted))
-    weighted *= minus_x
-    return tuple(zip(zeroth, first, sums(weighted), strict=True))
+    a, b, aa, ab, bb = per_row(work, logits).T
+    even = 1.0 / per_row(lambda block: block.possible_counts, logits)
+    true = np.stack([np.exp(-margins / temperature) / a, np.exp(-margins) / b, even], axis=1)
+    rows = (aa / a**2, ab / (a * b), bb / b**2, even)
+    first, mixed, second, uniform = (float(share @ row) for row in rows)
+    # Any distribution over the possible classes has the same product with the uniform one.
+    gram = [[first, mixed, uniform], [mixed, second, uniform], [uniform, uniform, uniform]]
+    return np.maximum(true, LEAST), np.array(gram)
 
 
-def _plain_sums(logits: Logits) -> tuple[Array, Array]:
-    """sum_i exp(-d_i) and sum_i exp(-2 d_i) of each row, over columns and tail, (n,) each."""
-    xp, tail = logits.xp, logits.tail
-    terms = xp.exp(-logits.margins)
-    once, twice = xp.sum(terms, axis=1), likelihood.row_dots(terms, terms, xp)
+def _terms(block: Logits, beta: float) -> tuple[Array, Array, Array]:
+    """x_i = beta (top - z_i), exp(-x_i), and the same times the number of classes that have it.
+
+    Classes without a column make one column together.
+    """
+    xp, tail, margins = block.xp, block.tail, block.margins
+    if tail is not None:
+        margins = xp.concat([margins, tail.margin[:, None]], axis=1)
+    x = margins * beta
+    term = xp.exp(-x)
     if tail is None:
-        return once, twice
-    term = xp.exp(-tail.margin)
-    return once + tail.count * term, twice + tail.count * (term * term)
-
-
-def _softmax_products(sums: tuple[Moments, ...], plain_sum: Array) -> tuple[Array, ...]:
-    """a.a and a.q of each row, each with its two derivatives by s, (n,)."""
-    (zeroth, first, second), squared, mixed = sums
-    mean = first / zeroth
-    change = mean - (second / zeroth - mean * mean)  # dm/ds
-    own, own_first, own_second = (part / zeroth**2 for part in squared)
-    own_slope = 2.0 * (mean * own - own_first)
-    own_curve = 2.0 * (
-        change * own + mean * own_slope - (2.0 * mean + 1.0) * own_first + 2.0 * own_second
-    )
-    plain, plain_first, plain_second = (part / (zeroth * plain_sum) for part in mixed)
-    plain_slope = mean * plain - plain_first
-    plain_curve = change * plain + mean * plain_slope - (mean + 1.0) * plain_first + plain_second
-    return own, own_slope, own_curve, plain, plain_slope, plain_curve
-
-
-def _true_class(margins: Array, beta: float, moments: Moments, xp: Namespace) -> Moments:
-    """softmax(beta z) of the true class at these margins, with two derivatives by s, (n,) each."""
-    zeroth, first, second = moments
-    x = xp.clip(margins * beta, None, FAR)
-    mean = first / zeroth
-    variance = second / zeroth - mean * mean
-    value, relative = xp.exp(-x) / zeroth, mean - x
-    return value, value * relative, value * (relative * (relative + 1.0) - variance)
+        return x, term, term
+    return x, term, xp.concat([term[:, :-1], (term[:, -1] * tail.count)[:, None]], axis=1)

@@ -15,7 +15,7 @@ from hokical._core.blocks import per_row
 from hokical._core.conversion import look_like_probabilities
 from hokical._core.logits import Logits
 from hokical._core.types import BoolArray, FloatArray, IntArray
-from hokical._fitting.partitions import Block, Partition, Result, State, add_states
+from hokical._fitting.examples import Examples, Partition, Result, State, add_states
 from hokical.guarantees._class_scores import ClassScores, row_looks
 from hokical.guarantees._conformity import Conformity
 from hokical.guarantees._row_sketch import RowSketch, row_draws, row_hashes
@@ -107,7 +107,7 @@ class ExampleStats:
         return self.n_examples - self.n_correct
 
 
-def block_stats(block: Block) -> State:
+def block_stats(block: Examples) -> State:
     """Sums (6,): blocks whose scores cannot be counted, and numbers; counts; minima (5,); a sample
     of the examples (k, 6); hashes of all rows and how often each came (k, 2); `ClassScores`.
     """
@@ -131,7 +131,7 @@ def block_stats(block: Block) -> State:
     return np.array(sums, np.int64), *counts, np.append(minima, likeness), *notes
 
 
-def _choose_sample(block: Block, counting: BoolArray) -> tuple[FloatArray, IntArray]:
+def _choose_sample(block: Examples, counting: BoolArray) -> tuple[FloatArray, IntArray]:
     """Keys (k,) and rows (k,) of examples, by their numbers alone, whatever the blocks."""
     key = np.where(counting, row_draws(block.first_row, block.n_rows), 2.0)
     size = min(_SAMPLE, int(counting.sum()))
@@ -140,7 +140,7 @@ def _choose_sample(block: Block, counting: BoolArray) -> tuple[FloatArray, IntAr
     return key[rows], rows
 
 
-def _note_sample(block: Block, rows: IntArray, hashes: FloatArray) -> FloatArray:
+def _note_sample(block: Examples, rows: IntArray, hashes: FloatArray) -> FloatArray:
     """`Conformity` (k, 5) of these rows."""
     if not rows.size:
         return np.empty((0, 5))
@@ -162,7 +162,7 @@ def _sketch_array(sketch: RowSketch) -> FloatArray:
     return np.stack([sketch.hashes, sketch.counts.astype(np.float64)], axis=1)
 
 
-def _count_scores(block: Block, log_odds: FloatArray, top: FloatArray) -> State:
+def _count_scores(block: Examples, log_odds: FloatArray, top: FloatArray) -> State:
     level = conservative_levels([log_odds], ~block.correct, top)
     table = ScoreTable.from_examples(level, ~block.correct, block.weights)
     return table.count, table.wrong
@@ -179,7 +179,7 @@ def join_stats(left: State, right: State) -> State:
 
 def reduce_with_stats(
     examples: Partition,
-    work: Callable[[Block], Result],
+    work: Callable[[Examples], Result],
     combine: Callable[[Result, Result], Result],
 ) -> tuple[Result, ExampleStats]:
     """`Partition.reduce`, and the statistics of all examples, in one pass."""
@@ -190,7 +190,7 @@ def reduce_with_stats(
     return found, ExampleStats.from_state(stats)
 
 
-def _work_with_stats(block: Block, work: Callable[[Block], Result]) -> tuple[Result, State]:
+def _work_with_stats(block: Examples, work: Callable[[Examples], Result]) -> tuple[Result, State]:
     parts = block.cut(_ROWS_AT_A_TIME) if block.logits.is_numpy else [block]
     return work(block), reduce(join_stats, (block_stats(part) for part in parts))
 

@@ -9,15 +9,10 @@ import numpy as np
 from hokical._core.blocks import by_blocks
 from hokical._core.logits import Logits
 from hokical._fitting.example_stats import ZEROS_BELOW, has_zeros
-from hokical._fitting.likelihood import (
-    WeightedExamples,
-    effective_size,
-    spaced_rows,
-    typical_spread,
-)
-from hokical._fitting.partitions import Block
-from hokical._fitting.solution import Solution, StopReason
-from hokical._fitting.temperature import best_temperature
+from hokical._fitting.examples import Examples, spaced_rows
+from hokical._fitting.newton import Solution, StopReason
+from hokical._fitting.softmax_moments import typical_spread
+from hokical._fitting.temperature import best_temperature, neutral_temperature
 from hokical.rules._checks import LARGEST_TEMPERATURE, LEAST_TEMPERATURE
 from hokical.rules._probabilities import log_probabilities
 from hokical.rules._wrapped import floored_values
@@ -43,12 +38,7 @@ ROUGH_TOLERANCE = 3e-2
 REACH = (1e-5, 1e5)
 
 
-def floor_block(block: Block, floor: float) -> Block:
-    """The block with log(p + floor) for logits; itself where the floor is 0."""
-    return replace(block, logits=floor_all(block.logits, floor)) if floor > 0.0 else block
-
-
-def choose_floor(examples: WeightedExamples) -> float:
+def choose_floor(examples: Examples) -> float:
     """The floor for zeros of least log loss; 0 if no label is below the top of its row."""
     some = _sample(examples)
     if some.mean_true_margin <= 0.0:
@@ -65,8 +55,8 @@ def floor_all(logits: Logits, floor: float) -> Logits:
 
 
 def choose_base(
-    examples: WeightedExamples, *, for_noise: bool = True
-) -> tuple[float, Solution[float], WeightedExamples]:
+    examples: Examples, *, for_noise: bool = True
+) -> tuple[float, Solution[float], Examples]:
     """The floor and its temperature of least log loss, and the examples with that floor.
 
     Floors are meant for zeros and, unless `for_noise` is False, for labels that can be wrong.
@@ -83,11 +73,10 @@ def choose_base(
     found = best_temperature(floored, bounds=(low, high), start=start)
     if found.converged or found.x == high:
         return floor, replace(found, reason=StopReason.CONVERGED), floored
-    neutral = min(max(1.0, spread / 1e3), spread * 1e3)
-    return floor, replace(found, x=min(max(neutral, low), high)), floored
+    return floor, replace(found, x=min(max(neutral_temperature(spread), low), high)), floored
 
 
-def _find_bounds(examples: WeightedExamples) -> tuple[float, float, float]:
+def _find_bounds(examples: Examples) -> tuple[float, float, float]:
     """The spread of the logits, and the least and the greatest temperature."""
     spread = typical_spread(examples)
     low, high = REACH[0] * min(spread, 1.0), REACH[1] * max(spread, 1.0)
@@ -95,13 +84,13 @@ def _find_bounds(examples: WeightedExamples) -> tuple[float, float, float]:
 
 
 def _choose_floor(
-    some: WeightedExamples, bounds: tuple[float, float], floors: tuple[float, ...]
+    some: Examples, bounds: tuple[float, float], floors: tuple[float, ...]
 ) -> tuple[float, float]:
     """The floor, and about its temperature; each temperature is sought from the one before.
 
     0 and every other floor are tried, as long as they change something, and those beside the best.
     """
-    logits, n_examples = some.logits, effective_size(some.weights)
+    logits, n_examples = some.logits, some.effective_size
     zeros = has_zeros(logits)
     unchanged = UNCHANGED if zeros else HARDLY_CHANGED
     xp, possible = logits.xp, logits.possible
@@ -113,7 +102,7 @@ def _choose_floor(
         nonlocal start
         floor = floors[place]
         values = xp.where(possible, xp.log(p + floor) if floor > 0.0 else log_p, -xp.inf)
-        floored = replace(some, logits=Logits(values, xp.max(values, axis=1), logits.backend))
+        floored = some.with_logits(Logits(values, xp.max(values, axis=1), logits.backend))
         found = best_temperature(floored, bounds=bounds, tol=ROUGH_TOLERANCE, start=start)
         doubt = NOISE_EVIDENCE / n_examples if floor > ZERO_FLOORS[0] else 0.0
         losses[place], start = found.value + doubt, found.x
@@ -140,8 +129,8 @@ def _choose_floor(
     return floors[best], float(temperatures[best])
 
 
-def _sample(examples: WeightedExamples) -> WeightedExamples:
-    """Evenly spaced rows, and all whose true class has a probability of 0: those are dear."""
+def _sample(examples: Examples) -> Examples:
+    """Evenly spaced rows, and all whose true class has a probability of 0: those are expensive."""
     n_rows = examples.logits.n_rows
     step = min(n_rows // COMPARED_ROWS, n_rows * examples.n_classes // COMPARED_SIZE)
     if step < 2:
@@ -150,12 +139,10 @@ def _sample(examples: WeightedExamples) -> WeightedExamples:
     taken = costly.copy()
     taken[spaced_rows(0, n_rows, step)] = True
     rows = np.flatnonzero(taken)
-    weights = examples.weights[rows] * np.where(costly[rows], 1.0, float(step))
-    return replace(examples.take(rows), weights=weights / weights.sum())
+    weights = examples.counts[rows] * np.where(costly[rows], 1.0, float(step))
+    return replace(examples.take(rows), weights=weights)
 
 
-def with_floor(examples: WeightedExamples, floor: float) -> WeightedExamples:
+def with_floor(examples: Examples, floor: float) -> Examples:
     """The same examples with log(p + floor) for logits; themselves where the floor is 0."""
-    if floor == 0.0:
-        return examples
-    return WeightedExamples(floor_all(examples.logits, floor), examples.labels, examples.weights)
+    return examples if floor == 0.0 else examples.with_logits(floor_all(examples.logits, floor))

@@ -12,7 +12,7 @@ import numpy as np
 from hokical._core.groups import PARTS, GroupCoding
 from hokical._core.portable import normal_quantile
 from hokical._core.types import BoolArray, FloatArray, IntArray
-from hokical._fitting.likelihood import mean_and_error
+from hokical._fitting.examples import mean_and_error
 from hokical._fitting.partial_pooling import PooledFit, fit_densely, fit_pooled
 from hokical._fitting.pooled_terms import ScaleTerms, SoftmaxTerms
 

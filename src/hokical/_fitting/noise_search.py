@@ -15,8 +15,8 @@ from hokical._core.blocks import per_row
 from hokical._core.portable import uniform_draws
 from hokical._core.progress import progress_bar
 from hokical._core.types import FloatArray, IntArray
+from hokical._fitting.examples import Examples
 from hokical._fitting.noise_trials import Evaluator, NoiseSelection, Trial
-from hokical._fitting.partitions import Block
 from hokical.stability._noise import NARROWEST, WIDEST, Gaussian, Noise, Uniform
 
 #: The families that are considered unless others are asked for.
@@ -42,7 +42,7 @@ _CLEARLY_BEHIND = 0.99
 
 
 def choose_noise(
-    block: Block, kinds: Sequence[type[Noise]] = KINDS, progress: bool | None = None
+    block: Examples, kinds: Sequence[type[Noise]] = KINDS, progress: bool | None = None
 ) -> NoiseSelection:
     """Find the noise on some rows of a block."""
     n_counting, total = int(np.count_nonzero(block.counts)), float(np.sum(block.counts))
@@ -51,7 +51,7 @@ def choose_noise(
 
 
 def search_widths(
-    sample: Block, kinds: Sequence[type[Noise]], progress: bool | None
+    sample: Examples, kinds: Sequence[type[Noise]], progress: bool | None
 ) -> NoiseSelection:
     """Find the best width of each family on some rows of the sample; then on all of it."""
     with progress_bar("Choosing the noise", _USUAL_TRIALS * len(kinds), progress) as advance:
@@ -92,7 +92,7 @@ def sample_places(n_counting: int, total: float, n_columns: int) -> FloatArray |
     return np.asarray((np.arange(most) + uniform_draws(0, (1, most))[0]) * (total / most))
 
 
-def take_places(block: Block, places: FloatArray | None) -> Block:
+def take_places(block: Examples, places: FloatArray | None) -> Examples:
     """The rows at some places, with a weight of 1 each, or all that count."""
     if places is None:
         return block.without_weightless()
@@ -144,7 +144,7 @@ def _matched_grid(kind: type[Noise], known: Noise) -> FloatArray:
     return np.geomspace(centre / 4.0, 4.0 * centre, _MATCHED_POINTS)
 
 
-def _width_grid(block: Block) -> FloatArray:
+def _width_grid(block: Examples) -> FloatArray:
     """Widths from far below the smallest usual gap between the best two logits to far above."""
     gaps, weights = per_row(lambda part: part.gaps, block.logits), block.counts
     usual = np.isfinite(gaps) & (gaps > 0.0) & (weights > 0.0)

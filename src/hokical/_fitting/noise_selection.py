@@ -10,9 +10,9 @@ from hokical._core.arrays import float64_scope
 from hokical._core.labels import as_labels, as_weights
 from hokical._core.logits import as_logits
 from hokical._core.progress import track
+from hokical._fitting.examples import Examples
 from hokical._fitting.noise_search import KINDS, choose_noise
 from hokical._fitting.noise_trials import Evaluator, NoiseSelection, Trial, one_bin_trial
-from hokical._fitting.partitions import Block
 from hokical._fitting.row_sample import sample_block
 from hokical.stability._noise import Gaussian, Noise, Uniform, family_named
 from hokical.stability._sampled import Draws, check_draw_count, draw_seed
@@ -76,7 +76,7 @@ def select_noise(
     with float64_scope(logits):
         data = as_logits(logits).without_gradient()
         truth = as_labels(labels, data.n_rows, data.n_classes)
-        block = Block(data, truth, as_weights(sample_weight, data.n_rows))
+        block = Examples(data, truth, as_weights(sample_weight, data.n_rows))
         if search == "exact":
             return choose_noise(sample_block(block), kinds, progress)
         return _paper_search(block, kinds, draws, random_state, progress)
@@ -94,7 +94,7 @@ def _check_families(families: Sequence[str], search: str) -> list[type[Noise]]:
 
 
 def _paper_search(
-    block: Block,
+    block: Examples,
     kinds: list[type[Noise]],
     draws: int | None,
     random_state: Any,

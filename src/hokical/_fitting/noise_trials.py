@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical._core.arrays import Array, Namespace
+from hokical._core.arrays import Array
 from hokical._core.types import FloatArray
-from hokical._fitting.partitions import SUMMED_ON_HOST, Block
+from hokical._fitting.examples import Examples
 from hokical._fitting.recursion import survival_rates
 from hokical.stability._noise import Noise
 from hokical.stability._sampled import Draws, survivals
@@ -70,7 +70,7 @@ class NoiseSelection:
 class Evaluator:
     """Tries settings on examples, and remembers every one."""
 
-    def __init__(self, block: Block, after_each: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, block: Examples, after_each: Callable[[], None] = lambda: None) -> None:
         self.block, self.after_each = block, after_each
         self.trials: list[Trial] = []
         self._made: dict[tuple[str, float], Trial] = {}
@@ -115,35 +115,32 @@ class Evaluator:
 
 def one_bin_trial(noise: Noise, stability: FloatArray, correct: NDArray[np.bool_]) -> Trial:
     """alpha, beta and sigma_hat with all examples in one bin (Equations 1 to 4 of the paper)."""
-    sums = _one_bin_sums(stability[None, :], None, correct.astype(np.float64), np)
+    sums = _one_bin_sums(stability[None, :], None, correct.astype(np.float64))
     return _trials([noise], sums, stability.shape[0])[0]
 
 
-def _sums_of_block(block: Block, stability: Array) -> FloatArray:
-    logits = block.logits
-    if block.n_rows <= SUMMED_ON_HOST:
-        sums = _one_bin_sums(logits.to_host(stability), block.weights, block.hits, np)
-        return np.asarray(sums)
-    weights = None if block.weights is None else block.counts_beside
-    there = _one_bin_sums(stability, weights, block.hits_beside, logits.xp)
-    return np.asarray(logits.to_host(there))
+def _sums_of_block(block: Examples, stability: Array) -> FloatArray:
+    hits = block.counts * block.correct
+    return _one_bin_sums(block.logits.to_host(stability), block.weights, hits)
 
 
-def _one_bin_sums(stability: Array, weight: Array | None, right: Array, xp: Namespace) -> Array:
+def _one_bin_sums(
+    stability: FloatArray, weight: FloatArray | None, right: FloatArray
+) -> FloatArray:
     """Sums over the examples of stability (m, n), (6, m): of the weight, of what is kept and what
     is switched, of both for the correct ones alone, and of the squared deviations of stability.
     """
 
-    def add_up(part: Array, weight: Array | None = weight) -> Array:
-        return xp.sum(part if weight is None else weight * part, axis=1)
+    def add_up(part: FloatArray, weight: FloatArray | None = weight) -> FloatArray:
+        return np.asarray(np.sum(part if weight is None else weight * part, axis=1))
 
     switched = 1.0 - stability
     parts = (stability, switched)
     sums = [*map(add_up, parts), *(add_up(part, right) for part in parts)]
-    count = stability.shape[1] if weight is None else xp.sum(weight)
-    total = xp.zeros_like(sums[0]) + count
+    count = stability.shape[1] if weight is None else np.sum(weight)
+    total = np.zeros_like(sums[0]) + count
     squares = add_up((stability - (sums[0] / total)[:, None]) ** 2)
-    return xp.stack([total, *sums, squares])
+    return np.stack([total, *sums, squares])
 
 
 def _trials(noises: Sequence[Noise], sums: FloatArray, n_examples: int) -> list[Trial]:

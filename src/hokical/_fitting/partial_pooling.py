@@ -23,9 +23,8 @@ import numpy as np
 from hokical._core.parallel import cut_rows
 from hokical._core.types import FloatArray, IntArray
 from hokical._fitting.blas import one_blas_thread
-from hokical._fitting.newton import minimize_newton
+from hokical._fitting.newton import Solution, StopReason, minimize_newton
 from hokical._fitting.pooled_arrow import Arrow, ArrowInverse, PooledLayout
-from hokical._fitting.solution import Solution, StopReason
 
 #: Precisions lie within these bounds; the lower is that of terms which are not shrunk, too.
 LEAST_PRECISION, MOST_PRECISION = 1e-2, 1e6

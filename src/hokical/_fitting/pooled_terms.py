@@ -11,7 +11,6 @@ import numpy as np
 from hokical._core.parallel import cut_rows
 from hokical._core.special import expit
 from hokical._core.types import BoolArray, FloatArray, IntArray
-from hokical._fitting.newton import Evaluation
 
 #: Cells of fewer rows than this are summed all at once.
 _FEW_ROWS = 100
@@ -78,7 +77,7 @@ class BinaryTerms(_Rows):
         )
         return binary_losses(eta, hits)
 
-    def ridge(self, coef: FloatArray, penalty: float) -> Evaluation:
+    def ridge(self, coef: FloatArray, penalty: float) -> tuple[float, FloatArray, FloatArray]:
         """Without groups: the loss with a penalty per unit of weight, gradient and Hessian."""
         starts, total = np.array([0, self.hits.size]), float(self.weights.sum())
         loss, slope, state = self.evaluate(coef[None, :], starts)

@@ -23,9 +23,9 @@ from hokical._core.blocks import block_rows, per_row
 from hokical._core.logits import Logits
 from hokical._core.parallel import map_slices
 from hokical._core.types import FloatArray
-from hokical._fitting.base_fit import FEW_TO_CORRECT, standard_error
-from hokical._fitting.likelihood import WeightedExamples, moment_sums
+from hokical._fitting.examples import Examples
 from hokical._fitting.newton import minimize_newton
+from hokical._fitting.softmax_moments import moment_sums
 from hokical.rules._row_correction import (
     LARGEST_LOG_SCALE,
     LARGEST_SHIFT,
@@ -42,6 +42,9 @@ RIDGES = (300.0, 30.0, 3.0)
 TOLERANCE, MAX_ITER = 0.05, 50
 #: No correction is used where "none" has more weight than this.
 MOST_FOR_NONE = 0.5
+#: A gain is clear beyond this many standard errors, which are doubled with so many examples: of
+#: calibration over none, and of the row correction, which gains less and was seen to overfit more.
+ERRORS, FEW_EXAMPLES, FEW_TO_CORRECT = 0.5, 85.0, 150.0
 _LIMITS = np.array([LARGEST_LOG_SCALE, LARGEST_SHIFT])
 
 
@@ -53,18 +56,16 @@ class HeldOutCorrection:
     held_out: FloatArray
 
 
-def fit_row_correction(
-    examples: WeightedExamples, n_examples: float, temperature: float = 1.0
-) -> HeldOutCorrection:
-    """Fit a correction of logits divided by a temperature; weights count as `n_examples`."""
-    problem = CorrectionProblem.of(examples, n_examples, temperature)
+def fit_row_correction(examples: Examples, temperature: float = 1.0) -> HeldOutCorrection:
+    """Fit a correction of logits divided by a temperature."""
+    problem = CorrectionProblem.of(examples, temperature)
     unchanged = np.zeros((examples.labels.size, 2))
     point = problem.at(np.zeros((2, 1 + N_FEATURES)), 0.0)
     found, left_out, scores = [], [unchanged], [0.0]
     for ridge in RIDGES:
         point = problem.fit(ridge, point)
         gain, error = problem.gain(point.left_out)
-        scores.append(n_examples * (gain - error))
+        scores.append(examples.effective_size * (gain - error))
         found.append(point.coef)
         left_out.append(point.left_out)
     weights = np.exp(np.array(scores) - max(scores))
@@ -81,7 +82,7 @@ class CorrectionProblem:
     """Rows with features (n, 8), the true class's margin and whether it is the label, (n,)."""
 
     logits: Logits
-    weights: FloatArray
+    share: FloatArray
     n_examples: float
     design: FloatArray
     centre: FloatArray
@@ -91,29 +92,27 @@ class CorrectionProblem:
     temperature: float
 
     @classmethod
-    def of(
-        cls, examples: WeightedExamples, n_examples: float, temperature: float
-    ) -> CorrectionProblem:
-        logits, weights = examples.logits, examples.weights
+    def of(cls, examples: Examples, temperature: float) -> CorrectionProblem:
+        logits, share = examples.logits, examples.share
         features = per_row(lambda block: row_features(block, temperature).T, logits)
-        centre = weights @ features
-        spread = np.sqrt(np.maximum(weights @ (features - centre) ** 2, 1e-6))
+        centre = share @ features
+        spread = np.sqrt(np.maximum(share @ (features - centre) ** 2, 1e-6))
         return cls(
             logits,
-            weights,
-            n_examples,
+            share,
+            examples.effective_size,
             standardise(features.T, centre, spread, np).T,
             centre,
             spread,
             examples.true_margins / temperature,
-            (logits.to_host(logits.labels) == examples.labels).astype(np.float64),
+            examples.correct.astype(np.float64),
             temperature,
         )
 
     @cached_property
     def counts(self) -> FloatArray:
         """What each row counts, (n,)."""
-        return self.weights * self.n_examples
+        return self.share * self.n_examples
 
     def fit(self, ridge: float, start: CorrectionPoint) -> CorrectionPoint:
         """The minimum with a ridge, from that with another."""
@@ -164,12 +163,12 @@ class CorrectionProblem:
         label = 1.0 / (1.0 + zeroth)
         mean = (shift - more * first) * label
         square = (shift * shift + more * more * second) * label
-        error = standard_error(gains, square - mean * mean, self.weights, FEW_TO_CORRECT)
-        return float(self.weights @ gains), error
+        error = standard_error(gains, square - mean * mean, self.share, FEW_TO_CORRECT)
+        return float(self.share @ gains), error
 
     @cached_property
     def _uncorrected(self) -> FloatArray:
-        return self.moments(np.zeros((self.weights.size, 2)))
+        return self.moments(np.zeros((self.share.size, 2)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,3 +256,18 @@ class CorrectionPoint:
         solved = np.stack([d * first - b * second, a * second - c * first]) / (a * d - b * c)
         away = np.einsum("nij,jn->ni", spread, solved)
         return np.asarray(np.clip(design @ self.coef.T + away, -_LIMITS, _LIMITS))
+
+
+def standard_error(
+    gains: FloatArray, variances: FloatArray, share: FloatArray, few: float = FEW_EXAMPLES
+) -> float:
+    """Standard error of the mean of gains (n,) in log loss, doubled with `few` examples.
+
+    It is the larger of two: by the gains themselves, and by the `variances` (n,) that gains have if
+    the probabilities without the change are right, which counts mistakes that are yet to come.
+    """
+    squares = share * share
+    own = np.sum(squares * (gains - share @ gains) ** 2)
+    expected = np.sum(squares * np.maximum(variances, 0.0))
+    n_examples = 1.0 / np.sum(squares)
+    return float(np.sqrt(max(own, expected)) * (1.0 + (few / n_examples) ** 2))

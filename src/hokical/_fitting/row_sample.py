@@ -15,13 +15,10 @@ import numpy as np
 
 from hokical._core.grouped_logits import code_groups
 from hokical._core.logits import Logits
-from hokical._core.properties import cached_property
 from hokical._core.topk import TopK
 from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical._fitting.example_stats import ExampleStats, reduce_with_stats
-from hokical._fitting.floor import floor_block
-from hokical._fitting.likelihood import WeightedExamples, count_block
-from hokical._fitting.partitions import Block, Partition
+from hokical._fitting.examples import Examples, Partition
 from hokical.guarantees._row_sketch import row_draws
 
 #: Above this number of logits a sample is used. It has at most as many logits, and at most this
@@ -31,43 +28,9 @@ MOST_LOGITS, MOST_ROWS = 4_000_000, 200_000
 _NEVER = 2.0
 
 
-@dataclass(frozen=True, eq=False)
-class Sample:
-    """Rows in memory that a method is fitted on: a `block` of the `n_rows` that have a weight.
-
-    `rows` (n,) are their numbers in the data, or None if the block is all of the data.
-    """
-
-    block: Block
-    n_rows: int
-    rows: IntArray | None = None
-
-    @property
-    def n_classes(self) -> int:
-        return self.block.logits.n_classes
-
-    @property
-    def is_whole(self) -> bool:
-        return self.rows is None
-
-    @cached_property
-    def examples(self) -> WeightedExamples:
-        """The rows that a log-loss fit can learn from: with a weight and a possible true class."""
-        counted = count_block(self.block)
-        keep = np.flatnonzero(counted.weights)
-        return counted.take(keep) if keep.size < counted.labels.size else counted
-
-    @property
-    def description(self) -> str:
-        """How many of how many rows were used; "" if all were."""
-        return "" if self.is_whole else f"fitted on {self.block.n_rows:,} of {self.n_rows:,} rows"
-
-    def with_floor(self, floor: float) -> Sample:
-        """The same rows with log(p + floor) for logits."""
-        return replace(self, block=floor_block(self.block, floor))
-
-
-def read_sample(examples: Partition, *, refusal: str | None = None) -> tuple[Sample, ExampleStats]:
+def read_sample(
+    examples: Partition, *, refusal: str | None = None
+) -> tuple[Examples, ExampleStats]:
     """Read all examples once: the sample, and the statistics of all of them.
 
     `refusal` is the message of the error for examples that are too many to use all of them.
@@ -83,15 +46,17 @@ def read_sample(examples: Partition, *, refusal: str | None = None) -> tuple[Sam
     block, rows = kept.finish()
     if examples.groups is not None:
         block = _add_groups(block, examples.groups, np.concatenate(kept.counting), rows)
-    return Sample(block, kept.n_counting, rows), stats
+    return replace(block, sampled_from=None if rows is None else kept.n_counting), stats
 
 
-def sample_block(block: Block) -> Block:
+def sample_block(block: Examples) -> Examples:
     """The rows of a block that a method would be fitted on."""
     return _keep_block(block).finish()[0]
 
 
-def _add_groups(block: Block, groups: Any, counting: BoolArray, rows: IntArray | None) -> Block:
+def _add_groups(
+    block: Examples, groups: Any, counting: BoolArray, rows: IntArray | None
+) -> Examples:
     """The block with `GroupedLogits`; groups are coded by all rows that count."""
     if isinstance(block.logits, TopK):
         raise TypeError(
@@ -108,7 +73,7 @@ class _Part:
 
     keys: FloatArray
     rows: IntArray
-    block: Block
+    block: Examples
 
     def up_to(self, threshold: float) -> _Part:
         chosen = np.flatnonzero(self.keys <= threshold)
@@ -157,7 +122,7 @@ class _Kept:
         some = tuple(part for part in parts if part.keys.size) or (parts[0],)
         return replace(self, parts=some, threshold=threshold)
 
-    def finish(self) -> tuple[Block, IntArray | None]:
+    def finish(self) -> tuple[Examples, IntArray | None]:
         """The sample, and the numbers (n,) of its rows; None if that is all of them."""
         block = _join_blocks([part.block for part in self.parts])
         if self.is_whole:
@@ -171,7 +136,7 @@ class _Kept:
         return block.take(chosen), rows[chosen]
 
 
-def _keep_block(block: Block, grouped: bool = False) -> _Kept:
+def _keep_block(block: Examples, grouped: bool = False) -> _Kept:
     counting = block.counting
     keys = np.where(counting, row_draws(block.first_row, block.n_rows), _NEVER)
     part = _Part(keys, block.first_row + np.arange(block.n_rows), block)
@@ -192,7 +157,7 @@ def _join(left: _Kept, right: _Kept, refusal: str | None) -> _Kept:
     return found.pruned()
 
 
-def _join_blocks(blocks: list[Block]) -> Block:
+def _join_blocks(blocks: list[Examples]) -> Examples:
     """Blocks one below the other."""
     if len(blocks) == 1:
         return blocks[0]
@@ -204,7 +169,7 @@ def _join_blocks(blocks: list[Block]) -> Block:
     weights = [block.weights for block in blocks if block.weights is not None]
     if weights and len(weights) < len(blocks):
         raise ValueError("`weights` must be in every chunk or in none; some chunks lack them.")
-    return Block(
+    return Examples(
         Logits(values, top, logits[0].backend),
         np.concatenate([block.labels for block in blocks]),
         np.concatenate(weights) if weights else None,

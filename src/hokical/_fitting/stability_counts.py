@@ -7,7 +7,7 @@ import numpy as np
 from hokical._core.bins import bin_index
 from hokical._core.blocks import per_row
 from hokical._fitting.example_stats import ExampleStats, reduce_with_stats
-from hokical._fitting.partitions import Block, Partition, State, add_states
+from hokical._fitting.examples import Examples, Partition, State, add_states
 from hokical.guarantees._score_table import NeighbourTable, can_be_counts
 from hokical.rules._hoki import HokiRule
 from hokical.stability import _gumbel as gumbel
@@ -44,7 +44,7 @@ def find_neighbours(table: StabilityTable) -> NeighbourTable | None:
     return NeighbourTable(count, correct)
 
 
-def _count_block(block: Block, rule: HokiRule, n_starts: int) -> State:
+def _count_block(block: Examples, rule: HokiRule, n_starts: int) -> State:
     logits, start = block.logits, None
     if n_starts > 1:
         start = bin_index(logits.to_host(gumbel.stability(logits, 1.0)), n_starts)

@@ -6,9 +6,9 @@ beta, so there is one solution and its side is always known. Newton's method run
 sides as a function of log beta, which is close to a straight line.
 """
 
+from __future__ import annotations
+
 import math
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,9 +17,9 @@ from hokical._core.arrays import Array
 from hokical._core.blocks import per_row
 from hokical._core.logits import MAX_MARGIN, Logits
 from hokical._core.types import FloatArray
-from hokical._fitting.descent import Point, descend
-from hokical._fitting.likelihood import WeightedExamples, softmax_moments
-from hokical._fitting.solution import Solution, StopReason
+from hokical._fitting.examples import Examples
+from hokical._fitting.newton import Solution, StopReason
+from hokical._fitting.softmax_moments import moment_sums, softmax_moments
 from hokical.rules._checks import LARGEST_TEMPERATURE, LEAST_TEMPERATURE
 
 #: Temperatures are sought between these two unless others are given.
@@ -28,6 +28,8 @@ BOUNDS = (1e-5, 1e5)
 MAX_ITER = 200
 #: The last step's relative length. Newton squares the error, so what is left is about 1e-13.
 TOLERANCE = 1e-6
+#: Large fits start from the answer for evenly spaced rows, at least this many rows and logits.
+_COARSE_ROWS, _COARSE_SIZE = 500, 10_000
 #: A mean margin of the true class from which logits are huge.
 _HUGE = 100.0
 #: Longest step in log temperature: far from the solution the slope says little.
@@ -35,7 +37,7 @@ _LONGEST_STEP = 4.0
 
 
 def best_temperature(
-    examples: WeightedExamples,
+    examples: Examples,
     *,
     bounds: tuple[float, float] = BOUNDS,
     max_iter: int = MAX_ITER,
@@ -51,21 +53,23 @@ def best_temperature(
     if examples.mean_true_margin == 0.0:
         return _fit_without_mistakes(examples, bounds)
     if start is None:
-        start, coarse = 1.0, examples.coarse()
-        if coarse is not None and coarse.mean_true_margin > 0.0:
-            start = _search(coarse, start, bounds, max_iter, tol).x
+        start, step = (
+            1.0,
+            min(examples.n_rows // _COARSE_ROWS, examples.logits.size // _COARSE_SIZE),
+        )
+        some = examples.every(step) if step >= 4 else examples
+        if some is not examples and some.counting.any() and some.mean_true_margin > 0.0:
+            start = _search(some, start, bounds, max_iter, tol).x
     found = _search(examples, start, bounds, max_iter, tol)
     scale = examples.mean_true_margin
     if found.x < bounds[1] or bounds != BOUNDS or scale < _HUGE:
         return found
-    # Not hopeless labels, as a rule, but huge logits: the bound goes with their scale.
+    # Not degenerate labels, as a rule, but huge logits: the bound goes with their scale.
     wide = bounds[0], min(bounds[1] * scale, LARGEST_TEMPERATURE)
     return _search(examples, found.x, wide, max_iter, tol)
 
 
-def base_temperature(
-    examples: WeightedExamples, spread: float, reach: tuple[float, float]
-) -> float:
+def base_temperature(examples: Examples, spread: float, reach: tuple[float, float]) -> float:
     """Where fits of more parameters start from and shrink to; near 1 if no temperature is best.
 
     It is sought between multiples of the `spread`, the typical difference of logits.
@@ -74,6 +78,11 @@ def base_temperature(
     found = best_temperature(examples, bounds=(low, high))
     if found.converged or found.x == high:
         return found.x
+    return neutral_temperature(spread)
+
+
+def neutral_temperature(spread: float) -> float:
+    """1, kept within a factor of 1000 of the typical difference of logits."""
     return min(max(1.0, spread / 1e3), spread * 1e3)
 
 
@@ -92,28 +101,35 @@ def check_bounds(bounds: Any) -> tuple[float, float]:
 
 
 def _search(
-    examples: WeightedExamples, start: float, bounds: tuple[float, float], max_iter: int, tol: float
+    examples: Examples, start: float, bounds: tuple[float, float], max_iter: int, tol: float
 ) -> Solution[float]:
-    found = descend(partial(_evaluate, examples, tol), start, bounds, max_iter)
-    if not found.converged:
-        return found
-    point = found.point
-    temperature = min(max(math.exp(-point.at - point.step), bounds[0]), bounds[1])
-    return replace(found, x=temperature, value=point.value_after_step)
+    """Newton's steps in s = log(1 / temperature) inside a bracket, which every step narrows."""
+    lowest, highest = -math.log(bounds[1]), -math.log(bounds[0])
+    low, high = -math.inf, math.inf
+    at = following = min(max(-math.log(start), lowest), highest)
+    value = math.inf
+    for iteration in range(1, max_iter + 1):
+        at, beta = following, math.exp(following)
+        log_sum, expected, variance = softmax_moments(examples, beta)
+        observed = beta * examples.mean_true_margin
+        value, step = log_sum + observed, _log_step(expected, observed, variance)
+        if abs(step) <= tol:  # its effect is known to the third order
+            slope = observed - expected
+            value += step * (slope + 0.5 * step * (slope + variance))
+            temperature = min(max(math.exp(-at - step), bounds[0]), bounds[1])
+            return Solution(temperature, value, iteration, StopReason.CONVERGED)
+        if step > 0.0 and at == highest:
+            return Solution(bounds[0], value, iteration, StopReason.SMALLEST_TEMPERATURE)
+        if step < 0.0 and at == lowest:
+            return Solution(bounds[1], value, iteration, StopReason.LARGEST_TEMPERATURE)
+        low, high = (at, high) if step > 0.0 else (low, at)
+        following = min(max(at + step, lowest), highest)
+        if not low < following < high:
+            following = 0.5 * (low + high)
+    return Solution(math.exp(-at), value, max_iter, StopReason.MAX_ITER)
 
 
-def _evaluate(examples: WeightedExamples, tol: float, log_beta: float) -> Point:
-    """The log loss at log beta, and the step towards equal margins."""
-    beta = math.exp(log_beta)
-    log_sum, expected, variance = softmax_moments(examples, beta)
-    observed = beta * examples.mean_true_margin
-    slope = observed - expected
-    step = log_step(expected, observed, variance)
-    done = abs(step) <= tol
-    return Point(log_beta, log_sum + observed, slope, slope + variance, step, done)
-
-
-def log_step(expected: float, observed: float, variance: float) -> float:
+def _log_step(expected: float, observed: float, variance: float) -> float:
     """Newton's step in log beta towards expected = observed, both in units of 1/beta."""
     if observed == 0.0:  # all has underflowed: much too flat
         return _LONGEST_STEP
@@ -125,37 +141,32 @@ def log_step(expected: float, observed: float, variance: float) -> float:
     return min(max(ahead * (expected / variance), -_LONGEST_STEP), _LONGEST_STEP)
 
 
-def steps_without_each(moments: FloatArray, weights: FloatArray, share: float = 1.0) -> FloatArray:
+def sharpen_without_each(examples: Examples, temperature: float, part: float = 1.0) -> FloatArray:
     """What sharpens logits at the best temperature to that without each example, (n,).
 
-    `moments` (3, n) are the expected and the true margin and the variance of each, weighed by
-    (n,) numbers that sum to 1; if the rows are only a part of those fitted, they are a `share`. One
-    Newton step in log(1 / temperature) towards equal margins.
+    One Newton step in log(1 / temperature). If the rows are only a `part` of those fitted, each
+    weighs that much less.
     """
-    weighted = weights * moments
-    others = weighted.sum(axis=1, keepdims=True) - share * weighted
+    logits, beta = examples.logits, 1.0 / temperature
+    zeroth, first, second = (logits.to_host(each) for each in moment_sums(logits, beta))
+    mean = first / zeroth
+    moments = np.stack([mean, examples.true_margins * beta, second / zeroth - mean * mean])
+    weighted = examples.share * moments
+    others = weighted.sum(axis=1, keepdims=True) - part * weighted
     expected, observed, variance = np.maximum(others, 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):  # all others are right, or all sure
         steps = (np.log(expected) - np.log(observed)) * expected / variance
     return np.asarray(np.exp(np.clip(np.nan_to_num(steps), -_LONGEST_STEP, _LONGEST_STEP)))
 
 
-def _fit_without_mistakes(
-    examples: WeightedExamples, bounds: tuple[float, float]
-) -> Solution[float]:
+def _fit_without_mistakes(examples: Examples, bounds: tuple[float, float]) -> Solution[float]:
     """Every label has the top logit: no temperature above 0 is best."""
-    temperature, reason = bounds[0], StopReason.NO_MISTAKES
-    if not _differing_rows(examples).any():
-        temperature, reason = min(max(1.0, bounds[0]), bounds[1]), StopReason.EQUAL_LOGITS
-    return Solution(temperature, softmax_moments(examples, 1.0 / temperature)[0], 2, reason)
-
-
-def _differing_rows(examples: WeightedExamples) -> FloatArray:
-    """1 if two possible classes of an example that counts have different logits, else 0, (1,)."""
 
     def differ(logits: Logits) -> Array:
         margins = logits.margins
         return logits.xp.any((margins > 0.0) & (margins < MAX_MARGIN), axis=1)
 
-    rows = per_row(differ, examples.logits)
-    return np.array([float((rows & (examples.weights > 0.0)).any())])
+    temperature, reason = bounds[0], StopReason.NO_MISTAKES
+    if not (per_row(differ, examples.logits) & examples.counting).any():
+        temperature, reason = min(max(1.0, bounds[0]), bounds[1]), StopReason.EQUAL_LOGITS
+    return Solution(temperature, softmax_moments(examples, 1.0 / temperature)[0], 2, reason)

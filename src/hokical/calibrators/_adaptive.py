@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from hokical._fitting.likelihood import effective_size
+from hokical._fitting.examples import Examples
 from hokical._fitting.row_correction import fit_row_correction
-from hokical._fitting.row_sample import Sample
 from hokical._fitting.temperature import best_temperature
 from hokical.calibrators._base import BaseCalibrator, Fit
 from hokical.rules._adaptive import AdaptiveRule
@@ -41,16 +40,15 @@ class AdaptiveTemperatureScaling(BaseCalibrator):
     reference = "hokical: temperature scaling corrected by label stabilities under Gumbel noise"
     cost = "temperature scaling, then some fifteen passes of the same cost"
 
-    def _fit(self, sample: Sample) -> Fit:
-        examples = sample.examples
+    def _fit(self, examples: Examples) -> Fit:
+        examples = examples.learnable
         found = best_temperature(examples)
-        n_examples = effective_size(examples.weights)
         report: dict[str, Any] = {"log_loss": found.value}
         report |= self._convergence_report(found.n_iter, found.converged, found.message)
         # Without a mistake the temperature is not determined, and there is nothing to correct.
         correction = None
         if found.converged:
-            correction = fit_row_correction(examples, n_examples, found.x).correction
+            correction = fit_row_correction(examples, found.x).correction
         if correction is not None:
             return Fit(AdaptiveRule(found.x, correction), report)
         return Fit(TemperatureRule(found.x), report | {"correction": None})

@@ -11,17 +11,21 @@ from hokical._core.grouped_logits import GroupedLogits
 from hokical._core.labels import as_labels
 from hokical._core.logits import Logits, as_logits
 from hokical._core.topk import TopK
-from hokical._core.types import BoolArray, FloatArray, IntArray
+from hokical._core.types import FloatArray, IntArray
 from hokical._core.warn import ConvergenceWarning, warn_user
-from hokical._fitting.averaging import fit_average
-from hokical._fitting.base_fit import ERRORS, BaseFit, standard_error
+from hokical._fitting.averaging import BaseFit, fit_average
 from hokical._fitting.class_scaling import fit_class_scaling
 from hokical._fitting.example_stats import has_zeros
+from hokical._fitting.examples import Examples
 from hokical._fitting.fit_warnings import FEWEST_EXAMPLES
 from hokical._fitting.floor import choose_floor
-from hokical._fitting.likelihood import WeightedExamples, effective_size, moment_sums
-from hokical._fitting.row_correction import CorrectionProblem, fit_row_correction
-from hokical._fitting.row_sample import Sample
+from hokical._fitting.row_correction import (
+    ERRORS,
+    CorrectionProblem,
+    fit_row_correction,
+    standard_error,
+)
+from hokical._fitting.softmax_moments import moment_sums
 from hokical._fitting.temperature import best_temperature
 from hokical.calibrators._base import BaseCalibrator, Fit
 from hokical.calibrators._group_learning import add_groups
@@ -148,8 +152,8 @@ class AutoCalibrator(BaseCalibrator):
         """
         return self._learn_from(self.fit_partition, logits, labels, sample_weight, groups=groups)
 
-    def _fit(self, sample: Sample) -> Fit:
-        examples = sample.examples
+    def _fit(self, sample: Examples) -> Fit:
+        examples = sample.learnable
         if isinstance(examples.logits, TopK):
             found = _fit_best_classes(examples)
         else:
@@ -157,7 +161,7 @@ class AutoCalibrator(BaseCalibrator):
             if isinstance(examples.logits, GroupedLogits):
                 options = (self.interactions, bool(self.keep_labels))
                 found = add_groups(found, examples, held_out, *options)
-        if not sample.is_whole:
+        if sample.description:
             reason = f"{found.report['reason']} It was {sample.description}."
             found = replace(found, report=found.report | {"reason": reason})
         return found
@@ -210,7 +214,7 @@ def auto(
     return found
 
 
-def _fit_every_class(examples: WeightedExamples, keep_labels: bool) -> tuple[Fit, Logits | None]:
+def _fit_every_class(examples: Examples, keep_labels: bool) -> tuple[Fit, Logits | None]:
     """The fit without groups, and held-out log-probabilities of all examples, if there are any."""
     why = _find_degenerate(examples)
     if why:
@@ -242,8 +246,8 @@ def _fit_every_class(examples: WeightedExamples, keep_labels: bool) -> tuple[Fit
 
 def _correct_rows(base: BaseFit) -> tuple[RowCorrection | None, Logits]:
     """The row correction, and the base's held-out scores after it."""
-    examples = replace(base.examples, logits=base.held_out)
-    found = fit_row_correction(examples, base.n_examples)
+    examples = base.examples.with_logits(base.held_out)
+    found = fit_row_correction(examples)
     if found.correction is None:
         return None, base.held_out
     logits = base.held_out
@@ -262,8 +266,8 @@ class _Gain:
     error: float
 
     @classmethod
-    def of(cls, examples: WeightedExamples, calibrated: Logits) -> "_Gain":
-        own, weights = examples.logits, examples.weights
+    def of(cls, examples: Examples, calibrated: Logits) -> "_Gain":
+        own, weights = examples.logits, examples.share
         losses = [_log_losses(logits, examples.labels) for logits in (own, calibrated)]
         # If the uncalibrated probabilities are right, the gain of a row varies by its class.
         xp, proba = own.xp, softmax(-own.margins, own)
@@ -284,16 +288,16 @@ def _log_losses(logits: Logits, labels: IntArray) -> FloatArray:
     return np.asarray(np.log(sums) + logits.to_host(logits.top) - logits.of_class(labels))
 
 
-def _fit_best_classes(examples: WeightedExamples) -> Fit:
+def _fit_best_classes(examples: Examples) -> Fit:
     """Adaptive temperature scaling of a `TopK`, or its uncalibrated confidence."""
     why = _find_degenerate(examples)
     if why:
         return _keep_uncalibrated(None, why)
-    n_examples, found = effective_size(examples.weights), best_temperature(examples)
-    fitted = fit_row_correction(examples, n_examples, found.x)
+    found = best_temperature(examples)
+    fitted = fit_row_correction(examples, found.x)
     # Uncalibrated, the logits are not divided by the temperature.
     pair = fitted.held_out - np.array([np.log(found.x), 0.0])
-    gain, error = CorrectionProblem.of(examples, n_examples, 1.0).gain(pair)
+    gain, error = CorrectionProblem.of(examples, 1.0).gain(pair)
     if gain <= ERRORS * error:
         return _keep_uncalibrated(None, "adaptive temperature scaling was not clearly better")
     rule: Rule = TemperatureRule(found.x)
@@ -305,16 +309,15 @@ def _fit_best_classes(examples: WeightedExamples) -> Fit:
     return Fit(rule, _report("adaptive", reason, {"adaptive": 1.0}, converged=found.converged))
 
 
-def _find_degenerate(examples: WeightedExamples) -> str:
+def _find_degenerate(examples: Examples) -> str:
     """Why nothing can be learned from the examples; "" if something can."""
-    labels, n_examples = examples.labels, effective_size(examples.weights)
+    labels, n_examples = examples.labels, examples.effective_size
     if n_examples < FEWEST_EXAMPLES * (1.0 - 1e-9):  # but for rounding
         few = f"{labels.size} examples"
         if n_examples < labels.size * (1.0 - 1e-9):
             few += f", whose weights make them worth {n_examples:.3g},"
         return f"{few} are too few to tell what is better (at least {FEWEST_EXAMPLES})"
-    correct: BoolArray = examples.logits.to_host(examples.logits.labels) == labels
-    if correct.all():
+    if examples.correct.all():
         return "the examples have no mistake that could show overconfidence"
     if (labels == labels[0]).all():
         return f"every example is of class {labels[0]}, so nothing shows how likely the others are"
@@ -322,7 +325,7 @@ def _find_degenerate(examples: WeightedExamples) -> str:
 
 
 def _keep_uncalibrated(
-    examples: WeightedExamples | None, why: str, losses: dict[str, float] | None = None
+    examples: Examples | None, why: str, losses: dict[str, float] | None = None
 ) -> Fit:
     """No calibration but a floor below probabilities of 0, and the reason."""
     rule: Rule = UncalibratedRule()

@@ -17,11 +17,10 @@ from hokical._core.logits import Logits, as_logits
 from hokical._core.reading import column_names
 from hokical._core.warn import ConvergenceWarning, NotFittedError, sklearn_class, warn_user
 from hokical._fitting.example_stats import ExampleStats, FitNotes
+from hokical._fitting.examples import Examples, InMemory, Partition
 from hokical._fitting.fit_warnings import warn_about_examples
-from hokical._fitting.floor import choose_floor
-from hokical._fitting.likelihood import count_block
-from hokical._fitting.partitions import Block, InMemory, Partition
-from hokical._fitting.row_sample import Sample, read_sample
+from hokical._fitting.floor import choose_floor, with_floor
+from hokical._fitting.row_sample import read_sample
 from hokical.calibrators._calibrator import STORED, Calibrator
 from hokical.calibrators._estimator import Estimator
 from hokical.calibrators._predictions import acceptable
@@ -142,13 +141,13 @@ class BaseCalibrator(Calibrator, Estimator):
         """Read all examples once, and fit on a sample of them, zeros raised to a floor."""
         sample, stats = read_sample(examples)
         if self.fits_floor and stats.n_with_zeros:
-            floor = choose_floor(count_block(sample.block))
-            found = self._fit(sample.with_floor(floor))
+            floor = choose_floor(sample.learnable)
+            found = self._fit(with_floor(sample, floor))
             if floor > 0.0:
                 found = replace(found, rule=FlooredRule(floor, found.rule))
         else:
             found = self._fit(sample)
-        return replace(found, confidences=_count_confidences(found.rule, sample.block)), stats
+        return replace(found, confidences=_count_confidences(found.rule, sample)), stats
 
     @property
     def has_seed(self) -> bool:
@@ -158,7 +157,7 @@ class BaseCalibrator(Calibrator, Estimator):
     def _check_parameters(self) -> None:
         """Raise ValueError for an invalid parameter."""
 
-    def _fit(self, sample: Sample) -> Fit:
+    def _fit(self, examples: Examples) -> Fit:
         """Learn the rule from rows in memory."""
         raise TypeError(f"{type(self).__name__} does not implement `_fit`.")
 
@@ -185,7 +184,7 @@ class BaseCalibrator(Calibrator, Estimator):
 
     def _check_block(
         self, logits: Any, labels: Any, sample_weight: Any, fitted_by: Any = None
-    ) -> Block:
+    ) -> Examples:
         data = self._acceptable(logits, fitted_by)  # first: its errors point to `hokical.streams`
         if labels is None:
             raise ValueError(
@@ -193,7 +192,7 @@ class BaseCalibrator(Calibrator, Estimator):
                 "`labels`, the true class of each row."
             )
         truth = as_labels(labels, data.n_rows, data.n_classes)
-        return Block(data, truth, as_weights(sample_weight, data.n_rows))
+        return Examples(data, truth, as_weights(sample_weight, data.n_rows))
 
     def _acceptable(self, logits: Any, fitted_by: Any = None) -> Logits:
         """Checked logits without gradients, if the method accepts them."""
@@ -253,7 +252,7 @@ class BaseCalibrator(Calibrator, Estimator):
         return tags
 
 
-def _count_confidences(rule: Rule, block: Block) -> ScoreTable | None:
+def _count_confidences(rule: Rule, block: Examples) -> ScoreTable | None:
     """Right and wrong calibration examples by calibrated confidence, for monitors of the fit."""
     if not can_be_counts(block.weights):
         return None

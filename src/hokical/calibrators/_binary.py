@@ -10,7 +10,7 @@ import numpy as np
 
 from hokical._core.types import FloatArray
 from hokical._fitting.binary import BinaryExamples, fit_logistic, fit_venn_abers, read_binary
-from hokical._fitting.row_sample import Sample
+from hokical._fitting.examples import Examples
 from hokical.calibrators._base import BaseCalibrator, Fit
 from hokical.rules._binary import BetaRule, LogisticRule, PlattRule, VennAbersRule
 
@@ -62,8 +62,8 @@ class PlattScaling(_Logistic):
     )
     cost = "a few Newton steps of two numbers"
 
-    def _fit(self, sample: Sample) -> Fit:
-        data = read_binary(sample.block)
+    def _fit(self, examples: Examples) -> Fit:
+        data = read_binary(examples)
         return self._fit_logistic(data, data.scores)
 
 
@@ -93,8 +93,8 @@ class BetaCalibration(_Logistic):
     )
     cost = "a few Newton steps of three numbers"
 
-    def _fit(self, sample: Sample) -> Fit:
-        data = read_binary(sample.block)
+    def _fit(self, examples: Examples) -> Fit:
+        data = read_binary(examples)
         log_p, minus_log_rest = -np.logaddexp(0.0, -data.scores), np.logaddexp(0.0, data.scores)
         return self._fit_logistic(data, log_p, minus_log_rest, rising=True)
 
@@ -127,5 +127,5 @@ class VennAbers(BaseCalibrator):
     )
     cost = "one sort of the scores"
 
-    def _fit(self, sample: Sample) -> Fit:
-        return Fit(VennAbersRule(*fit_venn_abers(read_binary(sample.block))))
+    def _fit(self, examples: Examples) -> Fit:
+        return Fit(VennAbersRule(*fit_venn_abers(read_binary(examples))))

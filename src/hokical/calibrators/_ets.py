@@ -3,8 +3,8 @@
 from typing import Literal
 
 from hokical._core.bins import check_count
-from hokical._fitting.ensemble_search import fit_ensemble
-from hokical._fitting.row_sample import Sample
+from hokical._fitting.ensemble import fit_ensemble
+from hokical._fitting.examples import Examples
 from hokical._fitting.temperature import BOUNDS, MAX_ITER, check_bounds
 from hokical.calibrators._base import BaseCalibrator, Fit
 from hokical.rules._scaling import EnsembleRule
@@ -20,21 +20,14 @@ class EnsembleTemperatureScaling(BaseCalibrator):
 
     p = w_1 softmax(z/T) + w_2 softmax(z) + w_3 uniform, with non-negative weights that sum to 1.
     The order of the classes is preserved. The uniform part is over the possible classes (logit
-    above -inf). Zhang et al. fit T first, as if it stood alone, and then the weights; here all are
-    fitted together, so the loss on the validation set is at most theirs.
+    above -inf). As in Zhang et al., T is fitted first, as if it stood alone, and then the weights.
 
     `loss` is "mse", the squared distance to the one-hot truth, as in the paper, or "log", the log
-    loss. `bounds` limits T as in `TemperatureScaling`; `max_iter` the steps of each search for it.
+    loss. The squared distance can have several minima in T; the one next to the temperature of
+    least log loss is used. `bounds` limits T as in `TemperatureScaling`, `max_iter` the steps.
 
-    After `fit`: `temperature_`, meaningless where its weight is 0; `weights_` (3,), in the order
-    above; `loss_`, the mean on the validation set; `n_iter_`, the passes over it in all searches;
-    `converged_` and `message_`, how the search that found the solution ended.
-
-    The loss has several local minima in T: about 15 temperatures, from a nearly uniform to a nearly
-    one-hot softmax, are tried on 500 or more evenly spaced examples (on all if there are few, or if
-    no temperature gets a weight), and the best three refined on all. A minimum narrower than that,
-    or seen only on examples left out, can be missed. Memory: about 20 float64 per example, and for
-    less than a million logits as many again.
+    After `fit`: `temperature_`; `weights_` (3,), in the order above; `loss_`, the mean on the
+    validation set; `n_iter_`, `converged_` and `message_`, how the search for T ended.
 
     >>> import numpy as np
     >>> from hokical.calibrators import EnsembleTemperatureScaling
@@ -51,7 +44,7 @@ class EnsembleTemperatureScaling(BaseCalibrator):
     rule_kind = EnsembleRule
     title = "Ensemble temperature scaling"
     reference = MIX_N_MATCH
-    cost = "about twelve softmax passes, or forty where the temperature gets no weight"
+    cost = "about fifteen softmax passes"
 
     def __init__(
         self,
@@ -70,9 +63,8 @@ class EnsembleTemperatureScaling(BaseCalibrator):
         check_bounds(self.bounds)
         check_count(self.max_iter, name="max_iter")
 
-    def _fit(self, sample: Sample) -> Fit:
-        counted = sample.examples
-        found = fit_ensemble(counted, self.loss, check_bounds(self.bounds), self.max_iter)
+    def _fit(self, examples: Examples) -> Fit:
+        bounds = check_bounds(self.bounds)
+        found, weights = fit_ensemble(examples.learnable, self.loss, bounds, self.max_iter)
         ending = self._convergence_report(found.n_iter, found.converged, found.message)
-        rule = EnsembleRule(found.x, found.point)
-        return Fit(rule, {"loss": found.value, **ending})
+        return Fit(EnsembleRule(found.x, weights), {"loss": found.value, **ending})

@@ -8,8 +8,8 @@ import numpy as np
 
 from hokical._core.grouped_logits import GroupedLogits
 from hokical._core.logits import Logits
+from hokical._fitting.examples import Examples
 from hokical._fitting.group_effects import SaidRows, learn_groups
-from hokical._fitting.likelihood import WeightedExamples, effective_size
 from hokical.calibrators._base import Fit
 from hokical.rules._auto import as_log_proba
 from hokical.rules._base import Rule
@@ -24,7 +24,7 @@ Interactions = bool | Sequence[tuple[str, str]]
 
 def add_groups(
     found: Fit,
-    counted: WeightedExamples,
+    counted: Examples,
     held_out: Logits | None,
     interactions: Interactions,
     keep_labels: bool,
@@ -63,7 +63,7 @@ def _find_pairs(interactions: Interactions, columns: tuple[str, ...]) -> list[tu
     return [(columns.index(a), columns.index(b)) for a, b in interactions]
 
 
-def _predict(rule: Rule, examples: WeightedExamples, held_out: Logits | None) -> SaidRows:
+def _predict(rule: Rule, examples: Examples, held_out: Logits | None) -> SaidRows:
     """Log-probabilities of the examples: held-out ones, where there are any of a fitted rule."""
     logits = examples.logits
     if held_out is None or isinstance(rule.core, UncalibratedRule):
@@ -73,7 +73,7 @@ def _predict(rule: Rule, examples: WeightedExamples, held_out: Logits | None) ->
     log_proba = logits.to_host(as_log_proba(proba, logits).values)
     possible = logits.to_host(logits.possible)
     assert isinstance(logits, GroupedLogits)
-    counts = examples.weights * effective_size(examples.weights)
+    counts = examples.share * examples.effective_size
     return SaidRows(
         np.where(possible, log_proba, 0.0), possible, examples.labels, counts, logits.codes
     )

@@ -12,8 +12,8 @@ from hokical._core.bins import check_count, sum_by
 from hokical._core.blocks import by_blocks
 from hokical._core.warn import ConvergenceWarning, warn_user
 from hokical._fitting.example_stats import ExampleStats, FitNotes
+from hokical._fitting.examples import InMemory, Partition
 from hokical._fitting.noise_search import choose_noise
-from hokical._fitting.partitions import InMemory, Partition
 from hokical._fitting.recursion import Schedule, learn_schedule
 from hokical._fitting.row_sample import read_sample
 from hokical._fitting.stability_counts import (
@@ -217,9 +217,9 @@ class Hoki(BaseCalibrator):
         if self._chooses_noise():
             refusal = None if examples.repeatable else _ONE_PASS
             sample, stats = read_sample(examples, refusal=refusal)
-            selection = choose_noise(sample.block)
+            selection = choose_noise(sample)
             rule = self._unlearned_rule(selection.noise, n_classes)
-            counted = InMemory(sample.block) if sample.is_whole else examples
+            counted = InMemory(sample) if sample.sampled_from is None else examples
             table = count_stability(counted, rule, n_starts)
         else:
             selection, rule = None, self._unlearned_rule(check_noise(self.noise), n_classes)

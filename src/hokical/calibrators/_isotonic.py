@@ -2,10 +2,8 @@
 
 import numpy as np
 
-from hokical._fitting.impossible import warn_about_impossible
+from hokical._fitting.examples import Examples
 from hokical._fitting.isotonic import fit_classwise, fit_pooled
-from hokical._fitting.likelihood import absent_classes, count_block
-from hokical._fitting.row_sample import Sample
 from hokical.calibrators._base import BaseCalibrator, Fit
 from hokical.calibrators._ets import MIX_N_MATCH
 from hokical.calibrators._temps import TemperatureSearch
@@ -31,7 +29,7 @@ class IsotonicMulticlass(BaseCalibrator):
 
     `normalize=False` gives the authors' variant, in which rows of `predict_proba` do not sum to 1:
     each entry is the fitted probability of its class by itself. After `fit`: `knots_` and `values_`
-    (k,), increasing log-probabilities and the function there. Memory: about 50 bytes per example.
+    (k,), increasing log-probabilities and the function there.
 
     >>> import numpy as np
     >>> from hokical.calibrators import IsotonicMulticlass
@@ -56,10 +54,9 @@ class IsotonicMulticlass(BaseCalibrator):
         if not isinstance(self.normalize, (bool, np.bool_)):
             raise ValueError(f"`normalize` must be True or False; got {self.normalize!r}.")
 
-    def _fit(self, sample: Sample) -> Fit:
-        block = sample.block
-        warn_about_impossible(block)
-        curve = fit_pooled(block)
+    def _fit(self, examples: Examples) -> Fit:
+        examples.warn_about_masked_truth()
+        curve = fit_pooled(examples)
         return Fit(PooledIsotonicRule(curve.knots, curve.values, bool(self.normalize)))
 
 
@@ -99,15 +96,15 @@ class IsotonicOneVsAllTS(TemperatureSearch):
     reference = MIX_N_MATCH
     cost = "temperature scaling, then one sort per class of its column"
 
-    def _fit(self, sample: Sample) -> Fit:
-        block = sample.block.without_weightless()
-        found, ending = self._search(count_block(block))
-        curves = fit_classwise(block, found.x)
+    def _fit(self, examples: Examples) -> Fit:
+        some = examples.without_weightless()
+        found, ending = self._search(some.learnable)
+        curves = fit_classwise(some, found.x)
         rule = ClasswiseIsotonicRule(
             temperature=found.x,
             knots=np.concatenate([curve.knots for curve in curves]),
             values=np.concatenate([curve.values for curve in curves]),
             offsets=np.cumsum([0] + [curve.knots.size for curve in curves], dtype=np.int64),
         )
-        absent = absent_classes(block.labels, sample.n_classes)
-        return Fit(rule, {"absent_classes": np.flatnonzero(absent), **ending})
+        absent = np.flatnonzero(np.bincount(some.labels, minlength=some.n_classes) == 0)
+        return Fit(rule, {"absent_classes": absent, **ending})

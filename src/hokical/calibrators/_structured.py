@@ -5,11 +5,13 @@ from typing import Literal
 import numpy as np
 
 from hokical._core.bins import check_count, check_positive
-from hokical._core.types import FloatArray
-from hokical._fitting.likelihood import WeightedExamples
-from hokical._fitting.row_sample import Sample
-from hokical._fitting.solution import Solution
-from hokical._fitting.structured import MAX_CROSS_CLASSES, STRENGTH, fit_structured_base
+from hokical._fitting.examples import Examples
+from hokical._fitting.structured import (
+    MAX_CROSS_CLASSES,
+    STRENGTH,
+    StructuredFit,
+    fit_structured,
+)
 from hokical.calibrators._base import BaseCalibrator, Fit
 from hokical.rules._structured import StructuredRule
 
@@ -116,24 +118,25 @@ class StructuredScaling(BaseCalibrator):
         check_positive("strength", self.strength, f"The default is {STRENGTH}.")
         check_positive("tol", self.tol, "The default is 1e-8.")
 
-    def _fit(self, sample: Sample) -> Fit:
-        few = sample.n_classes <= MAX_CROSS_CLASSES
-        base, found = fit_structured_base(
-            sample.examples,
+    def _fit(self, examples: Examples) -> Fit:
+        few = examples.n_classes <= MAX_CROSS_CLASSES
+        found = fit_structured(
+            examples.learnable,
             cross_terms=few if self.cross == "auto" else bool(self.cross),
             strength=float(self.strength),
             tol=lambda _: float(self.tol),
             max_iter=self.max_iter,
         )
-        message = _message(sample.examples, base, found.minimum)
+        message = _message(found)
         ending = self._convergence_report(found.minimum.n_iter, message == "converged", message)
         return Fit(found.rule, {"log_loss": found.log_loss, **ending})
 
 
-def _message(examples: WeightedExamples, base: Solution[float], found: Solution[FloatArray]) -> str:
+def _message(found: StructuredFit) -> str:
     """How the fit ended, and what to do if it did not end well."""
-    if not found.converged:
-        return f"no answer in {found.n_iter} iterations. Raise `max_iter` or `tol`."
+    examples, base = found.examples, found.base
+    if not found.minimum.converged:
+        return f"no answer in {found.minimum.n_iter} iterations. Raise `max_iter` or `tol`."
     if examples.labels.min() == examples.labels.max():
         return (
             f"every validation example is of class {examples.labels[0]}, so nothing tells how "

@@ -3,9 +3,8 @@
 from typing import Any
 
 from hokical._core.bins import check_count
-from hokical._fitting.likelihood import WeightedExamples
-from hokical._fitting.row_sample import Sample
-from hokical._fitting.solution import Solution
+from hokical._fitting.examples import Examples
+from hokical._fitting.newton import Solution
 from hokical._fitting.temperature import BOUNDS, MAX_ITER, best_temperature, check_bounds
 from hokical.calibrators._base import BaseCalibrator, Fit
 from hokical.rules._scaling import TemperatureRule, UncalibratedRule
@@ -31,7 +30,7 @@ class Uncalibrated(BaseCalibrator):
     reference = "the classifier itself"
     cost = "nothing"
 
-    def _fit(self, sample: Sample) -> Fit:
+    def _fit(self, examples: Examples) -> Fit:
         return Fit(UncalibratedRule())
 
 
@@ -46,10 +45,10 @@ class TemperatureSearch(BaseCalibrator):
         check_bounds(self.bounds)
         check_count(self.max_iter, name="max_iter")
 
-    def _search(self, counted: WeightedExamples) -> tuple[Solution[float], dict[str, Any]]:
+    def _search(self, examples: Examples) -> tuple[Solution[float], dict[str, Any]]:
         """The best temperature, and what to report of the search."""
         bounds = check_bounds(self.bounds)
-        found = best_temperature(counted, bounds=bounds, max_iter=self.max_iter)
+        found = best_temperature(examples, bounds=bounds, max_iter=self.max_iter)
         return found, self._convergence_report(found.n_iter, found.converged, found.message)
 
 
@@ -83,6 +82,6 @@ class TemperatureScaling(TemperatureSearch):
     reference = GUO
     cost = "about four softmax passes"
 
-    def _fit(self, sample: Sample) -> Fit:
-        found, ending = self._search(sample.examples)
+    def _fit(self, examples: Examples) -> Fit:
+        found, ending = self._search(examples.learnable)
         return Fit(TemperatureRule(found.x), {"log_loss": found.value, **ending})

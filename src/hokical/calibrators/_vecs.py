@@ -1,10 +1,9 @@
 """Vector scaling: one scale and one bias per class (Guo et al., 2017)."""
 
 from hokical._core.bins import check_count, check_positive
-from hokical._core.types import FloatArray, IntArray
-from hokical._fitting.row_sample import Sample
-from hokical._fitting.solution import Solution, StopReason
-from hokical._fitting.vector_problem import VectorProblem, choose_units
+from hokical._fitting.examples import Examples
+from hokical._fitting.newton import StopReason
+from hokical._fitting.vector import VectorFit, fit_vector
 from hokical.calibrators._base import BaseCalibrator, Fit
 from hokical.calibrators._temps import GUO
 from hokical.rules._scaling import VectorRule
@@ -38,8 +37,8 @@ class VectorScaling(BaseCalibrator):
     likelihood has no finite optimum, and only the ridge limits the scale: a class's part of the
     penalty is at least its loss, its own mean log loss against all other classes. Then `converged_`
     is False, with a warning. A class that does not occur in the validation set is no reason for it:
-    it gets a probability near 0, and the others are fitted as if it did not exist. Memory: four
-    Hessians of (2 classes)^2 float64.
+    it gets a probability near 0, and the others are fitted as if it did not exist. Memory: a few
+    (n, classes) float64 arrays.
 
     >>> import numpy as np
     >>> from hokical.calibrators import VectorScaling
@@ -65,22 +64,17 @@ class VectorScaling(BaseCalibrator):
         check_count(self.max_iter, name="max_iter")
         check_positive("ridge", self.ridge, "Use 1e-8 for a negligible penalty.")
 
-    def _fit(self, sample: Sample) -> Fit:
-        counted = sample.examples
-        problem = VectorProblem(counted, float(self.ridge), *choose_units(counted))
-        found = problem.solve(self.max_iter)
-        log_loss, class_losses = problem.losses(found.x)
-        message = _message(found, problem.separated_classes(found.x, class_losses))
-        ending = self._convergence_report(found.n_iter, message == "converged", message)
-        bias = found.x[found.x.size // 2 :]
-        # The solver leaves a constant without effect undetermined.
-        rule = VectorRule(problem.scale(found.x), bias - bias.mean())
-        return Fit(rule, {"log_loss": log_loss, **ending})
+    def _fit(self, examples: Examples) -> Fit:
+        found = fit_vector(examples.learnable, float(self.ridge), self.max_iter)
+        message = _message(found)
+        ending = self._convergence_report(found.solution.n_iter, message == "converged", message)
+        return Fit(VectorRule(found.scale, found.bias), {"log_loss": found.log_loss, **ending})
 
 
-def _message(found: Solution[FloatArray], separated: IntArray) -> str:
+def _message(found: VectorFit) -> str:
     """How the fit ended, with a remedy if it did not converge."""
-    if separated.size and found.reason is not StopReason.MAX_ITER:
+    separated = found.separated
+    if separated.size and found.solution.reason is not StopReason.MAX_ITER:
         some = ", ".join(str(k) for k in separated[:5]) + (", ..." if separated.size > 5 else "")
         return (
             f"the validation examples of class {some} are perfectly separated from all others, so "
@@ -88,4 +82,4 @@ def _message(found: Solution[FloatArray], separated: IntArray) -> str:
             "Use more validation examples, including wrong ones, or raise `ridge`, for example to "
             "0.01."
         )
-    return found.message
+    return found.solution.message

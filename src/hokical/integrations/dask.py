@@ -21,7 +21,7 @@ from hokical._core.arrays import Array, NumpyBackend
 from hokical._core.logits import as_logits
 from hokical._core.optional import import_optional
 from hokical._core.parallel import threads
-from hokical._fitting.partitions import Block, Partition, Result
+from hokical._fitting.examples import Examples, Partition, Result
 from hokical.calibrators._calibrator import Calibrator
 from hokical.io._chunks import Chunk
 from hokical.rules._predicting import OF_CLASSES, Output
@@ -86,12 +86,12 @@ class DaskPartition(Partition):
         self.n_classes = int(logits.shape[1])
 
     def reduce(
-        self, work: Callable[[Block], Result], combine: Callable[[Result, Result], Result]
+        self, work: Callable[[Examples], Result], combine: Callable[[Result, Result], Result]
     ) -> Result:
         found: Result = _reduce_tree(self._results(work), combine)
         return found
 
-    def _results(self, work: Callable[[Block], Any]) -> list[Any]:
+    def _results(self, work: Callable[[Examples], Any]) -> list[Any]:
         """Delayed `work` of every block that has rows."""
         task = import_dask("dask").delayed(partial(_call, _work_on), pure=True)
         blocks = zip(self.parts, self.first_rows, self.lengths, strict=True)
@@ -156,7 +156,7 @@ def _call(task: Callable[..., Any], *parts: Any) -> Any:
 
 
 def _work_on(
-    work: Callable[[Block], Result], part: tuple[Any, ...], first_row: int, n_classes: int
+    work: Callable[[Examples], Result], part: tuple[Any, ...], first_row: int, n_classes: int
 ) -> Result:
     return work(check_block(Chunk(*part), first_row, n_classes))
 

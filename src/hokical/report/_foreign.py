@@ -10,7 +10,7 @@ from hokical._core.arrays import Array
 from hokical._core.labels import class_index
 from hokical._core.logits import Logits
 from hokical._core.types import IntArray
-from hokical._fitting.row_sample import Sample
+from hokical._fitting.examples import Examples
 from hokical.calibrators._base import BaseCalibrator, Fit
 from hokical.rules._base import Rule
 
@@ -54,10 +54,9 @@ class ForeignMethod(BaseCalibrator):
     def __init__(self, model: Any) -> None:
         self.model = model
 
-    def _fit(self, sample: Sample) -> Fit:
-        block = sample.block
+    def _fit(self, examples: Examples) -> Fit:
         model = deepcopy(self.model)
-        model.fit(block.logits.to_host(block.logits.values), block.labels)
-        known = np.asarray(getattr(model, "classes_", np.arange(sample.n_classes)))
-        places = class_index(known, range(sample.n_classes), "classes_")
+        model.fit(examples.logits.to_host(examples.logits.values), examples.labels)
+        known = np.asarray(getattr(model, "classes_", np.arange(examples.n_classes)))
+        places = class_index(known, range(examples.n_classes), "classes_")
         return Fit(ForeignRule(model, places))

@@ -10,7 +10,7 @@ from hokical._core.labels import as_labels, as_weights
 from hokical._core.logits import as_logits
 from hokical._core.progress import progress_bar
 from hokical._core.types import AnyArray, FloatArray
-from hokical._fitting.partitions import Block, Partition, Result
+from hokical._fitting.examples import Examples, Partition, Result
 from hokical.io._chunks import Chunk, block_rows, reblock
 from hokical.io._errors import DataFileError, report_file
 from hokical.io._sources import ChunkSource, check_row_count
@@ -18,7 +18,7 @@ from hokical.io._sources import ChunkSource, check_row_count
 _ABOUT_ROWS = "The rows of the source cannot be used."
 
 
-def check_block(chunk: Chunk, first_row: int, n_classes: int) -> Block:
+def check_block(chunk: Chunk, first_row: int, n_classes: int) -> Examples:
     """Check a chunk's rows; errors say where in the stream they are."""
     with report_rows(first_row):
         if chunk.labels is None:
@@ -32,7 +32,7 @@ def check_block(chunk: Chunk, first_row: int, n_classes: int) -> Block:
                 f"{n_classes}."
             )
         labels = as_labels(chunk.labels, logits.n_rows, n_classes)
-        return Block(logits, labels, _check_weights(chunk.weights, logits.n_rows), first_row)
+        return Examples(logits, labels, _check_weights(chunk.weights, logits.n_rows), first_row)
 
 
 def _check_weights(weights: AnyArray | None, n_rows: int) -> FloatArray | None:
@@ -90,7 +90,7 @@ class StreamedPartition(Partition):
         self.repeatable = source.repeatable
 
     def reduce(
-        self, work: Callable[[Block], Result], combine: Callable[[Result, Result], Result]
+        self, work: Callable[[Examples], Result], combine: Callable[[Result, Result], Result]
     ) -> Result:
         state: Result | None = None
         rows, step = 0, block_rows(self.n_classes)

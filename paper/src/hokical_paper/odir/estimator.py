@@ -17,9 +17,7 @@ from hokical._core.logits import Logits
 from hokical._core.types import IntArray
 from hokical._core.warn import ConvergenceWarning, warn_user
 from hokical._fitting.blas import one_blas_thread
-from hokical._fitting.likelihood import WeightedExamples, count_block
-from hokical._fitting.partitions import Block
-from hokical._fitting.row_sample import Sample
+from hokical._fitting.examples import Examples
 from hokical._fitting.temperature import base_temperature
 from hokical.calibrators._base import BaseCalibrator, Fit
 from hokical_paper.odir import folds, objective
@@ -70,23 +68,17 @@ class ODIRCalibrator(BaseCalibrator):
         check_count(self.max_iter, name="max_iter")
         check_positive("tol", self.tol, "The default is 1e-10.")
 
-    def _fit(self, sample: Sample) -> Fit:
-        if folds.is_list(self.cv) and not sample.is_whole:
+    def _fit(self, examples: Examples) -> Fit:
+        if folds.is_list(self.cv) and examples.sampled_from is not None:
             raise ValueError(
                 "`cv` must be a number or a splitter for more than 4 million logits, of which a "
                 f"sample is used; got a list of {len(self.cv)} pairs. Use `cv=3`, or fewer rows."
             )
-        block = sample.block
-        counted = count_block(block)
-        keep = np.flatnonzero(counted.weights)
-        splits = self._own_splits(block, keep)
-        if keep.size < block.n_rows:
-            counted = counted.take(keep)
+        counted = examples.learnable
+        splits = self._own_splits(examples, np.flatnonzero(examples.is_learnable))
         size = min(max(self._feature_size(counted), _SIZES[0]), _SIZES[1])
         scale = 1.0 / base_temperature(counted, size, _REACH)
-        data = MatrixExamples.from_logits(
-            counted.logits, counted.labels, counted.weights, self.rule_kind.features, scale
-        )
+        data = MatrixExamples.of(counted, self.rule_kind.features, scale)
         with one_blas_thread():
             strength, trials = self._choose(
                 data, scale, lambda: self._folds(counted) if splits is None else splits
@@ -108,24 +100,24 @@ class ODIRCalibrator(BaseCalibrator):
         }
         return Fit(self.rule_kind(weight, found.x[:, -1].copy()), report)
 
-    def _feature_size(self, counted: WeightedExamples) -> float:
+    def _feature_size(self, counted: Examples) -> float:
         """Mean absolute value of a feature, by weight."""
 
         def mean_size(block: Logits) -> Array:
             return block.xp.mean(block.xp.abs(self.rule_kind.features(block)), axis=1)
 
-        return float(counted.weights @ per_row(mean_size, counted.logits))
+        return float(counted.share @ per_row(mean_size, counted.logits))
 
-    def _own_splits(self, block: Block, keep: IntArray) -> list[FoldSplit] | None:
+    def _own_splits(self, examples: Examples, keep: IntArray) -> list[FoldSplit] | None:
         """The user's splits, restricted to the rows in `keep`; None if `cv` is a number."""
         if isinstance(self.cv, Integral):
             return None
         pairs = self.cv
         if not folds.is_list(self.cv):
-            pairs = list(self.cv.split(block.logits.values, block.labels))
-        return folds.split_by_indices(pairs, block.n_rows, keep)
+            pairs = list(self.cv.split(examples.logits.values, examples.labels))
+        return folds.split_by_indices(pairs, examples.n_rows, keep)
 
-    def _folds(self, counted: WeightedExamples) -> list[FoldSplit]:
+    def _folds(self, counted: Examples) -> list[FoldSplit]:
         examples = (counted.logits, counted.labels)
         return folds.split_by_folds(folds.fold_numbers(*examples, int(self.cv), self.random_state))
 

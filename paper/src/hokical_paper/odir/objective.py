@@ -18,12 +18,13 @@ it exist and be unique:
   with a penalty of at most ABSENT_MU instead of mu, takes the probability away.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from hokical._core.types import BoolArray, FloatArray, IntArray
-from hokical._fitting.linear_problem import LinearPoint, LinearProblem
-from hokical._fitting.newton_cg import OuterProducts, Product, minimize_newton_cg
-from hokical._fitting.solution import Solution
+from hokical._fitting.newton import Solution, cg_steps, minimize_newton
+from hokical._fitting.softmax_objective import class_preconditioner
 from hokical_paper.odir.examples import MatrixExamples
 
 #: Weight of mean((W_kk / t - 1)^2).
@@ -59,20 +60,19 @@ def penalty_matrix(absent: BoolArray, strength: tuple[float, float], scale: floa
     return np.clip(matrix, *PENALTY_RANGE)
 
 
-class PenalisedProblem(LinearProblem):
-    """The objective, with the sums of each class for an approximate inverse Hessian."""
-
-    def invert_hessian(self, point: LinearPoint) -> Product:
-        first, second = self.examples.moments(point.proba)
-        return OuterProducts(first[:, -1:], first, second, self.penalty).solve
-
-
 def minimize_penalised(
     examples: MatrixExamples, penalty: FloatArray, start: FloatArray, *, tol: float, max_iter: int
 ) -> Solution[FloatArray]:
     """The `coef` (classes, classes + 1) of least penalised log loss, from `start`."""
-    problem = PenalisedProblem(examples, penalty, identity(examples.n_classes))
-    return minimize_newton_cg(problem.evaluate, start, tol=tol, max_iter=max_iter)
+    neutral = identity(examples.n_classes)
+    found = minimize_newton(
+        examples.objective(penalty).evaluate,
+        (start - neutral).ravel(),
+        cg_steps(class_preconditioner, tol=tol),
+        tol=tol,
+        max_iter=max_iter,
+    )
+    return replace(found, x=found.x.reshape(neutral.shape) + neutral)
 
 
 def held_by_ridge(coef: FloatArray) -> IntArray:

@@ -135,7 +135,7 @@ class PenaltySearch:
             coefs.append(fit.x)
             converged &= fit.converged
             weight = float(self.examples.weights[test].sum())
-            total += weight * self.examples.take(test).probabilities(fit.x)[1]
+            total += weight * self.examples.take(test).log_loss(fit.x)
             counted += weight
         trial = PenaltyTrial(strength, total / counted, converged, coefs)
         self.trials.append(replace(trial, coefs=[]))

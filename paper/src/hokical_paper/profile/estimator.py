@@ -9,10 +9,8 @@ from hokical._core.bins import check_count
 from hokical._core.blocks import per_row
 from hokical._core.special import expit
 from hokical._core.types import FloatArray
-from hokical._fitting.likelihood import count_block
-from hokical._fitting.partitions import Block, State
-from hokical._fitting.row_sample import Sample
-from hokical._fitting.solution import Solution
+from hokical._fitting.examples import Examples
+from hokical._fitting.newton import Solution
 from hokical._fitting.temperature import best_temperature
 from hokical.calibrators._base import BaseCalibrator, Fit
 from hokical.rules._checks import LARGEST_TEMPERATURE
@@ -98,14 +96,16 @@ class StabilityProfile(BaseCalibrator):
         check_penalty(self.penalty)
         check_count(self.max_iter, name="max_iter")
 
-    def _fit(self, sample: Sample) -> Fit:
+    def _fit(self, examples: Examples) -> Fit:
         """Fit the temperature, then the link."""
-        block = sample.block
-        found = best_temperature(count_block(block), tol=_TOLERANCE)
+        found = best_temperature(examples.learnable, tol=_TOLERANCE)
         # Without a mistake the temperature is not determined.
-        temperature = found.x if (block.counting & ~block.correct).any() else 1.0
+        temperature = found.x if (examples.counting & ~examples.correct).any() else 1.0
         widths = np.minimum(temperature * check_widths(self.widths), LARGEST_TEMPERATURE)
-        features, correct, counts = _features_of_block(block, temperature, widths)
+        here, correct, counts = examples.logits.from_host(widths), examples.correct, examples.counts
+        features = per_row(
+            lambda block: profile_features(block, temperature, here), examples.logits
+        )
         link = fit_link(
             features,
             features[:, 0],
@@ -163,13 +163,6 @@ def check_penalty(penalty: Any) -> None:
             f'`penalty` must be "auto" or a number above 0 (inf for temperature scaling); got '
             f"{penalty!r}."
         )
-
-
-def _features_of_block(block: Block, temperature: float, widths: FloatArray) -> State:
-    """Features (n, 1 + 2 W), whether the label is right, and the weight of each row."""
-    here = block.logits.from_host(widths)
-    features = per_row(lambda part: profile_features(part, temperature, here), block.logits)
-    return features, block.correct, block.counts
 
 
 def _message(temperature: float, link: LinkFit, found: Solution[float], change: float) -> str:

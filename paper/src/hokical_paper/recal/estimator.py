@@ -7,8 +7,7 @@ import numpy as np
 
 from hokical._core.bins import check_count
 from hokical._core.portable import uniform_draws
-from hokical._fitting.impossible import warn_about_impossible
-from hokical._fitting.row_sample import Sample
+from hokical._fitting.examples import Examples
 from hokical.calibrators._base import BaseCalibrator, Fit
 from hokical.stability._sampled import draw_seed
 from hokical_paper.recal.recursion import Recursion
@@ -110,10 +109,9 @@ class ReCal(BaseCalibrator):
                 f"`tol` must be a number of at least 0; got {self.tol!r}. The paper uses 1e-6."
             )
 
-    def _fit(self, sample: Sample) -> Fit:
-        block = sample.block
-        warn_about_impossible(block)
-        views = block.logits
+    def _fit(self, examples: Examples) -> Fit:
+        examples.warn_about_masked_truth()
+        views = examples.logits
         if not isinstance(views, Views):  # a stream, which has logits alone
             raise TypeError(
                 "`logits` must be `hokical_paper.recal.Views(logits, transformed)` for ReCal; got "
@@ -122,7 +120,7 @@ class ReCal(BaseCalibrator):
         # The transformation of each step, the same on every machine.
         uniform = uniform_draws(draw_seed(self.random_state), (int(self.max_iter), 1))[:, 0]
         picks = (uniform * views.n_transforms).astype(np.int64)
-        recursion = Recursion(views, block, int(self.n_bins))
+        recursion = Recursion(views, examples, int(self.n_bins))
         ending = recursion.run(picks, float(self.tol), bool(self.stop_when_worse))
         rule = ReCalRule(
             n_transforms=views.n_transforms,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from hokical._core.bins import bin_index, sum_by
 from hokical._core.logits import MAX_MARGIN
 from hokical._core.types import FloatArray, IntArray
-from hokical._fitting.partitions import Block
+from hokical._fitting.examples import Examples
 from hokical_paper.recal.rule import N_GROUPS, TEMPERATURES, ScaledLogits, reaction_groups
 from hokical_paper.recal.views import Views
 
@@ -30,11 +30,11 @@ _LOG_BOUNDS = np.log(TEMPERATURES)
 class Recursion:
     """The steps on a validation set, and what they recorded."""
 
-    def __init__(self, views: Views, block: Block, n_bins: int) -> None:
+    def __init__(self, views: Views, examples: Examples, n_bins: int) -> None:
         self.current = ScaledLogits.start(views.original)
         self.others = [ScaledLogits.start(view) for view in views.views]
-        self.labels, self.weights, self.n_bins = block.labels, block.counts, n_bins
-        self.correct = block.correct
+        self.labels, self.weights, self.n_bins = examples.labels, examples.counts, n_bins
+        self.correct = examples.correct
         self.transformations: list[int] = []
         self.temperatures: list[FloatArray] = []
         self.ece = [float(self._ece_of(self.current)[0])]
