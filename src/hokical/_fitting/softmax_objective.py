@@ -29,6 +29,7 @@ from hokical._core.logits import Logits
 from hokical._core.parallel import cut_rows, map_slices
 from hokical._core.types import FloatArray, IntArray
 from hokical._fitting.examples import Examples, spaced_rows
+from hokical._fitting.newton import Product
 from hokical._fitting.softmax_moments import row_dots, row_sums
 
 Found = TypeVar("Found")
