@@ -12,9 +12,9 @@ import numpy as np
 
 from hokical._core.arrays import Array, Namespace
 from hokical._core.blocks import per_row, sum_over_blocks
-from hokical._core.special import FAR
 from hokical._core.jit import has_kernels
 from hokical._core.logits import Logits
+from hokical._core.special import FAR
 from hokical._core.types import FloatArray
 from hokical._fitting.examples import Examples
 
