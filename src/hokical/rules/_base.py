@@ -142,13 +142,13 @@ def _is_index(value: Any) -> bool:
 def _rebuild(
     record: Any, change: Callable[[str, Any], Any], *, check: bool, prefix: str = ""
 ) -> Any:
-    """A copy of a record and of those in it, with `change(name, value)` for each other field."""
+    """A copy of a record and of those in it, with `change(name, value)` for each field."""
     twin = object.__new__(type(record))
     for name in record.__dataclass_fields__:
         value, full = getattr(record, name), prefix + name
-        nested = hasattr(type(value), "__dataclass_fields__")
-        value = _rebuild(value, change, check=check, prefix=f"{full}.") if nested else value
-        object.__setattr__(twin, name, value if nested else change(full, value))
+        if hasattr(type(value), "__dataclass_fields__"):
+            value = _rebuild(value, change, check=check, prefix=f"{full}.")
+        object.__setattr__(twin, name, change(full, value))
     if check and hasattr(twin, "__post_init__"):
         twin.__post_init__()
     return twin
