@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import sys
 from typing import Any
 
 import numpy as np
@@ -13,7 +11,6 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 
 import hokical
-from hokical._core import progress
 from hokical.report._standings import critical_difference, interval, ranks_of
 from tests.conftest import synthetic_logits
 
@@ -126,23 +123,3 @@ def test_ranks_and_intervals() -> None:
         assert critical_difference(k, 20) == pytest.approx(q * unit, abs=1e-3)
     draws = [np.array([0, 0]), np.array([1, 1])]
     assert interval(np.array([1.0, 3.0]), draws, 0.5) == (1.5, 2.5)
-
-
-def test_steps_are_told_in_lines_where_there_is_no_terminal(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    written = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", written)
-    now = 0.0
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
-
-    def work() -> None:
-        nonlocal now
-        for _ in progress.track("abcd", "Doing {}", 4, None):
-            now += 4.0
-
-    work()
-    assert not written.getvalue()  # not in a library
-    monkeypatch.setattr(progress, "told_in_lines", True)
-    work()
-    assert written.getvalue().splitlines() == ["Doing b (2 of 4 done)", "Doing d (4 of 4 done)"]

@@ -2,7 +2,6 @@
 
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -11,9 +10,6 @@ from typing import Any, TypeVar
 Item = TypeVar("Item")
 
 _SHOW_AFTER_SECONDS = 1.0
-_TELL_AFTER_SECONDS = 5.0
-#: Whether steps are told in lines where stderr is no terminal; the command line sets it.
-told_in_lines = False
 _busy: ContextVar[bool] = ContextVar("hokical_progress", default=False)
 
 
@@ -24,19 +20,11 @@ def progress_bar(
     """Yield a function to call after each of about `total` steps; a bar on stderr shows them.
 
     `show=None` shows it if stderr is a terminal, `total=None` shows the time alone. Nothing is
-    drawn before a second has passed, and the bar is removed when the work is done. Commands whose
-    stderr is no terminal write a line at a step once five seconds have passed.
+    drawn before a second has passed, and the bar is removed when the work is done.
     """
     # One bar at a time: nested work is part of the outer bar's step.
-    if _busy.get() or not ((sys.stderr.isatty() or told_in_lines) if show is None else show):
+    if _busy.get() or not (sys.stderr.isatty() if show is None else show):
         yield lambda description=None, *, steps=1: None
-        return
-    if show is None and not sys.stderr.isatty():
-        token = _busy.set(True)
-        try:
-            yield _line_by_line(description, total)
-        finally:
-            _busy.reset(token)
         return
     progress = _new_progress(total)
     task = progress.add_task(description, total=total)
@@ -61,21 +49,6 @@ def progress_bar(
         _busy.reset(token)
 
 
-def _line_by_line(step: str, total: int | None) -> Callable[..., None]:
-    """A function that writes a line at a step if the last one is long ago."""
-    done, told = 0, time.monotonic()
-
-    def advance(description: str | None = None, *, steps: int = 1) -> None:
-        nonlocal done, told, step
-        done, step = done + steps, description or step
-        if time.monotonic() - told >= _TELL_AFTER_SECONDS:
-            told = time.monotonic()
-            count = f"{done} done" if total is None else f"{done} of {total} done"
-            print(f"{step} ({count})", file=sys.stderr, flush=True)
-
-    return advance
-
-
 def track(items: Iterable[Item], description: str, total: int, show: bool | None) -> Iterator[Item]:
     """Yield the items under a bar; `{}` in the description is the current item."""
     with progress_bar(description.format(""), total, show) as advance:
@@ -86,17 +59,9 @@ def track(items: Iterable[Item], description: str, total: int, show: bool | None
 
 
 def _new_progress(total: int | None) -> Any:
-    """Rich's bar, with steps per second, or seconds per step if these are longer."""
     from rich.console import Console
-    from rich.progress import Progress, ProgressColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    class Rate(ProgressColumn):
-        def render(self, task: Any) -> str:
-            if not task.completed or not task.elapsed:
-                return ""
-            rate = task.completed / task.elapsed
-            return f"{rate:.3g}/s" if rate >= 1.0 else f"{1.0 / rate:.3g} s each"
+    from rich.progress import Progress, TimeElapsedColumn, TimeRemainingColumn
 
     clock = TimeElapsedColumn() if total is None else TimeRemainingColumn()
-    columns = (*Progress.get_default_columns()[:3], Rate(), clock)
+    columns = (*Progress.get_default_columns()[:3], clock)
     return Progress(*columns, console=Console(stderr=True, force_terminal=True), transient=True)

@@ -31,6 +31,7 @@ _UNUSABLE = (
 )  # fmt: skip
 #: Classes that can be stored besides plain values, by their name in files.
 _records: dict[str, type[Any]] = {}
+_names: dict[type[Any], str] = {}
 Record = TypeVar("Record", bound=type[Any])
 
 
@@ -49,7 +50,7 @@ def storable(name: str) -> Callable[[Record], Record]:
         if _records.setdefault(name, kind).__qualname__ != kind.__qualname__:
             raise ValueError(f"{name!r} is stored as {_records[name]!r} already; got {kind!r}.")
         _records[name] = kind
-        kind._stored_as = name
+        _names[kind] = name
         return kind
 
     return declare
@@ -151,10 +152,10 @@ def _checksum(document: dict[str, Any]) -> str:
 
 def _encode(value: Any) -> Any:
     """Plain JSON values; arrays, records and non-finite numbers as tagged objects."""
-    if type(value) in _records.values():
+    if type(value) in _names:
         own = value.to_stored() if hasattr(value, "to_stored") else None
         own = {f.name: getattr(value, f.name) for f in fields(value)} if own is None else own
-        return {"$record": type(value)._stored_as, **_encode(own)}
+        return {"$record": _names[type(value)], **_encode(own)}
     if isinstance(value, np.ndarray):
         return {"$array": _encode_array(value)}
     if isinstance(value, dict):

@@ -13,7 +13,6 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 import hokical
-from hokical._core import progress
 from hokical.cli.console import stderr, warn, warned
 from hokical.cli.options import text
 
@@ -140,7 +139,6 @@ app = typer.Typer(
 
 def main() -> None:
     """Entry point of the `hokical` command."""
-    progress.told_in_lines = True
     app(prog_name="hokical")
 
 

@@ -30,7 +30,7 @@ class LevelCounts:
 
     def __post_init__(self) -> None:
         """Two arrays of integers of one length, 0 <= part <= count."""
-        name, (count, part) = type(self)._stored_as, vars(self).values()  # type: ignore[attr-defined]
+        name, (count, part) = type(self).__name__, vars(self).values()
         arrays = isinstance(count, np.ndarray) and isinstance(part, np.ndarray)
         if not arrays or {count.dtype.kind, part.dtype.kind} != {"i"} or count.shape != part.shape:
             raise ValueError(f"`{name}` must hold two arrays of integers of one length.")

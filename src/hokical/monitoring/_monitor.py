@@ -365,7 +365,7 @@ class CalibrationMonitor:
 
         `with CalibrationMonitor.lock(path): CalibrationMonitor.load(path).update(...).save(path)`
         """
-        return lock_file(f"{os.fspath(path)}.lock", wait=True)
+        return lock_file(f"{os.fspath(path)}.lock")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(model={self.options.model!r}, n={self.n})"
