@@ -22,7 +22,7 @@ from functools import partial
 import numpy as np
 
 from hokical import make, threads
-from hokical.calibrators import methods_from_logits
+from hokical.calibrators import method_names
 
 ROWS, MANY_ROWS = (1000, 10_000, 100_000), (1000, 10_000, 100_000, 1_000_000, 10_000_000)
 CLASSES, MANY_CLASSES = (2, 10, 100, 1000), (2, 10, 100, 1000, 10_000, 128_000)
@@ -35,7 +35,7 @@ def main() -> None:
     parser.add_argument("methods", nargs="*", default=[])
     parser.add_argument("--large", action="store_true", help="larger sizes, a minute a cell")
     options = parser.parse_args()
-    methods = options.methods or [name for name in methods_from_logits() if name != "uncalibrated"]
+    methods = options.methods or [name for name in method_names(2) if name != "uncalibrated"]
     limit = 60.0 if options.large else 2.0
     warnings.simplefilter("ignore")
     many = MANY_ROWS if options.large else ROWS
@@ -51,7 +51,7 @@ def table(
     heads = "".join(f" {size[axis]:,} |" for size in sizes)
     print(f"\n| method, by {title} |{heads}\n|---|{'--:|' * len(sizes)}")
     for name in methods:
-        binary = axis == 0 and make(name).binary_only
+        binary = axis == 0 and make(name).method.binary_only
         fits, answers = measure(name, [(n, 2 if binary else c) for n, c in sizes], limit)
         print(
             f"| {name}, fit |{''.join(fits)}\n| {name}, predict_proba |{''.join(answers)}",

@@ -78,8 +78,8 @@ def test_calibration_changes_labels_here(cal: Any, expected: np.ndarray) -> None
 
 def test_estimators_files_and_streams(cal: Any, expected: np.ndarray, file: Path) -> None:
     proba = cal.predict_proba(LOGITS)
-    for fitted in (cal, hokical.load(file), hokical.load(file).estimator()):
-        assert not fitted.preserves_labels
+    for fitted in (cal, hokical.load(file), hokical.load(file)):
+        assert not fitted.rule_.preserves_labels
         assert_array_equal(fitted.predict(LOGITS), expected)
         assert_array_equal(fitted.predict_confidence(LOGITS), proba.max(axis=1))
         assert_array_equal(fitted.predict_or_abstain(LOGITS).labels, expected)
@@ -297,7 +297,7 @@ def test_metrics_comparisons_and_reports(cal: Any, expected: np.ndarray, file: P
 def test_the_labels_of_topk_are_kept() -> None:
     best = hokical.TopK.from_logits(VAL[1], 2)
     cal = hokical.auto(best, VAL[2])
-    assert cal.preserves_labels
+    assert cal.rule_.preserves_labels
     some = hokical.TopK.from_logits(LOGITS, 2)
     assert_array_equal(cal.predict(some), LOGITS.argmax(axis=1))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from hokical import Gaussian, calibration_bound
-from hokical.calibrators import make, methods_from_logits
+from hokical.calibrators import make, method_names
 from tests.conftest import QUICK, synthetic_logits
 
 HEAVY = ("sklearn", "scipy", "numba", "typer", "rich", "pandas", "torch", "matplotlib")
@@ -34,10 +34,10 @@ print(json.dumps(found))
 def test_saved_calibrators_answer_without_heavy_libraries(tmp_path: Path) -> None:
     """Every method, one after the other in one fresh process."""
     expected = {}
-    for name in (*methods_from_logits(), "auto"):
+    for name in (*method_names(2), "auto"):
         cal = make(name, **QUICK.get(name, {}))
         logits, labels = synthetic_logits(300, 4, seed=2)
-        if cal.binary_only:
+        if cal.method.binary_only:
             logits, labels = logits[:, :2], labels % 2
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -21,7 +21,7 @@ import numpy as np
 
 from hokical import TopK
 from hokical._core.logits import Logits, as_logits
-from hokical.calibrators import table
+from hokical.calibrators import make
 from hokical.calibrators._catalog import BUILT_IN
 from hokical.metrics import brier, ece, log_loss
 
@@ -91,12 +91,12 @@ def study(path: Path, n_splits: int) -> None:
     print("| method | logits kept | ECE | Brier | log loss |")
     print("|---|---|--:|--:|--:|")
     cuts = {setting: setting.cut(logits) for setting in settings(logits.shape[1])}
-    methods = [info for info in table() if info.accepts_top_k and info.name in BUILT_IN]
+    methods = [name for name in BUILT_IN if make(name).method.accepts_top_k]
     for method, (setting, kept) in product(methods, cuts.items()):
         pairs = halves(labels.size, n_splits)
-        rows = [score(method.kind, kept, labels, fit, test) for fit, test in pairs]
+        rows = [score(type(make(method)), kept, labels, fit, test) for fit, test in pairs]
         shown = " | ".join(f"{value:.4f}" for value in np.mean(rows, axis=0))
-        print(f"| {method.name} | {setting} | {shown} |", flush=True)
+        print(f"| {method} | {setting} | {shown} |", flush=True)
 
 
 def main() -> None:

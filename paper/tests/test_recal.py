@@ -315,7 +315,7 @@ def test_it_comes_back_from_its_file(tmp_path: Path) -> None:
     cal = ReCal(max_iter=10).fit(Views(logits, transformed), labels)
     cal.save(tmp_path / "cal.json")
     loaded, views = load(tmp_path / "cal.json"), Views(logits, transformed)
-    for twin in (loaded, loaded.estimator()):
+    for twin in (loaded, loaded):
         np.testing.assert_array_equal(twin.predict_proba(views), cal.predict_proba(views))
         np.testing.assert_array_equal(twin.ece_, cal.ece_)
-    assert loaded.estimator().get_params() == cal.get_params()
+    assert loaded.get_params() == cal.get_params()

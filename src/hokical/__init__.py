@@ -7,7 +7,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from hokical._core.arrays import announce_backend
-from hokical._core.optional import import_moved
 from hokical._core.version import VERSION
 
 if TYPE_CHECKING:
@@ -77,9 +76,6 @@ _HOMES = {
 
 __all__ = list(_HOMES)
 
-#: Names that earlier versions had, and the modules of hokical-paper that have them now.
-_MOVED = {"StabilityProfile": "profile", "Views": "recal"}
-
 #: Packages that are loaded when an attribute of theirs is asked for.
 _PACKAGES = {
     "calibrators", "dense", "guarantees", "integrations", "io", "metrics", "monitoring", "plots",
@@ -100,8 +96,6 @@ for _library, _home in {
 def __getattr__(name: str) -> Any:
     if name in _PACKAGES:
         return import_module(f"hokical.{name}")
-    if name in _MOVED:
-        return import_moved(name, f"hokical_paper.{_MOVED[name]}", "hokical-paper")
     if name not in _HOMES:
         raise AttributeError(f"module 'hokical' has no attribute {name!r}")
     value = getattr(import_module(f"hokical.{_HOMES[name]}"), name)
@@ -110,4 +104,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted([*__all__, *_PACKAGES])

@@ -127,12 +127,11 @@ def test_the_classifier_is_kept_unless_something_is_clearly_better():
 
 def test_the_most_likely_class_is_the_default():
     assert not AutoCalibrator().keep_labels
-    assert not AutoCalibrator().preserves_labels
     logits, labels = softmax_world(400, temperature=1.0, seed=5)
     cal = hokical.auto(logits, labels)  # keeps uncalibrated probabilities
     assert cal.chosen_ == "uncalibrated"
-    assert cal.preserves_labels
-    assert not cal.keep_labels
+    assert cal.rule_.preserves_labels
+    assert (cal.base_, cal.correction_, cal.groups_) == (None, None, None)
     np.testing.assert_array_equal(cal.predict(logits), logits.argmax(axis=1))
 
 
@@ -142,7 +141,7 @@ def test_labels_are_kept_or_not(keep):
     cal = AutoCalibrator(keep_labels=keep).fit(logits, labels)
     proba = cal.predict_proba(logits)
     expected = logits.argmax(axis=1) if keep else proba.argmax(axis=1)
-    assert cal.preserves_labels == keep
+    assert cal.rule_.preserves_labels == keep
     np.testing.assert_array_equal(cal.predict(logits), expected)
     np.testing.assert_allclose(
         cal.predict_confidence(logits), proba[np.arange(labels.size), expected], rtol=1e-12
@@ -367,7 +366,7 @@ def test_saved_and_loaded(tmp_path):
     cal.save(tmp_path / "cal.json")
     loaded = load(tmp_path / "cal.json")
     assert (loaded.name, loaded.shares_, loaded.reason_) == ("auto", cal.shares_, cal.reason_)
-    again = loaded.estimator()
+    again = loaded
     assert isinstance(again, AutoCalibrator)
     assert again.get_params() == cal.get_params()
     expected = cal.predict_proba(logits)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hokical import make
-from hokical.calibrators import methods_from_logits
+from hokical.calibrators import method_names
 from tests.conftest import QUICK, synthetic_logits
 
 CASES = {
@@ -33,10 +33,10 @@ CASES = {
 
 @pytest.mark.sample(40)
 @pytest.mark.parametrize("case", list(CASES))
-@pytest.mark.parametrize("name", [*methods_from_logits(), "auto"])
+@pytest.mark.parametrize("name", [*method_names(2), "auto"])
 def test_bad_examples_give_no_nan(name: str, case: str) -> None:
     calibrator = make(name, **QUICK.get(name, {}))
-    test, truth = synthetic_logits(60, 2 if calibrator.binary_only else 4, seed=5)
+    test, truth = synthetic_logits(60, 2 if calibrator.method.binary_only else 4, seed=5)
     logits, labels, weights = CASES[case](test, truth)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they may say that there is no optimum
@@ -48,10 +48,10 @@ def test_bad_examples_give_no_nan(name: str, case: str) -> None:
     assert ((confidence >= 0.0) & (confidence <= 1.0)).all()
 
 
-@pytest.mark.parametrize("name", methods_from_logits())
+@pytest.mark.parametrize("name", method_names(2))
 def test_no_examples_are_an_error(name: str) -> None:
     calibrator = make(name)
-    n_classes = 2 if calibrator.binary_only else 3
+    n_classes = 2 if calibrator.method.binary_only else 3
     rows = np.zeros((2, n_classes))
     with pytest.raises(ValueError, match="`sample_weight` must not be zero everywhere"):
         calibrator.fit(rows, [0, 1], [0.0, 0.0])

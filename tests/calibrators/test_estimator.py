@@ -22,13 +22,7 @@ from sklearn.utils import estimator_html_repr, get_tags
 from hokical import Dense, Gaussian, Hoki, TemperatureScaling
 from hokical._core.logits import Logits
 from hokical.calibrators import make, method_names
-from hokical.calibrators._catalog import (
-    AUTOMATIC,
-    BINARY_ONLY,
-    BUILT_IN,
-    load_estimator_class,
-    methods_from_logits,
-)
+from hokical.calibrators._catalog import AUTOMATIC, BINARY_ONLY, BUILT_IN, load_class
 from hokical.calibrators._estimator import Estimator, clone
 from tests.conftest import synthetic_logits
 
@@ -139,7 +133,7 @@ class Absent:
 
 sys.meta_path.insert(0, Absent())
 import hokical
-from hokical.calibrators import make, methods_from_logits
+from hokical.calibrators import make, method_names
 from hokical._core.warn import ConvergenceWarning, NotFittedError
 
 try:
@@ -149,9 +143,9 @@ except ImportError as error:
 rng = np.random.default_rng(0)
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
-    for name in [*methods_from_logits(), "auto"]:
+    for name in [*method_names(2), "auto"]:
         cal = make(name)
-        logits = 2 * rng.normal(size=(200, 2 if cal.binary_only else 3))
+        logits = 2 * rng.normal(size=(200, 2 if cal.method.binary_only else 3))
         try:
             cal.predict(logits)
         except NotFittedError:
@@ -176,17 +170,17 @@ def test_everything_but_the_classifier_works_without_scikit_learn() -> None:
 
 
 def test_the_catalogue_knows_what_the_classes_say() -> None:
-    kinds = {name: load_estimator_class(name) for name in BUILT_IN | AUTOMATIC}
-    assert {name for name, kind in kinds.items() if kind.binary_only} == set(BINARY_ONLY)
-    assert {kind.logits_kind for kind in kinds.values()} == {Logits}
-    assert {name: kind.name for name, kind in kinds.items()} == {name: name for name in kinds}
-    assert set(BUILT_IN) <= set(methods_from_logits())
-    assert set(methods_from_logits(2)) - set(methods_from_logits(3)) == set(BINARY_ONLY)
+    kinds = {name: load_class(name) for name in BUILT_IN | AUTOMATIC}
+    assert {name for name, kind in kinds.items() if kind.method.binary_only} == set(BINARY_ONLY)
+    assert {kind.method.logits_kind for kind in kinds.values()} == {Logits}
+    assert [kind.method.name for kind in kinds.values()] == [*kinds]
+    assert set(BUILT_IN) <= set(method_names(2))
+    assert set(method_names(2)) - set(method_names(3)) == set(BINARY_ONLY)
 
 
 def test_names_are_known_without_importing_methods() -> None:
     code = (
-        "import sys, hokical.calibrators as c; c.methods_from_logits(3); c.make('temps');"
+        "import sys, hokical.calibrators as c; c.method_names(3); c.make('temps');"
         "print(sorted(n for n in sys.modules if n.startswith('hokical.calibrators.')))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -248,7 +248,7 @@ def test_a_file_gives_back_the_fit(tmp_path):
     loaded = load(tmp_path / "cal.json")
     assert_array_equal(loaded.predict_proba(logits), cal.predict_proba(logits))
     assert (loaded.loss_, loaded.message_) == (cal.loss_, cal.message_)
-    assert loaded.estimator().loss == "log"
+    assert loaded.loss == "log"
 
 
 @pytest.mark.peer

@@ -41,9 +41,9 @@ def rows() -> np.ndarray:
     return logits
 
 
-def two_columns(logits: np.ndarray, calibrator: Any) -> np.ndarray:
+def two_columns(logits: np.ndarray, rule: Any) -> np.ndarray:
     """What methods for two classes are given."""
-    return logits[:, [0, 2]] if getattr(calibrator, "binary_only", False) else logits
+    return logits[:, [0, 2]] if rule.binary_only else logits
 
 
 @pytest.mark.parametrize("case", list(CASES))
@@ -57,7 +57,7 @@ def test_files_of_every_method_are_read(case: str) -> None:
             calibrator.predict_confidence(data), answers["confidence"], **CLOSE
         )
         np.testing.assert_allclose(calibrator.predict_proba(data), answers["proba"], **CLOSE)
-    assert calibrator.estimator().stamp == calibrator.stamp
+    assert calibrator._stamp() == calibrator._stamp()
 
 
 @pytest.mark.parametrize("case", ["auto_0_3", "auto_groups_0_3"])
@@ -69,8 +69,8 @@ def test_files_of_0_3_keep_labels(case: str) -> None:
     logits = answers["logits"]
     own = {"groups": {"site": answers["site"]}} if "groups" in case else {}
     assert (answers["labels"] != answers["proba"].argmax(axis=1)).any()
-    for calibrator in (fitted, fitted.estimator()):
-        assert calibrator.preserves_labels
+    for calibrator in (fitted, fitted):
+        assert calibrator.rule_.preserves_labels
         np.testing.assert_array_equal(calibrator.predict(logits, **own), answers["labels"])
         np.testing.assert_array_equal(answers["labels"], logits.argmax(axis=1))
         for name in ("confidence", "proba"):
@@ -78,7 +78,7 @@ def test_files_of_0_3_keep_labels(case: str) -> None:
             np.testing.assert_allclose(found, answers[name], **CLOSE)
         accepted = calibrator.predict_or_abstain(logits, risk=0.3, **own).accepted
         np.testing.assert_array_equal(accepted, answers["accepted"])
-    assert fitted.estimator().keep_labels
+    assert fitted.keep_labels
 
 
 def write_missing() -> None:

@@ -185,7 +185,7 @@ def test_a_calibrator_from_a_file_goes_on(
     cal = Hoki(noise=Gaussian(2.0), init=init, draws=draws).fit(logits[:2000], labels[:2000])
     cal.save(tmp_path / "cal.json")
     loaded = load(tmp_path / "cal.json")
-    again = loaded.estimator()
+    again = loaded
     assert again.get_params() == cal.get_params()
     for name in ("predict_confidence", "predict_proba", "predict_interval"):
         expected = getattr(cal, name)(logits)
@@ -197,7 +197,7 @@ def test_a_calibrator_from_a_file_goes_on(
     whole = cal.merge(Hoki(noise=Gaussian(2.0), init=init, draws=draws).fit(*rest))
     np.testing.assert_array_equal(again.partial_fit(*rest).table_.weight, whole.table_.weight)
     np.testing.assert_array_equal(again.alpha_, whole.alpha_)
-    np.testing.assert_array_equal(again.fit_scores_.count, whole.fit_scores_.count)
+    np.testing.assert_array_equal(again.kept_.fit_scores.count, whole.kept_.fit_scores.count)
 
 
 def test_a_table_of_another_fit_is_refused(overconfident: Data, tmp_path: Path) -> None:
@@ -205,14 +205,14 @@ def test_a_table_of_another_fit_is_refused(overconfident: Data, tmp_path: Path) 
     cal.table_ = cal._report["table"] = cycling_table()
     cal.save(tmp_path / "cal.json")
     with pytest.raises(ValueError, match="does not belong to the rule"):
-        load(tmp_path / "cal.json").estimator()
+        load(tmp_path / "cal.json")
 
 
 def test_weights_that_count_nothing_leave_no_neighbours(overconfident: Data) -> None:
     logits, labels = overconfident
-    assert Hoki(noise=Gaussian(2.0)).fit(logits, labels).neighbours_ is not None
+    assert Hoki(noise=Gaussian(2.0)).fit(logits, labels).kept_.neighbours is not None
     weights = np.full(len(labels), 0.3)
-    assert Hoki(noise=Gaussian(2.0)).fit(logits, labels, weights).neighbours_ is None
+    assert Hoki(noise=Gaussian(2.0)).fit(logits, labels, weights).kept_.neighbours is None
 
 
 def test_more_examples_have_the_same_columns(overconfident: Data) -> None:

@@ -194,10 +194,10 @@ def test_it_comes_back_from_its_file(tmp_path: Path) -> None:
     cal = IsotonicMulticlass(normalize=False).fit(logits, labels)
     cal.save(tmp_path / "cal.json")
     loaded = load(tmp_path / "cal.json")
-    for twin in (loaded, loaded.estimator()):
+    for twin in (loaded, loaded):
         np.testing.assert_array_equal(twin.predict_proba(logits), cal.predict_proba(logits))
         np.testing.assert_array_equal(twin.knots_, cal.knots_)
-    assert loaded.estimator().get_params() == cal.get_params()
+    assert loaded.get_params() == cal.get_params()
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1e-3, 3.0, 1e300])

@@ -81,7 +81,7 @@ def test_labels_can_change_and_predict_says_so() -> None:
     logits, labels = synthetic_logits(600, 3, seed=0)
     logits[:, 0] += 5.0
     cal = IsotonicOneVsAllTS().fit(logits, labels)
-    assert not cal.preserves_labels
+    assert not cal.rule_.preserves_labels
     assert (cal.predict(logits) == labels).mean() > (logits.argmax(axis=1) == labels).mean()
     proba = cal.predict_proba(logits)
     np.testing.assert_array_equal(cal.predict(logits), proba.argmax(axis=1))
@@ -177,7 +177,7 @@ def test_it_comes_back_from_its_file(tmp_path: Path) -> None:
     cal = IsotonicOneVsAllTS().fit(logits, labels)
     cal.save(tmp_path / "cal.json")
     loaded = load(tmp_path / "cal.json")
-    for twin in (loaded, loaded.estimator()):
+    for twin in (loaded, loaded):
         np.testing.assert_array_equal(twin.predict_proba(logits), cal.predict_proba(logits))
         np.testing.assert_array_equal(twin.absent_classes_, cal.absent_classes_)
-    assert loaded.estimator().get_params() == cal.get_params()
+    assert loaded.get_params() == cal.get_params()

@@ -12,14 +12,14 @@ from scipy.special import softmax
 from sklearn.exceptions import ConvergenceWarning
 
 from hokical import Gaussian, Gumbel, Uniform, from_probabilities
-from hokical.calibrators import BaseCalibrator, make, methods_from_logits
+from hokical.calibrators import Calibrator, make, method_names
 from hokical.rules import FlooredRule
 from tests.conftest import synthetic_logits
 from tests.libraries import DEVICES, NAMES, get_library
 
 #: Every method as it comes, and Hoki in each of its forms.
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
-    **{name: (name, {}) for name in methods_from_logits()},
+    **{name: (name, {}) for name in method_names(2)},
     "auto": ("auto", {}),
     "hoki gaussian": ("hoki", {"noise": Gaussian(2.0)}),
     "hoki uniform": ("hoki", {"noise": Uniform(-4.0, 4.0)}),
@@ -33,10 +33,10 @@ ANSWERS = ("predict", "predict_confidence", "predict_proba")
 
 
 @cache
-def fitted(case: str, n_classes: int) -> BaseCalibrator:
+def fitted(case: str, n_classes: int) -> Calibrator:
     name, options = CASES[case]
     calibrator = make(name, **options)
-    n_classes = 2 if calibrator.binary_only else n_classes
+    n_classes = 2 if calibrator.method.binary_only else n_classes
     logits, labels = synthetic_logits(400, n_classes, seed=3)
     if case == "temps floored":
         votes = np.random.default_rng(0).multinomial(5, softmax(logits, axis=1))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 
 import hokical
 from hokical._core.logits import Logits, as_logits
-from hokical.calibrators import BaseCalibrator, Fit, make, methods_from_logits
+from hokical.calibrators import Calibrator, Fit, MethodInfo, make, method_names
 from hokical.calibrators import _catalog as catalog
 from hokical.rules import Rule, TemperatureRule
 from hokical.stability import _gumbel as gumbel
@@ -55,9 +54,8 @@ class TemperedRule(Rule):
         return gumbel.distribution(Logits(scaled, logits.xp.max(scaled, axis=1), logits.backend), 1)
 
 
-class TemperedScaling(BaseCalibrator):
-    rule_kind = TemperedRule
-    title = "Temperature scaling of rows with temperatures"
+class TemperedScaling(Calibrator):
+    method = MethodInfo(TemperedRule, "Temperature scaling of rows with temperatures")
 
     def _fit(self, examples: Any) -> Fit:
         return Fit(TemperedRule(1.0 + float(examples.correct.mean())))
@@ -100,7 +98,7 @@ def test_each_method_gets_what_it_takes(data: Any) -> None:
         make("temps").fit(Tempered.of(logits, own), labels)
     with pytest.raises(TypeError, match=r"\.Tempered` for 'tempered'; got logits \(n, classes\)"):
         make("tempered").fit(logits, labels)
-    assert "tempered" not in methods_from_logits()
+    assert "tempered" not in method_names(2)
 
 
 def test_where_there_are_logits_alone_it_is_refused(data: Any, tmp_path: Path) -> None:
@@ -131,21 +129,12 @@ def test_the_command_line_refuses_it(data: Any, tmp_path: Path) -> None:
     assert "tempered needs more than logits" in found.err
 
 
-def test_methods_that_moved_name_their_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in ("recal", "odir", "profile"):
-        monkeypatch.setitem(sys.modules, f"hokical_paper.{module}", None)
-    moved = [(hokical.calibrators, kind) for _, kind in catalog.MOVED.values()]
-    for package, name in ((hokical, "Views"), *moved):
-        with pytest.raises(ImportError, match=r"in another package.*pip install hokical-paper"):
-            getattr(package, name)
+def test_methods_of_another_package_name_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalog, "_find_entry_points", lambda: None)
     monkeypatch.setattr(catalog, "_registered", {})
-    for name in (*catalog.MOVED, "dirichlet", "MatrixScalingODIR"):
+    for name in (*catalog.IN_PAPER, "dirichlet"):
         with pytest.raises(ValueError, match=r"It is in another package: `pip install hokical-p"):
             make(name)
-    monkeypatch.setitem(catalog.MOVED, "tempered", ("tempered", "Tempered"))
     monkeypatch.setattr(catalog, "is_storable", lambda name: False)
-    with pytest.raises(ValueError, match=r"'tempered' is not part of hokical\. It is in"):
-        catalog.find_rule("rule:tempered")
+    with pytest.raises(ValueError, match=r"'recal', which is in another package: `pip install"):
+        catalog.find_rule("rule:recal")

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from hokical import make
-from hokical.calibrators import methods_from_logits
+from hokical.calibrators import method_names
 
 LOGITS = np.array([[1e308, -1e308, 0.0], [-1.7e308, 1.7e308, 1.0]] * 20)
 LABELS = np.array([0, 1] * 19 + [1, 0])
 
 
-@pytest.mark.parametrize("name", [name for name in methods_from_logits() if "odir" not in name])
+@pytest.mark.parametrize("name", [name for name in method_names(2) if "odir" not in name])
 def test_spreads_above_the_largest_number(name: str) -> None:
     calibrator = make(name)
-    columns = slice(2) if calibrator.rule_kind.binary_only else slice(3)
+    columns = slice(2) if calibrator.method.binary_only else slice(3)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # about the data
         warnings.simplefilter("error", RuntimeWarning)

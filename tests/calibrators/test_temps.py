@@ -260,7 +260,7 @@ def test_a_file_gives_back_the_fit(tmp_path):
     loaded = load(tmp_path / "cal.json")
     assert_array_equal(loaded.predict_proba(logits), cal.predict_proba(logits))
     assert (loaded.log_loss_, loaded.n_iter_) == (cal.log_loss_, cal.n_iter_)
-    assert loaded.estimator().max_iter == 50
+    assert loaded.max_iter == 50
     with pytest.raises(ValueError, match="`temperature` must be a number"):
         TemperatureRule(-1.0)
 

@@ -11,13 +11,13 @@ import pytest
 
 from hokical import Gaussian, Hoki, TopK, compare, load
 from hokical._core.logits import as_logits
-from hokical.calibrators import make, methods_from_logits, table
+from hokical.calibrators import make, method_names
 from hokical.calibrators._catalog import BUILT_IN
 from hokical.io import DataFileError, read_examples
 from hokical.metrics import brier
 from tests.conftest import real_logits, synthetic_logits
 
-ACCEPTING = [info.name for info in table() if info.accepts_top_k and info.name in BUILT_IN]
+ACCEPTING = [name for name in BUILT_IN if make(name).method.accepts_top_k]
 
 
 def test_all_classes_seen_is_the_same_as_logits(overconfident: tuple) -> None:
@@ -100,9 +100,9 @@ def test_streams_and_pickles() -> None:
     assert len(back) == 2000
 
 
-@pytest.mark.parametrize("name", methods_from_logits())
+@pytest.mark.parametrize("name", method_names(2))
 def test_methods_that_need_every_class_say_so(name: str) -> None:
-    if make(name).accepts_top_k:
+    if make(name).method.accepts_top_k:
         return
     dense, labels = synthetic_logits(50, 8, seed=12)
     seen = TopK.from_logits(dense, 3)

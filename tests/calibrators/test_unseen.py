@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hokical import Gaussian, Hoki, make
 from hokical._core.logits import as_logits
-from hokical.calibrators import methods_from_logits
+from hokical.calibrators import method_names
 from hokical.rules._hoki import Curve, Steps
 from tests.conftest import max_examples, read_pair, synthetic_logits
 
@@ -86,7 +86,7 @@ def test_flat_rows_of_real_networks_are_guesses(name: str, init: Any) -> None:
 def fitted(name: str, seed: int, n: int, separable: bool) -> tuple[Any, np.ndarray]:
     """On data that tempt a method to be certain: classes that never occur, labels never wrong."""
     calibrator = make(name)
-    n_classes = 2 if getattr(calibrator, "binary_only", False) else 4
+    n_classes = 2 if calibrator.method.binary_only else 4
     logits, labels = synthetic_logits(n, n_classes, seed=seed)
     labels = logits.argmax(axis=1) if separable else np.where(labels == 1, 0, labels)
     with warnings.catch_warnings():
@@ -96,7 +96,7 @@ def fitted(name: str, seed: int, n: int, separable: bool) -> tuple[Any, np.ndarr
 
 
 @pytest.mark.sample(14)
-@pytest.mark.parametrize("name", methods_from_logits())
+@pytest.mark.parametrize("name", method_names(2))
 @pytest.mark.parametrize(("n", "separable"), [(80, False), (80, True), (3, False)])
 def test_no_possible_class_is_certain_or_excluded(name: str, n: int, separable: bool) -> None:
     calibrator, logits = fitted(name, 3, n, separable)
@@ -112,10 +112,10 @@ def test_no_possible_class_is_certain_or_excluded(name: str, n: int, separable: 
 
 
 @pytest.mark.sample(5)
-@pytest.mark.parametrize("name", [*methods_from_logits(), "auto"])
+@pytest.mark.parametrize("name", [*method_names(2), "auto"])
 def test_an_interval_holds_its_confidence(name: str) -> None:
     calibrator, logits = fitted(name, 5, 150, separable=False)
-    if not calibrator.preserves_labels:
+    if not calibrator.rule_.preserves_labels:
         fresh, labels = synthetic_logits(100, logits.shape[1], seed=9)
         calibrator.certify(fresh, labels)
     for rows in (logits, 0.0 * logits[:2], 0.05 * logits, 40.0 * logits):

@@ -296,7 +296,7 @@ def test_a_file_gives_back_the_fit(tmp_path):
     loaded = load(tmp_path / "cal.json")
     assert_array_equal(loaded.predict_proba(logits), cal.predict_proba(logits))
     assert_array_equal(loaded.scale_, cal.scale_)
-    assert loaded.estimator().ridge == 1e-6
+    assert loaded.ridge == 1e-6
 
 
 def test_predictions_are_the_scaled_softmax():

@@ -13,14 +13,14 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.tree import DecisionTreeClassifier
 
 from hokical import CalibratedClassifier, TopK, from_probabilities, load, make
-from hokical.calibrators import methods_from_logits
+from hokical.calibrators import method_names
 from hokical.io import Wanted, read_examples
 from hokical.rules import FlooredRule
 from hokical.streams import fit as fit_stream
 from tests.conftest import QUICK, synthetic_logits
 
-CASES = [(name, 4) for name in methods_from_logits(4)]
-CASES += [(name, 2) for name in methods_from_logits(2) if (name, 4) not in CASES] + [("auto", 4)]
+CASES = [(name, 4) for name in method_names(4)]
+CASES += [(name, 2) for name in method_names(2) if (name, 4) not in CASES] + [("auto", 4)]
 #: These learn nothing about how likely a 0 is.
 WITHOUT = ("uncalibrated", "hoki")
 Data = tuple[np.ndarray, np.ndarray]
@@ -60,9 +60,9 @@ def test_no_method_takes_a_zero_for_certain(name: str, n_classes: int, tmp_path:
     has_floor = name not in (*WITHOUT, "auto")  # which has it in its parts
     assert not has_floor or 0.0 < cal.floor_ <= 0.1
     cal.save(tmp_path / "cal.json")
-    for again in (load(tmp_path / "cal.json"), load(tmp_path / "cal.json").estimator()):
+    for again in (load(tmp_path / "cal.json"), load(tmp_path / "cal.json")):
         np.testing.assert_array_equal(again.predict_proba(logits[300:]), found)
-        assert again.stamp == cal.stamp
+        assert again._stamp() == cal._stamp()
         assert not has_floor or again.floor_ == cal.floor_
 
 

@@ -134,7 +134,7 @@ def test_show_tells_what_is_inside(fitted: Path) -> None:
     assert (values["method"], values["title"]) == ("temps", "Temperature scaling")
     assert (values["n_classes"], values["classes"]) == (3, list(NAMES))
     assert (values["examples"], values["scores"]) == (150, "logits")
-    assert values["accuracy"] == pytest.approx(known.fit_scores_.accuracy)
+    assert values["accuracy"] == pytest.approx(known.kept_.fit_scores.accuracy)
     assert (values["guarantee"]["risk"], values["guarantee"]["delta"]) == (0.05, 0.1)
     curve = values["curve"]
     assert sum(row["examples"] for row in curve) == 150

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import hokical
-from hokical.calibrators import method_names, methods_from_logits
+from hokical.calibrators import method_names
 from tests.cli.running import hokical_command, one_line, process
 from tests.conftest import synthetic_logits
 
@@ -65,12 +65,12 @@ def test_fit_options_reach_hoki(tmp_path: Path, data: Path) -> None:
     options = ("--method", "hoki", *(word for one in chosen for word in ("--set", one)))
     found = hokical_command("fit", data, "-o", path, *options, "--json").json
     assert found["noise"] == {"family": "uniform", "low": -2.0, "high": 4.0}
-    loaded = hokical.load(path).estimator()
+    loaded = hokical.load(path)
     assert (loaded.draws, loaded.n_bins, loaded.draws_.seed) == (50, 7, 3)
 
 
 @pytest.mark.sample(4)
-@pytest.mark.parametrize("name", [n for n in methods_from_logits(3) if n != "hoki"])
+@pytest.mark.parametrize("name", [n for n in method_names(3) if n != "hoki"])
 def test_every_method_can_be_fitted_and_applied(tmp_path: Path, data: Path, name: str) -> None:
     path, out = tmp_path / "cal.json", tmp_path / "out.npz"
     assert hokical_command("fit", data, "-o", path, "--method", name, "--json").json["method"]
@@ -185,7 +185,7 @@ def test_demo_writes_its_report_here(tmp_path: Path) -> None:
     found = process("demo", cwd=tmp_path, env=os.environ | {"COLUMNS": "80"}, code=fewer)
     assert found.code == 0, found.err
     for name in method_names():
-        assert (name in found.out) == (name in methods_from_logits(10))
+        assert (name in found.out) == (name in method_names(10))
     assert "…" not in found.out
     assert str(tmp_path / "report.html") in found.err
     assert (tmp_path / "report.html").stat().st_size > 10_000

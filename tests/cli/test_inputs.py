@@ -81,7 +81,7 @@ def test_options_of_any_method(tmp_path: Path) -> None:
     options = (*SCORES, "--set", "n_bins=7", "--set", "noise=gaussian:2.0")
     done = hokical_command("fit", table, "-o", tmp_path / "c", "--method", "hoki", *options)
     assert done.code == 0, done.err
-    assert load(tmp_path / "c").estimator().get_params()["n_bins"] == 7
+    assert load(tmp_path / "c").get_params()["n_bins"] == 7
 
 
 def test_delta_needs_a_risk(tmp_path: Path) -> None:

@@ -304,7 +304,7 @@ def test_saved_and_loaded_it_predicts_the_same(tmp_path) -> None:
     for other in (
         Dense.load(tmp_path / "cal.json", class_axis=-1),
         Dense(load(tmp_path / "cal.json")),
-        Dense(load(tmp_path / "cal.json").estimator()),
+        Dense(load(tmp_path / "cal.json")),
     ):
         assert_array_equal(other.predict_confidence(logits), confidence)
     quiet_fit(again, np.moveaxis(logits, -1, 1), labels)

@@ -254,13 +254,13 @@ def test_neither_the_calibrator_nor_its_file_take_positions_for_examples(tmp_pat
             for ask in (calibrator.predict_or_abstain, calibrator.predict_interval):
                 with pytest.raises(ValueError, match=r"pixels or tokens.*`certify\(logits"):
                     ask(data[0][0, 0])
-    assert given_calibrator.fit_scores_ is not None
+    assert given_calibrator.kept_.fit_scores is not None
     for given_batches in (data, ([data],)):
         streamed = fit(make("temps"), from_dense(*given_batches))
-        assert streamed.fit_scores_ is None
+        assert streamed.kept_.fit_scores is None
         assert evaluate(streamed, from_dense(*given_batches)).bounds == {}
         once = from_dense(*given_batches, max_positions_per_item=1)
-        assert fit(make("temps"), once).fit_scores_.total == 30
+        assert fit(make("temps"), once).kept_.fit_scores.total == 30
         assert evaluate(streamed, once).bounds
 
 
@@ -307,8 +307,8 @@ def test_certifying_leaves_the_given_calibrator_alone() -> None:
     data = correct_together(50, np.random.default_rng(0), 0.9)
     given_calibrator = make("uncalibrated").fit(data[0].reshape(-1, 2), data[1].ravel())
     cal = Dense(given_calibrator).certify(*data)
-    assert given_calibrator.held_out_scores_ is None
-    assert cal.calibrator_.held_out_scores_.total == 50
+    assert given_calibrator.kept_.held_out_scores is None
+    assert cal.calibrator_.kept_.held_out_scores.total == 50
     before = cal.calibrator_
     with pytest.raises(ValueError, match="NaN"):
         cal.certify(data[0] * np.nan, data[1])
@@ -322,7 +322,7 @@ def test_a_fit_takes_the_chosen_positions() -> None:
     cal = Dense("temps", max_positions_per_item=7, random_state=5).fit(logits, labels)
     rows = from_dense(logits, labels, max_positions_per_item=7, random_state=5)
     flat = make("temps").fit(*rows_of(rows)[:2])
-    assert flat.fit_scores_.count.sum() == 210
+    assert flat.kept_.fit_scores.count.sum() == 210
     np.testing.assert_allclose(cal.calibrator_.temperature_, flat.temperature_, rtol=1e-10)
 
 

@@ -13,17 +13,17 @@ from typer.testing import CliRunner
 
 from hokical import Hoki, make
 from hokical._core.warn import FitDataWarning
-from hokical.calibrators import methods_from_logits
+from hokical.calibrators import method_names
 from hokical.cli import app
 from hokical.streams import fit as fit_stream
 from tests.conftest import synthetic_logits
 
-NAMES = [*methods_from_logits(), "auto"]
+NAMES = [*method_names(2), "auto"]
 
 
 def warnings_of(name: str, logits: np.ndarray, labels: np.ndarray, **options: Any) -> list[str]:
     calibrator = make(name, **options)
-    if getattr(calibrator, "binary_only", False):
+    if calibrator.method.binary_only:
         logits, labels = logits[:, :2], labels % 2
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("ignore")
@@ -38,7 +38,7 @@ def warnings_of(name: str, logits: np.ndarray, labels: np.ndarray, **options: An
 def test_a_handful_and_nothing_wrong_are_said_by_every_method(name: str) -> None:
     logits, labels = synthetic_logits(60, 3, seed=1)
     few = warnings_of(name, logits[:5], labels[:5])
-    best = (logits[:, :2] if getattr(make(name), "binary_only", False) else logits).argmax(axis=1)
+    best = (logits[:, :2] if make(name).method.binary_only else logits).argmax(axis=1)
     perfect = warnings_of(name, logits, best)
     if name == "uncalibrated":
         assert few == perfect == []

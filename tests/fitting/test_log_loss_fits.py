@@ -13,7 +13,7 @@ import pytest
 from hokical._core.arrays import backend_of
 from hokical._core.logits import Logits, find_row_maxima
 from hokical._fitting.examples import Examples
-from hokical.calibrators import BaseCalibrator, make
+from hokical.calibrators import Calibrator, make
 from tests.conftest import synthetic_logits
 from tests.libraries import get_library
 
@@ -45,14 +45,14 @@ def examples(n: int = 400) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return np.where(masked, -np.inf, logits), labels, rng.integers(0, 4, size=n).astype(float)
 
 
-def fit(case: str, *data: Any) -> BaseCalibrator:
+def fit(case: str, *data: Any) -> Calibrator:
     name, options = CASES[case]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return make(name, **options).fit(*data)
 
 
-def assert_same(found: BaseCalibrator, expected: BaseCalibrator, rtol: float = 1e-9) -> None:
+def assert_same(found: Calibrator, expected: Calibrator, rtol: float = 1e-9) -> None:
     """The numbers of the rules, all of them on the host."""
     numbers = found.rule_.numbers()
     for name, value in expected.rule_.numbers().items():

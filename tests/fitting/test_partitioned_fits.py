@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hokical import Gaussian, Hoki, select_noise
 from hokical._core.logits import as_logits
 from hokical._fitting.examples import Examples, Partition, Result
-from hokical.calibrators import BaseCalibrator, make
+from hokical.calibrators import Calibrator, make
 from tests.conftest import max_examples, synthetic_logits
 
 
@@ -64,15 +64,17 @@ def test_hoki_in_pieces_is_hoki_bit_for_bit(size: int, weighted: bool, init: str
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         whole = Hoki(noise=Gaussian(2.5), init=init).fit(*data)
-        pieces = Hoki(noise=Gaussian(2.5), init=init).fit_partition(Pieces(*data, size))
+        pieces = Hoki(noise=Gaussian(2.5), init=init)._fit_partition(Pieces(*data, size))
         half = Hoki(noise=Gaussian(2.5), init=init).fit(*(part_of(array, 0, 250) for array in data))
         rest = [part_of(array, 250, 600) for array in data]
-        half.partial_fit_partition(Pieces(*rest, size))
+        half._partial_fit_partition(Pieces(*rest, size))
     for found in (pieces, half):
         np.testing.assert_array_equal(found.table_.weight, whole.table_.weight)
         np.testing.assert_array_equal(found.alpha_, whole.alpha_)
-        np.testing.assert_array_equal(found.neighbours_.correct, whole.neighbours_.correct)
-        np.testing.assert_array_equal(found.fit_scores_.wrong, whole.fit_scores_.wrong)
+        np.testing.assert_array_equal(
+            found.kept_.neighbours.correct, whole.kept_.neighbours.correct
+        )
+        np.testing.assert_array_equal(found.kept_.fit_scores.wrong, whole.kept_.fit_scores.wrong)
 
 
 def part_of(array: np.ndarray | None, start: int, stop: int) -> np.ndarray | None:
@@ -82,15 +84,15 @@ def part_of(array: np.ndarray | None, start: int, stop: int) -> np.ndarray | Non
 @pytest.mark.parametrize("name", ["irm", "irova_ts", "auto", "temps", "vecs", "ets"])
 def test_few_examples_in_pieces_give_the_same_fit(name: str) -> None:
     data = examples(400, weighted=True)
-    whole: BaseCalibrator = make(name).fit(*data)
-    pieces = make(name).fit_partition(Pieces(*data, 90))
+    whole: Calibrator = make(name).fit(*data)
+    pieces = make(name)._fit_partition(Pieces(*data, 90))
     np.testing.assert_array_equal(pieces.predict_proba(data[0]), whole.predict_proba(data[0]))
 
 
 def test_blocks_without_weight_change_nothing() -> None:
     logits, labels, _ = examples(400, weighted=False)
     weights = np.r_[np.zeros(100), np.ones(300)]
-    found = Hoki().fit_partition(Pieces(logits, labels, weights, 50))
+    found = Hoki()._fit_partition(Pieces(logits, labels, weights, 50))
     assert found.noise_ == select_noise(logits[100:], labels[100:]).noise
     with pytest.raises(ValueError, match="must not be zero everywhere"):
-        Hoki(noise=Gaussian(1.0)).fit_partition(Pieces(logits, labels, np.zeros(400), 50))
+        Hoki(noise=Gaussian(1.0))._fit_partition(Pieces(logits, labels, np.zeros(400), 50))

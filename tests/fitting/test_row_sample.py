@@ -20,7 +20,7 @@ from hokical import Gaussian, Hoki
 from hokical._core.logits import as_logits
 from hokical._fitting import row_sample
 from hokical._fitting.examples import Examples
-from hokical.calibrators import make, methods_from_logits
+from hokical.calibrators import make, method_names
 from hokical.guarantees._row_sketch import row_draws
 from hokical.streams import fit, open_source
 from tests.conftest import max_examples, synthetic_logits
@@ -137,16 +137,16 @@ def test_every_container_gives_the_same_bits(name: str, tmp_path: Path) -> None:
     for kind, given_ in containers(tmp_path):
         cal = make(name, **options)
         found = cal.fit(*given_) if isinstance(given_, tuple) else fit(cal, given_)
-        assert found.fit_scores_.total == N
+        assert found.kept_.fit_scores.total == N
         proba = found.predict_proba(LOGITS)
         expected = proba if expected is None else expected
         np.testing.assert_array_equal(proba, expected, err_msg=kind)
 
 
-@pytest.mark.parametrize("name", sorted(set(methods_from_logits()) - {"hoki", "uncalibrated"}))
+@pytest.mark.parametrize("name", sorted(set(method_names(2)) - {"hoki", "uncalibrated"}))
 def test_a_method_is_fitted_on_the_sample(name: str) -> None:
     logits, labels = LOGITS, LABELS
-    if make(name).binary_only:
+    if make(name).method.binary_only:
         logits, labels = synthetic_logits(3 * N, 2, seed=1)
         rows = np.sort(np.argsort(row_draws(0, 3 * N))[:MOST])
     else:
@@ -186,7 +186,7 @@ def test_rows_outside_the_sample_are_checked_and_counted() -> None:
             work(LOGITS, labels)
     found = make("temps").fit(LOGITS, LABELS)
     right = (LOGITS.argmax(axis=1) == LABELS).mean()
-    assert found.fit_scores_.accuracy == pytest.approx(right)
+    assert found.kept_.fit_scores.accuracy == pytest.approx(right)
 
 
 @pytest.mark.parametrize("order", ["by class", "by turns", "as given"])

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from hokical import Gaussian, Hoki, load
 from hokical._core.logits import as_logits
 from hokical._core.storage import CalibratorFileError, read_document, write_document
-from hokical.calibrators import make, methods_from_logits
+from hokical.calibrators import make, method_names
 from hokical.cli import app
 from hokical.guarantees import clopper_pearson
 from hokical.guarantees._binomial import binomial_tail
@@ -311,13 +311,15 @@ def test_fitted_calibrators_keep_the_risk(nature: Nature, name: str, certified: 
 
 def groups_of(cal: Any, logits: np.ndarray) -> np.ndarray:
     """The group of neighbouring scores that each row belongs to."""
-    if cal.held_out_scores_ is not None:
+    if cal.kept_.held_out_scores is not None:
         level = score_levels(confidence_log_odds(cal.predict_confidence(logits)))
-        return group_of_level(cal.held_out_scores_.count)[level]
-    if cal.neighbours_ is not None:
-        level = np.rint(cal.stability(logits) * (cal.neighbours_.count.size - 1)).astype(int)
-        return group_of_level(cal.neighbours_.count)[level]
-    return group_of_level(cal.fit_scores_.count)[score_levels(label_log_odds(as_logits(logits)))]
+        return group_of_level(cal.kept_.held_out_scores.count)[level]
+    if cal.kept_.neighbours is not None:
+        level = np.rint(cal.stability(logits) * (cal.kept_.neighbours.count.size - 1)).astype(int)
+        return group_of_level(cal.kept_.neighbours.count)[level]
+    return group_of_level(cal.kept_.fit_scores.count)[
+        score_levels(label_log_odds(as_logits(logits)))
+    ]
 
 
 @pytest.mark.parametrize("certified", [False, True])
@@ -425,11 +427,11 @@ def _quiet() -> Any:
 
 
 @pytest.mark.sample(5)
-@pytest.mark.parametrize("name", methods_from_logits())
+@pytest.mark.parametrize("name", method_names(2))
 def test_every_method_gives_them_and_keeps_them(name: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {"lambdas": [1e-2], "mus": [1e-2]} if name.endswith("_odir") else {}
     cal = make(name, **options)
-    logits, labels = synthetic_logits(600, 2 if cal.binary_only else 4, seed=2, signal=3.0)
+    logits, labels = synthetic_logits(600, 2 if cal.method.binary_only else 4, seed=2, signal=3.0)
     given, held_out = np.split(logits, 2)
     cal.fit(given, labels[:300])
     path = tmp_path / "cal.json"
@@ -446,7 +448,7 @@ def test_every_method_gives_them_and_keeps_them(name: str, tmp_path: Path) -> No
             if certified:
                 expected = confidence_log_odds(found.confidence) >= found.threshold_log_odds
                 assert (found.accepted != expected).sum() <= 1  # rounding at a level's edge
-            elif not cal.preserves_labels:
+            elif not cal.rule_.preserves_labels:
                 assert "A label that calibration has changed is not accepted" in found.guarantee
                 assert not (found.accepted & (found.labels != given.argmax(axis=1))).any()
             low, high = fitted.predict_interval(given).T
@@ -509,16 +511,19 @@ def test_tables_add_up_and_a_new_fit_ends_a_certificate() -> None:
     first, second = new().fit(logits[:400], labels[:400]), new().fit(logits[400:], labels[400:])
     first.certify(logits + 0.1, labels)
     merged = first.merge(second)
-    assert same_table(merged.fit_scores_, whole.fit_scores_)
-    assert merged.held_out_scores_ is None
+    assert same_table(merged.kept_.fit_scores, whole.kept_.fit_scores)
+    assert merged.kept_.held_out_scores is None
     first.partial_fit(logits[400:], labels[400:])
-    assert same_table(first.fit_scores_, whole.fit_scores_)
-    assert first.held_out_scores_ is None
-    assert same_table(pickle.loads(pickle.dumps(whole)).fit_scores_, whole.fit_scores_)
-    assert first.certify(logits + 0.1, labels).fit(logits, labels).held_out_scores_ is None
+    assert same_table(first.kept_.fit_scores, whole.kept_.fit_scores)
+    assert first.kept_.held_out_scores is None
+    assert same_table(
+        pickle.loads(pickle.dumps(whole)).kept_.fit_scores,
+        whole.kept_.fit_scores,
+    )
+    assert first.certify(logits + 0.1, labels).fit(logits, labels).kept_.held_out_scores is None
     halves = new().fit(logits, labels, np.full(900, 0.5))
-    assert first.merge(halves).fit_scores_ is None
-    assert first.partial_fit(logits, labels, np.full(900, 0.5)).fit_scores_ is None
+    assert first.merge(halves).kept_.fit_scores is None
+    assert first.partial_fit(logits, labels, np.full(900, 0.5)).kept_.fit_scores is None
 
 
 def test_weights_must_count_examples() -> None:
@@ -526,7 +531,7 @@ def test_weights_must_count_examples() -> None:
     weights = np.arange(300) % 3
     counted = make("temps").fit(logits, labels, weights)
     repeated = make("temps").fit(np.repeat(logits, weights, axis=0), np.repeat(labels, weights))
-    assert same_table(counted.fit_scores_, repeated.fit_scores_)
+    assert same_table(counted.kept_.fit_scores, repeated.kept_.fit_scores)
     cal = make("temps").fit(logits, labels, weights + 0.5)
     with pytest.raises(
         ValueError, match=r"not whole numbers of examples.*`certify\(logits, labels"

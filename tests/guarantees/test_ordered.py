@@ -9,6 +9,7 @@ import pytest
 from scipy.special import softmax
 
 import hokical
+from hokical.calibrators import with_sets
 from hokical.metrics import brier_full, ranked_probability_score
 
 
@@ -72,7 +73,7 @@ def test_other_libraries_agree(cal: Any) -> None:
 
     logits = grades(200, 3)[0]
     expected = cal.predict_set(logits, coverage=0.9, kind="ordered").members
-    module = as_module(cal.with_sets(coverage=0.9, kind="ordered"))
+    module = as_module(with_sets(cal, coverage=0.9, kind="ordered"))
     np.testing.assert_array_equal(module.members(torch.as_tensor(logits)).numpy(), expected)
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import hokical
 from hokical import CalibratorFileError, TopK, load, make
 from hokical._core.logits import as_logits
+from hokical.calibrators import with_sets
 from hokical.guarantees import examples_to_cover, fewest_for_coverage, plan_coverage
 from hokical.guarantees._conformity import Conformity
 from hokical.guarantees._sets import CertifiedSets, SetOptions
@@ -358,17 +359,17 @@ def test_files_keep_sets(tmp_path) -> None:
         {"coverage": 0.9, "kind": "adaptive", "random_state": 3},
         {"coverage": 0.9, "by": "group", "groups": np.arange(200) % 4},
     ):
-        for other in (loaded, loaded.estimator()):
+        for other in (loaded, loaded):
             found, expected = (
                 other.predict_set(logits, **options),
                 cal.predict_set(logits, **options),
             )
             np.testing.assert_array_equal(found.members, expected.members)
             assert found.guarantee == expected.guarantee
-    cal.with_sets(coverage=0.9).save(tmp_path / "sets.json")
+    with_sets(cal, coverage=0.9).save(tmp_path / "sets.json")
     sets = hokical.load(tmp_path / "sets.json")
     np.testing.assert_array_equal(
-        sets.output("members", logits), cal.predict_set(logits, coverage=0.9).members
+        sets._output("members", logits), cal.predict_set(logits, coverage=0.9).members
     )
     with pytest.raises(ValueError, match="probabilities"):
         Conformity(*(np.full(2, 3), np.full(2, 2.0), *np.zeros((3, 2))))
@@ -387,11 +388,13 @@ def test_rows_of_the_fit_cannot_certify_it() -> None:
                 cal.certify(logits[rows].astype(dtype), labels[rows])
     with pytest.raises(ValueError, match="rows of the fit"):
         cal.certify(*mixed)
-    assert cal.certify(*fresh).held_out_scores_.total == 1000
+    assert cal.certify(*fresh).kept_.held_out_scores.total == 1000
     parts = [(logits[i : i + 100], labels[i : i + 100]) for i in range(0, 3000, 100)]
     streamed = hokical.streams.fit(make("temps"), parts)
-    np.testing.assert_array_equal(streamed.fit_rows_.hashes, cal.fit_rows_.hashes)
-    np.testing.assert_array_equal(streamed.fit_conformity_.proba, cal.fit_conformity_.proba)
+    np.testing.assert_array_equal(streamed.kept_.fit_rows.hashes, cal.kept_.fit_rows.hashes)
+    np.testing.assert_array_equal(
+        streamed.kept_.fit_conformity.proba, cal.kept_.fit_conformity.proba
+    )
 
 
 def test_few_rows_of_the_fit_cannot_certify_it() -> None:
@@ -401,7 +404,7 @@ def test_few_rows_of_the_fit_cannot_certify_it() -> None:
         with pytest.raises(ValueError, match="rows of the fit"):
             hokical.auto(logits[:n], labels[:n]).certify(logits[:n], labels[:n])
     same = make("uncalibrated").fit(logits, labels).certify(logits, labels)
-    assert same.held_out_scores_.total == 100
+    assert same.kept_.held_out_scores.total == 100
 
 
 def test_rows_that_come_again_by_themselves_are_fresh() -> None:
@@ -463,11 +466,11 @@ def test_bad_arguments_are_named() -> None:
         with pytest.raises((TypeError, ValueError), match=words):
             cal.predict_set(logits, **options)
     cal.forget_examples()
-    cal.held_out_conformity_ = None
+    cal.kept_.held_out_conformity = None
     with pytest.raises(ValueError, match="no examples to go by"):
         cal.predict_set(logits, coverage=0.9)
     with pytest.raises(ValueError, match=r"cal.with_sets\(coverage"):
-        cal.output("members", logits)
+        cal._output("members", logits)
 
 
 def test_a_plan_tells_what_to_expect() -> None:
@@ -501,11 +504,11 @@ def test_parts_are_weighed_together() -> None:
     first, last = (logits[:200], labels[:200]), (logits[200:], labels[200:])
     cal = make("temps").fit(*world(200, seed=3))
     for weights, unit in ((np.full(200, 2.0), 1.0), (np.full(200, 0.5), 1.0)):
-        noted = cal.certify_parts([(*first, weights), last]).held_out_conformity_
+        noted = cal._certify_parts([(*first, weights), last]).kept_.held_out_conformity
         assert noted.weights.sum() == weights.sum() + 200.0
         assert noted.unit == unit
     parts = [(*first, np.full(200, 2.0)), (*last, np.full(200, 0.5))]
-    assert cal.certify_parts(parts).held_out_conformity_.unit == 2.0
+    assert cal._certify_parts(parts).kept_.held_out_conformity.unit == 2.0
 
 
 @pytest.mark.parametrize(
@@ -524,7 +527,7 @@ def test_files_with_impossible_examples_are_refused(wrong, tmp_path) -> None:
     )
     for name, value in wrong.items():
         object.__setattr__(noted, name, value)
-    cal.held_out_conformity_ = noted
+    cal.kept_.held_out_conformity = noted
     cal.save(tmp_path / "cal.json")
     with pytest.raises(CalibratorFileError, match="usable"):
         load(tmp_path / "cal.json")

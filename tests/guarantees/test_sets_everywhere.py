@@ -11,6 +11,7 @@ import pytest
 import hokical
 from hokical import CalibratedClassifier, Dense, make
 from hokical._core.logits import as_logits
+from hokical.calibrators import with_sets
 from hokical.guarantees._conformity import Conformity
 from hokical.metrics import set_summary
 from hokical.monitoring import CoverageMonitor
@@ -57,7 +58,7 @@ def test_torch_modules(cal, logits, options) -> None:
     torch = pytest.importorskip("torch")
     from hokical.integrations.torch import CalibratedModel, as_module
 
-    module, tensor = as_module(cal.with_sets(**options)), torch.tensor(logits)
+    module, tensor = as_module(with_sets(cal, **options)), torch.tensor(logits)
     expected = cal.predict_set(logits, **options).members
     np.testing.assert_array_equal(module.members(tensor).numpy(), expected)
     graph = module.members(tensor.clone().requires_grad_())
@@ -82,7 +83,7 @@ def test_onnx_graphs(cal, logits, options) -> None:
     pytest.importorskip("ndonnx")
     from hokical.integrations.onnx import export
 
-    model = export(cal.with_sets(**options))
+    model = export(with_sets(cal, **options))
     session = runtime.InferenceSession(model.SerializeToString())
     rows = np.concatenate([logits, np.full((1, 6), np.nan, np.float32)])
     (members,) = session.run(["members"], {"logits": rows})
@@ -94,7 +95,7 @@ def test_onnx_graphs(cal, logits, options) -> None:
 @pytest.mark.parametrize("options", OPTIONS)
 def test_dask_arrays_and_streams(cal, logits, options, tmp_path) -> None:
     expected = cal.predict_set(logits, **options)
-    sets, chunks = cal.with_sets(**options), [logits[:120], logits[120:]]
+    sets, chunks = with_sets(cal, **options), [logits[:120], logits[120:]]
     streamed = np.concatenate(list(predict(sets, chunks, what="members")))
     np.testing.assert_array_equal(streamed, expected.members)
     predict_to(sets, open_source(chunks), tmp_path / "sets.npy", what="members")
@@ -111,10 +112,10 @@ def test_a_stream_certifies_as_an_array_does(cal) -> None:
     twin = make("hoki").fit(*world(400, seed=1))
     certify(twin, [(logits[:90], labels[:90]), (logits[90:], labels[90:])])
     for name in ("proba", "above", "rank", "draw", "labels"):
-        found, expected = (getattr(each.held_out_conformity_, name) for each in (twin, cal))
+        found, expected = (getattr(each.kept_.held_out_conformity, name) for each in (twin, cal))
         np.testing.assert_allclose(found, expected, rtol=1e-12)
     with pytest.raises(ValueError, match="at least one part"):
-        twin.certify_parts([])
+        twin._certify_parts([])
 
 
 @pytest.mark.slow
@@ -189,7 +190,7 @@ def test_item_weights_are_those_of_risk_control() -> None:
     """The threshold by the definition: the mean share over items, with room for one more."""
     cal = Dense("temps").fit(*_last(dense_world(60, 0)))
     logits, labels = _last(dense_world(25, 9))
-    noted: Conformity = cal.certify(logits, labels).calibrator_.held_out_conformity_
+    noted: Conformity = cal.certify(logits, labels).calibrator_.kept_.held_out_conformity
     assert noted.n == 25 * 30
     threshold = cal.predict_set(logits, coverage=0.85).thresholds[0]
     truth = noted.proba.reshape(25, 30)
@@ -298,12 +299,12 @@ def test_samples_of_many_batches_stay_bounded_and_fair() -> None:
     for first in range(3000, 9000, 500):
         rows = slice(first, first + 500)
         cal.partial_fit(logits[rows], labels[rows])
-    sample = cal.fit_conformity_
+    sample = cal.kept_.fit_conformity
     assert sample.n == 2048
     whole = (
         hokical.Hoki(noise=hokical.stability.Gaussian(scale=1.0))
         .fit(logits, labels)
-        .fit_conformity_
+        .kept_.fit_conformity
     )
     parts = [
         Conformity.from_rows(

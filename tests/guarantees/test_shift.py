@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import hokical
 from hokical import make
+from hokical.calibrators import with_sets
 from hokical.guarantees import _label_shift
 from hokical.guarantees._class_scores import ClassScores, row_looks
 from hokical.guarantees._shift import BROKEN, MOVED, SAME
@@ -41,65 +42,70 @@ def cal() -> Any:
 
 def test_the_fit_keeps_the_balance_of_its_examples(cal, tmp_path) -> None:
     logits, labels = world(4000, seed=0)
-    np.testing.assert_allclose(cal.class_balance_, np.bincount(labels) / labels.size)
+    np.testing.assert_allclose(cal.kept_.class_scores.balance, np.bincount(labels) / labels.size)
     cal.save(tmp_path / "cal.json")
     loaded = hokical.load(tmp_path / "cal.json")
-    for name, array in vars(cal.class_scores_).items():
-        np.testing.assert_array_equal(getattr(loaded.class_scores_, name), array)
+    for name, array in vars(cal.kept_.class_scores).items():
+        np.testing.assert_array_equal(getattr(loaded.kept_.class_scores, name), array)
     parts = fit(make("temps"), open_source(logits, labels, chunk_rows=700))
-    np.testing.assert_array_equal(parts.class_scores_.cells, cal.class_scores_.cells)
+    np.testing.assert_array_equal(parts.kept_.class_scores.cells, cal.kept_.class_scores.cells)
     weights = np.random.default_rng(0).random(4000)
     weighted = make("temps").fit(logits, labels, weights)
     np.testing.assert_allclose(
-        weighted.class_balance_, np.bincount(labels, weights) / weights.sum()
+        weighted.kept_.class_scores.balance, np.bincount(labels, weights) / weights.sum()
     )
 
 
 def test_files_of_before_ask_for_a_new_fit() -> None:
     old = hokical.load(GOLDEN / "temps.json")  # of 0.1
-    for ask in (lambda: old.class_balance_, lambda: old.estimate_shift(np.zeros((3, 3)))):
+    for ask in (
+        lambda: old.kept_.class_scores.balance,
+        lambda: old.estimate_shift(np.zeros((3, 3))),
+    ):
         with pytest.raises(ValueError, match="Fit it again"):
             ask()
 
 
 def test_a_known_balance_is_bayes_rule(cal) -> None:
     logits, _ = world(50, seed=1)
-    old, weights = cal.predict_proba(logits), NEW / cal.class_balance_
-    twin = cal.with_balance(NEW)
+    old, weights = cal.predict_proba(logits), NEW / cal.kept_.class_scores.balance
+    twin = cal.reweight_classes(NEW)
     expected = old * weights / (old * weights).sum(axis=1, keepdims=True)
     np.testing.assert_allclose(twin.predict_proba(logits), expected)
     np.testing.assert_array_equal(twin.predict(logits), expected.argmax(axis=1))
-    np.testing.assert_allclose(twin.class_balance_, NEW)
-    back = twin.with_balance(cal.class_balance_)
+    np.testing.assert_allclose(twin.kept_.class_scores.balance, NEW)
+    back = twin.reweight_classes(cal.kept_.class_scores.balance)
     np.testing.assert_allclose(back.predict_proba(logits), old)
-    np.testing.assert_allclose(cal.with_balance(cal.class_balance_).predict_proba(logits), old)
+    np.testing.assert_allclose(
+        cal.reweight_classes(cal.kept_.class_scores.balance).predict_proba(logits), old
+    )
 
 
 @pytest.mark.parametrize(
     ("balance", "words"),
     [
-        ([0.5, 0.5], "share of each class"),
-        (["a"] * 5, "numbers; got shape"),
+        ([0.5, 0.5], "one number for each class"),
+        (["a"] * 5, "got shape"),
         ([0.5] * 5, "sum to 1"),
-        ([-0.2] + [0.3] * 4, "least 0"),
+        ([-0.2] + [0.3] * 4, "at least 0"),
     ],
 )
 def test_wrong_balances_are_refused(cal, balance, words) -> None:
     with pytest.raises(ValueError, match=words):
-        cal.with_balance(balance)
+        cal.reweight_classes(balance)
 
 
 def test_a_balance_by_name() -> None:
     logits, labels = world(500, seed=30)
     names = ("ant", "bee", "cow", "dog", "elk")
     cal = hokical.auto(logits, labels, classes=names)
-    twin = cal.with_balance(dict(zip(reversed(names), reversed(NEW), strict=True)))
-    expected = cal.with_balance(NEW).predict_proba(logits)
+    twin = cal.reweight_classes(dict(zip(reversed(names), reversed(NEW), strict=True)))
+    expected = cal.reweight_classes(NEW).predict_proba(logits)
     np.testing.assert_array_equal(twin.predict_proba(logits), expected)
-    by_number = make("temps").fit(logits, labels).with_balance(dict(enumerate(NEW)))
-    np.testing.assert_allclose(by_number.class_balance_, NEW)
+    by_number = make("temps").fit(logits, labels).reweight_classes(dict(enumerate(NEW)))
+    np.testing.assert_allclose(by_number.kept_.class_scores.balance, NEW)
     with pytest.raises(ValueError, match=r"none for \['elk'\], not classes: \['fly'\]"):
-        cal.with_balance(dict(zip((*names[:4], "fly"), NEW, strict=True)))
+        cal.reweight_classes(dict(zip((*names[:4], "fly"), NEW, strict=True)))
     found = cal.estimate_shift(logits)
     assert found.class_names == names
     assert "class 0" not in str(found)
@@ -110,26 +116,26 @@ def test_classes_without_examples_are_not_raised_in_silence() -> None:
     keep = labels != 2
     cal = make("temps").fit(logits[keep], labels[keep])
     with pytest.warns(UserWarning, match=r"gives 20\.0% to classes without an example .* 2: how"):
-        cal.with_balance([0.2] * 5)
+        cal.reweight_classes([0.2] * 5)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        cal.with_balance([0.25, 0.25, 0.0, 0.25, 0.25])
+        cal.reweight_classes([0.25, 0.25, 0.0, 0.25, 0.25])
 
 
 def test_the_new_balance_goes_everywhere(cal, tmp_path) -> None:
     logits = world(40, seed=2)[0].astype(np.float32)
-    twin = cal.with_balance(NEW)
+    twin = cal.reweight_classes(NEW)
     expected = twin.predict_proba(logits)
     twin.save(tmp_path / "twin.json")
     loaded = hokical.load(tmp_path / "twin.json")
     np.testing.assert_array_equal(loaded.predict_proba(logits), expected)
-    np.testing.assert_array_equal(loaded.estimator().predict_proba(logits), expected)
+    np.testing.assert_array_equal(loaded.predict_proba(logits), expected)
     parts = hokical.streams.predict(twin, [logits[:9], logits[9:]], what="proba")
     np.testing.assert_array_equal(np.concatenate(list(parts)), expected)
     sets = twin.predict_set(logits, coverage=0.9)
     assert sets.members.any(axis=1).all()
-    with pytest.raises(ValueError, match="after the balance"):
-        cal.with_sets(coverage=0.9).with_balance(NEW)
+    with pytest.raises(ValueError, match="before sets"):
+        with_sets(cal, coverage=0.9).reweight_classes(NEW)
 
 
 @pytest.mark.parametrize("method", ["auto", "hoki", "irova_ts", "ets"])
@@ -145,13 +151,13 @@ def test_torch_and_onnx(cal) -> None:
     torch = pytest.importorskip("torch")
     from hokical.integrations.torch import as_module
 
-    logits, twin = world(40, seed=2)[0].astype(np.float32), cal.with_balance(NEW)
+    logits, twin = world(40, seed=2)[0].astype(np.float32), cal.reweight_classes(NEW)
     found = as_module(twin).proba(torch.tensor(logits))
     np.testing.assert_allclose(found.numpy(), twin.predict_proba(logits), atol=1e-6)
 
 
 def test_sets_keep_their_coverage_under_a_new_balance() -> None:
-    cal = make("temps").fit(*world(2000, seed=3)).with_balance(NEW)
+    cal = make("temps").fit(*world(2000, seed=3)).reweight_classes(NEW)
     logits, labels = world(4000, NEW, seed=4)
     members = cal.predict_set(logits, coverage=0.9).members
     assert members[np.arange(4000), labels].mean() > 0.88
@@ -328,10 +334,10 @@ def test_two_classes() -> None:
 
 
 def test_more_rows_than_fit_are_sampled(cal, monkeypatch) -> None:
-    from hokical.calibrators import _shift_predictions
+    from hokical.calibrators import _shift
 
     logits, _ = world(3000, NEW, seed=10)
-    monkeypatch.setattr(_shift_predictions, "MOST_NUMBERS", 1000 * CLASSES)
+    monkeypatch.setattr(_shift, "MOST_NUMBERS", 1000 * CLASSES)
     found = cal.estimate_shift(logits)
     assert found.n == 1000
     assert np.abs(found.balance - NEW).sum() < 0.15
@@ -345,7 +351,7 @@ def test_top_k_is_refused(cal) -> None:
     with pytest.raises(ValueError, match="every class"):
         cal.estimate_shift(hokical.TopK.from_logits(logits, 2))
     few = make("temps").fit(hokical.TopK.from_logits(logits, 2), labels)
-    np.testing.assert_allclose(few.class_balance_, np.bincount(labels) / 300)
+    np.testing.assert_allclose(few.kept_.class_scores.balance, np.bincount(labels) / 300)
     with pytest.raises(ValueError, match="all classes"):
         few.estimate_shift(logits)
 
@@ -395,11 +401,10 @@ def test_accuracy_is_of_the_labels_that_are_predicted() -> None:
 
 
 def test_a_stream_says_what_an_array_says(cal, monkeypatch) -> None:
-    from hokical.calibrators import _shift_predictions
-    from hokical.streams import _shift
+    from hokical import calibrators, streams
 
     logits, _ = world(3000, NEW, seed=14)
-    for module in (_shift_predictions, _shift):
+    for module in (calibrators._shift, streams._shift):
         monkeypatch.setattr(module, "MOST_NUMBERS", 500 * CLASSES)
     whole = cal.estimate_shift(logits)
     parts = hokical.streams.estimate_shift(cal, open_source(logits, chunk_rows=170))
@@ -436,10 +441,12 @@ def test_false_alarms_come_as_rarely_as_is_said() -> None:
 
 def test_a_class_without_a_share_does_not_come_back(cal) -> None:
     """Its weight is 0, so its probability would stay 0 whatever the share."""
-    without = cal.with_balance([0.0, 0.25, 0.25, 0.25, 0.25])
-    with pytest.raises(ValueError, match=r"no share in the balance before: \[0\]"):
-        without.with_balance(NEW)
-    np.testing.assert_allclose(without.with_balance([0, 0.4, 0.2, 0.2, 0.2]).class_balance_[1], 0.4)
+    without = cal.reweight_classes([0.0, 0.25, 0.25, 0.25, 0.25])
+    with pytest.raises(ValueError, match=r"had the frequency 0 before: \[0\]"):
+        without.reweight_classes(NEW)
+    np.testing.assert_allclose(
+        without.reweight_classes([0, 0.4, 0.2, 0.2, 0.2]).kept_.class_scores.balance[1], 0.4
+    )
 
 
 def test_commoner_classes_are_no_further_examples() -> None:
@@ -447,23 +454,25 @@ def test_commoner_classes_are_no_further_examples() -> None:
     labels = np.repeat([0, 1, 2, 3], [100, 100, 100, 300])
     logits = 3.0 * np.eye(4)[labels] + np.random.default_rng(0).normal(size=(600, 4))
     cal = make("temps").fit(logits, labels)
-    twin = cal.with_balance([2 / 3, 1 / 3, 0.0, 0.0])
+    twin = cal.reweight_classes([2 / 3, 1 / 3, 0.0, 0.0])
     with pytest.raises(ValueError, match="a new balance of classes"):
         twin.predict_set(logits, coverage=0.9, delta=0.1)
     assert (
         "the new balance of classes taken for true"
         in twin.predict_set(logits, coverage=0.9).guarantee
     )
-    some = cal.with_balance([0.5, 0.5, 0.0, 0.0]).fit_conformity_
+    some = cal.reweight_classes([0.5, 0.5, 0.0, 0.0]).kept_.fit_conformity
     np.testing.assert_array_equal(some.counts, np.ones(200))
-    again = cal.with_balance(NEW[:4] / NEW[:4].sum()).with_balance([1 / 6, 1 / 6, 1 / 6, 1 / 2])
-    np.testing.assert_allclose(again.fit_conformity_.counts, np.ones(600))
-    assert again.fit_conformity_.unit >= 1.0
+    again = cal.reweight_classes(NEW[:4] / NEW[:4].sum()).reweight_classes(
+        [1 / 6, 1 / 6, 1 / 6, 1 / 2]
+    )
+    np.testing.assert_allclose(again.kept_.fit_conformity.counts, np.ones(600))
+    assert again.kept_.fit_conformity.unit >= 1.0
 
 
 def test_what_the_old_balance_certified_is_refused(cal) -> None:
     logits, labels = world(600, seed=19)
-    twin = make("temps").fit(*world(600, seed=20)).certify(logits, labels).with_balance(NEW)
+    twin = make("temps").fit(*world(600, seed=20)).certify(logits, labels).reweight_classes(NEW)
     for ask in (twin.predict_or_abstain, twin.predict_interval):
         with pytest.raises(ValueError, match="of the old class balance"):
             ask(logits)
@@ -481,30 +490,34 @@ def test_calibrators_with_groups() -> None:
     labels = np.argmax(scores + rng.gumbel(size=logits.shape), axis=1)
     fitted = hokical.auto(logits, labels, groups=site)
     assert fitted.groups_ == ["group"]
-    alone = fitted.without_groups()
+    alone = fitted._without_groups()
     np.testing.assert_array_equal(
         alone.predict_proba(logits), hokical.auto(logits, labels).predict_proba(logits)
     )
     found = fitted.estimate_shift(logits)
-    for rows in (fitted.with_groups(logits, site), logits):
+    for rows in (fitted._attach_groups(logits, site), logits):
         assert fitted.estimate_shift(rows).accuracy == found.accuracy
     assert alone.estimate_shift(logits).accuracy == found.accuracy
     assert found.adapt().rule_.needed_groups is None
     sets = found.adapt().predict_set(logits, coverage=0.9)
     assert sets.members[np.arange(3000), labels].mean() > 0.88
-    known = fitted.with_balance([0.25] * 4).predict_set(logits, coverage=0.9, groups=site)
+    known = fitted.reweight_classes([0.25] * 4).predict_set(logits, coverage=0.9, groups=site)
     assert known.members[np.arange(3000), labels].mean() > 0.88
-    assert fitted.with_balance(4 * [0.25]).without_groups().rule_.needed_groups is None
-    twin = fitted.with_balance([0.1, 0.2, 0.3, 0.4])
-    old = fitted.predict_proba(logits, groups=site) * [0.1, 0.2, 0.3, 0.4] / fitted.class_balance_
+    assert fitted.reweight_classes(4 * [0.25])._without_groups().rule_.needed_groups is None
+    twin = fitted.reweight_classes([0.1, 0.2, 0.3, 0.4])
+    old = (
+        fitted.predict_proba(logits, groups=site)
+        * [0.1, 0.2, 0.3, 0.4]
+        / fitted.kept_.class_scores.balance
+    )
     np.testing.assert_allclose(
         twin.predict_proba(logits, groups=site), old / old.sum(axis=1, keepdims=True)
     )
     monitor = hokical.CalibrationMonitor.from_validation(
-        fitted, fitted.with_groups(logits, site), labels
+        fitted, fitted._attach_groups(logits, site), labels
     )
-    seen = monitor.update_logits(fitted.with_groups(logits, site)).estimate_shift()
-    np.testing.assert_allclose(seen.accuracy, found.accuracy, atol=1e-4)
+    seen = monitor.observe_logits(fitted._attach_groups(logits, site)).status().expected
+    np.testing.assert_allclose(seen.accuracy, found.accuracy, atol=1e-6)
 
 
 def test_words_say_what_cannot_be_seen(cal) -> None:
@@ -578,9 +591,9 @@ def test_estimates_by_group(cal, monkeypatch) -> None:
     assert [*weighted.by_group] == ["a"]
     with pytest.raises(ValueError, match="one entry per row"):
         cal.estimate_shift(logits, groups=site[:9])
-    from hokical.calibrators import _shift_predictions
+    from hokical.calibrators import _shift
 
-    monkeypatch.setattr(_shift_predictions, "MOST_NUMBERS", 1000 * CLASSES)
+    monkeypatch.setattr(_shift, "MOST_NUMBERS", 1000 * CLASSES)
     few = cal.estimate_shift(logits, groups=site).by_group
     assert few["a"].n + few["b"].n == 1000
     assert np.abs(few["b"].balance - NEW).sum() < 0.2
@@ -589,7 +602,7 @@ def test_estimates_by_group(cal, monkeypatch) -> None:
 def test_a_class_is_found_as_often_under_a_new_balance() -> None:
     """Rows of one class look as before, so `delta` needs nothing of the new balance."""
     old, found, missed = make("temps").fit(*world(1500, seed=50)), None, 0
-    twin = old.with_balance(NEW).with_balance([0.1, 0.1, 0.1, 0.1, 0.6])
+    twin = old.reweight_classes(NEW).reweight_classes([0.1, 0.1, 0.1, 0.1, 0.6])
     rows = world(200, NEW, seed=51)[0]
     for label in (0, 4):
         found = twin.detect(rows, label, recall=0.9, delta=0.1)
@@ -598,7 +611,7 @@ def test_a_class_is_found_as_often_under_a_new_balance() -> None:
         )
         assert "taken for true" not in found.guarantee
     for seed in range(40):
-        cal = make("temps").fit(*world(600, seed=400 + seed)).with_balance(NEW)
+        cal = make("temps").fit(*world(600, seed=400 + seed)).reweight_classes(NEW)
         logits, labels = world(4000, NEW, seed=500 + seed)
         missed += cal.detect(logits, 4, recall=0.9, delta=0.1).flagged[labels == 4].mean() < 0.9
     assert missed <= 8, "a tenth of 40 fits is expected, at most"

@@ -12,7 +12,7 @@ from numpy.testing import assert_array_equal
 
 from hokical import Gaussian, Hoki, TopK, load, make
 from hokical._core.logits import as_logits
-from hokical.calibrators import methods_from_logits
+from hokical.calibrators import method_names
 from hokical.guarantees._support import Support
 from hokical.streams import fit as fit_stream
 from tests.conftest import QUICK, synthetic_logits
@@ -21,7 +21,7 @@ from tests.conftest import QUICK, synthetic_logits
 def fitted(name: str, n: int = 300) -> tuple[Any, np.ndarray]:
     calibrator = make(name, **QUICK.get(name, {}))
     logits, labels = synthetic_logits(n, 3, seed=1)
-    if getattr(calibrator, "binary_only", False):
+    if calibrator.method.binary_only:
         logits, labels = logits[:, :2], labels % 2
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -29,7 +29,7 @@ def fitted(name: str, n: int = 300) -> tuple[Any, np.ndarray]:
     return calibrator, logits
 
 
-@pytest.mark.parametrize("name", [*methods_from_logits(), "auto"])
+@pytest.mark.parametrize("name", [*method_names(2), "auto"])
 def test_every_method_knows_what_it_saw(name: str, tmp_path: Path) -> None:
     calibrator, logits = fitted(name)
     calibrator.save(tmp_path / "cal.json")
@@ -57,10 +57,10 @@ def test_the_support_is_the_same_however_examples_come() -> None:
     assert not whole.predict_support(logits).all()
     chunks = [(logits[:100], labels[:100]), (logits[100:], labels[100:])]
     halves = [Hoki(noise=Gaussian(2.0)).fit(*chunk) for chunk in chunks]
-    everything = make("temps").fit(logits, labels).support_
-    streamed = fit_stream(make("temps"), chunks).support_
-    added = Hoki(noise=Gaussian(2.0)).fit(*chunks[0]).partial_fit(*chunks[1]).support_
-    for found in (streamed, added, halves[0].merge(halves[1]).support_):
+    everything = make("temps").fit(logits, labels).kept_.support
+    streamed = fit_stream(make("temps"), chunks).kept_.support
+    added = Hoki(noise=Gaussian(2.0)).fit(*chunks[0]).partial_fit(*chunks[1]).kept_.support
+    for found in (streamed, added, halves[0].merge(halves[1]).kept_.support):
         assert_array_equal(found.minima, everything.minima)
 
 
@@ -77,7 +77,7 @@ def test_top_k_rows_and_rows_with_one_possible_class() -> None:
 
 def test_a_support_that_was_not_stored_is_missed_with_a_remedy() -> None:
     cal, logits = fitted("temps")
-    cal.support_ = None
+    cal.kept_.support = None
     with pytest.raises(ValueError, match="Fit it again"):
         cal.predict_support(logits)
 
@@ -125,5 +125,5 @@ def test_the_flag_has_one_meaning_in_every_library() -> None:
     strict = pytest.importorskip("array_api_strict")
     cal, logits = fitted("temps")
     rows = np.concatenate([logits, 5.0 * logits])
-    found = cal.support_.holds(as_logits(strict.asarray(rows)))
+    found = cal.kept_.support.holds(as_logits(strict.asarray(rows)))
     assert_array_equal(np.asarray(found), cal.predict_support(rows))

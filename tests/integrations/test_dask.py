@@ -48,7 +48,7 @@ def test_hoki_is_the_same_to_the_bit(rows: int, columns: int, label_rows: int) -
     )
     assert_array_equal(cal.alpha_, whole.alpha_)
     assert_array_equal(cal.beta_, whole.beta_)
-    assert_array_equal(cal.fit_scores_.wrong, whole.fit_scores_.wrong)
+    assert_array_equal(cal.kept_.fit_scores.wrong, whole.kept_.fit_scores.wrong)
 
 
 @pytest.mark.sample(3)

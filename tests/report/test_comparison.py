@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from hokical import Hoki, TemperatureScaling, TopK, compare, make
-from hokical.calibrators import table
+from hokical.calibrators import MethodInfo, method_names
 from hokical.demo import demo_logits
 from hokical.report._comparison import Comparison
 from tests.conftest import synthetic_logits
@@ -94,11 +94,14 @@ def test_methods_that_cannot_be_compared_are_named() -> None:
         compare(data, data, ["temps", TemperatureScaling()])
 
 
+class BinaryTemperature(TemperatureScaling.method.rule):  # type: ignore[misc]
+    binary_only = True
+
+
 class OnlyBinary(TemperatureScaling):
     """A method of one's own, for two classes."""
 
-    title = "Two-class scaling"
-    binary_only = True
+    method = MethodInfo(BinaryTemperature, "Two-class scaling")
 
 
 def test_estimators_with_options_fitted_or_not_and_own_classes() -> None:
@@ -208,7 +211,7 @@ def test_shipped_logits_are_what_they_should_be() -> None:
 
 def test_references_can_be_found() -> None:
     own = {"uncalibrated", "adaptive", "profile"}
-    for info in table():
+    for info in (make(name).method for name in method_names()):
         found = re.search(r"arXiv:\d{4}\.\d{4,5}|doi:10\.\d{4,}/\S", info.reference)
         assert found or info.name in own, info.name
         assert info.title, info.name

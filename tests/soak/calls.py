@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from hokical import TopK, label_distribution, label_stability, load, make
-from hokical.calibrators import methods_from_logits
+from hokical.calibrators import method_names
 from hokical.guarantees import calibration_bound
 from hokical.report._page import json_for_script
 from hokical.stability._noise import Gaussian, Gumbel, Uniform
@@ -33,7 +33,7 @@ PACKAGES = (
 #: What a bad argument may raise; anything else is a fault of ours.
 STATED = (TypeError, ValueError, ImportError, OSError)
 #: Not called with odd arguments: they change the whole process, or take minutes by design.
-_LEFT_OUT = {"threads", "register", "plan", "FittedCalibrator"}
+_LEFT_OUT = {"threads", "register", "plan"}
 #: Words of annotations that stand for data.
 _DATA = {
     "Any", "Array", "ArrayLike", "BoolArray", "Callable", "Calibrator", "Estimator", "FloatArray",
@@ -101,7 +101,7 @@ def odd_arguments(rng: Generator, folder: Path) -> str:
 def odd_arguments_to_methods(rng: Generator, folder: Path) -> str:
     """The same for the methods of every calibrator, fitted and not."""
     logits, labels = synthetic_logits(60, 3, seed=int(rng.integers(100)))
-    method = str(rng.choice([name for name in methods_from_logits() if "odir" not in name]))
+    method = str(rng.choice([name for name in method_names(2) if "odir" not in name]))
     calibrator = make(method)
     with contextlib.suppress(*STATED):
         calibrator.fit(logits, labels)
@@ -142,7 +142,7 @@ def extreme_logits(rng: Generator, folder: Path) -> str:
     """Any finite logits, ties, masked classes and spreads above 1e308 give probabilities."""
     n_classes = int(rng.choice([2, 3, 10, 100]))
     logits, labels = _extreme_rows(rng, int(rng.integers(20, 200)), n_classes)
-    names = [name for name in methods_from_logits() if "odir" not in name]
+    names = [name for name in method_names(2) if "odir" not in name]
     calibrator = make(str(rng.choice(names)))
     try:
         calibrator.fit(logits, labels)

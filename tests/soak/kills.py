@@ -45,11 +45,11 @@ def _leftovers(folder: Path) -> list[str]:
 
 
 def killed_saves(rng: Generator, folder: Path) -> str:
-    known = {load(victims.GOLDEN / f"{name}.json").stamp for name in ("temps", "hoki")}
+    known = {load(victims.GOLDEN / f"{name}.json")._stamp() for name in ("temps", "hoki")}
     _kill_after(rng, 0.4, victims.save, folder)
     there = (folder / "c.json").exists()
     if there:
-        assert load(folder / "c.json").stamp in known, "a file of neither calibrator"
+        assert load(folder / "c.json")._stamp() in known, "a file of neither calibrator"
     left = len(_leftovers(folder))
     load(victims.GOLDEN / "temps.json").save(folder / "c.json")
     assert not _leftovers(folder), "leftovers after the next save"

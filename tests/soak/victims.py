@@ -48,7 +48,7 @@ def save(folder: Path) -> None:
 
 def predict_in_parts(folder: Path, pause: float = 0.003) -> None:
     """Predictions into a file."""
-    calibrator = load(GOLDEN / "uncalibrated.json").estimator().fit(LOGITS, LABELS)
+    calibrator = load(GOLDEN / "uncalibrated.json").fit(LOGITS, LABELS)
     predict_to(calibrator, open_source(lambda: pieces(pause)), folder / "p.npy")
 
 

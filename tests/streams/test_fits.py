@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from hokical import Hoki, load
 from hokical._core.parallel import threads
 from hokical._fitting import noise_search, row_sample
-from hokical.calibrators import make, methods_from_logits
+from hokical.calibrators import make, method_names
 from hokical.stability._noise import Gaussian, Uniform
 from hokical.streams import fit, open_source, partial_fit, predict
 from tests.conftest import max_examples, synthetic_logits
@@ -44,7 +44,7 @@ def test_hoki_is_the_same_to_the_bit(examples, options) -> None:
     for size in (77, 1000, 4000):
         streamed = quiet_fit(Hoki(**options), open_source(*examples, chunk_rows=size))
         assert_same_fit(whole, streamed)
-        assert_array_equal(whole.fit_scores_.count, streamed.fit_scores_.count)
+        assert_array_equal(whole.kept_.fit_scores.count, streamed.kept_.fit_scores.count)
 
 
 def test_the_noise_is_found_on_a_scout_as_in_memory(examples, monkeypatch) -> None:
@@ -90,9 +90,9 @@ def test_the_other_methods_see_all_rows(examples, name) -> None:
 
 def test_every_method_takes_a_source() -> None:
     tested = {"uncalibrated", "irm", "irova_ts", "hoki", "temps", "vecs", "ets"}
-    others = set(methods_from_logits()) - tested
+    others = set(method_names(2)) - tested
     for name in sorted(others):
-        logits, labels = synthetic_logits(400, 2 if make(name).binary_only else 3, seed=2)
+        logits, labels = synthetic_logits(400, 2 if make(name).method.binary_only else 3, seed=2)
         whole = quiet_fit(make(name), logits, labels)
         streamed = quiet_fit(make(name), open_source(logits, labels, chunk_rows=90))
         assert_array_equal(streamed.predict_confidence(logits), whole.predict_confidence(logits))
@@ -124,10 +124,10 @@ def test_partial_fit_adds_a_stream(examples) -> None:
     cal = Hoki(noise=Gaussian(4.0)).fit(logits[:1000], labels[:1000])
     partial_fit(cal, open_source(logits[1000:], labels[1000:], chunk_rows=400))
     whole = Hoki(noise=Gaussian(4.0)).fit(logits, labels)
-    assert cal.fit_conformity_.n == whole.fit_conformity_.n == 2048
-    cal.fit_conformity_ = whole.fit_conformity_ = None  # samples for sets, of other rows
+    assert cal.kept_.fit_conformity.n == whole.kept_.fit_conformity.n == 2048
+    cal.kept_.fit_conformity = whole.kept_.fit_conformity = None  # samples for sets, of other rows
     assert_same_fit(whole, cal)
-    assert_array_equal(whole.fit_scores_.count, cal.fit_scores_.count)
+    assert_array_equal(whole.kept_.fit_scores.count, cal.kept_.fit_scores.count)
     with pytest.raises(ValueError, match="the 5 used in `fit`; got 3"):
         partial_fit(cal, open_source(np.zeros((4, 3)), np.zeros(4, int)))
 

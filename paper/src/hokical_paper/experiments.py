@@ -15,7 +15,6 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from hokical import Gaussian, Hoki, Uniform, make, select_noise
-from hokical.calibrators import make_seeded
 from hokical.metrics import Estimate, ece, summary
 from hokical.plots import reliability
 from hokical_paper.input_stability import fit_inputs, fit_mix, input_stability
@@ -90,7 +89,9 @@ class _PairAnswers:
 
 def _fit_registered(method: str, data: PairData) -> _PairAnswers:
     """A method of hokical's registry, with default settings."""
-    calibrator = make_seeded(method, SEED)
+    calibrator = make(method)
+    if "random_state" in calibrator.get_params():
+        calibrator.set_params(random_state=SEED)
     fitted, seconds, notes = _time_fit(calibrator, data)
     correct = fitted.predict(data.test_logits) == data.test_labels
     confidence = fitted.predict_confidence(data.test_logits)

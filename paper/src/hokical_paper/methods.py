@@ -78,4 +78,4 @@ def why_absent(pair: Pair, method: str, *, slow: bool) -> str | None:
 
 def _takes_top_k(method: str) -> bool:
     """Whether a method works without the logits of most classes; draws need all of them."""
-    return method != SAMPLED and make(method).accepts_top_k
+    return method != SAMPLED and make(method).method.accepts_top_k

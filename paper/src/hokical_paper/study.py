@@ -19,10 +19,8 @@ import numpy as np
 
 from hokical import from_probabilities
 from hokical._core.files import write_text_atomically
-from hokical._core.logits import Logits
 from hokical._core.types import FloatArray, IntArray
-from hokical.calibrators import make
-from hokical.calibrators._catalog import AUTOMATIC, BUILT_IN, load_estimator_class
+from hokical.calibrators import make, method_names
 from hokical_paper.code import code_digest
 from hokical_paper.study_peers import PEERS
 
@@ -165,8 +163,7 @@ def run_study(
 def _suits(method: str, experiment: Experiment) -> bool:
     if method in PEERS:
         return not PEERS[method].binary_only or experiment.n_classes == 2
-    kind = load_estimator_class(method)
-    return kind.logits_kind is Logits and (not kind.binary_only or experiment.n_classes == 2)
+    return method in [*method_names(experiment.n_classes), "auto"]
 
 
 def _cached(experiment: Experiment, method: str, cache: Path) -> Outcome:
@@ -184,7 +181,7 @@ def _key(experiment: Experiment, method: str) -> str:
     """A digest of the data and of the code that is executed."""
     home = "hokical_paper.study_peers"
     if method not in PEERS:
-        home = f"hokical.calibrators._{(BUILT_IN | AUTOMATIC)[method][0]}"
+        home = type(make(method)).__module__
     digest = hashlib.sha256(code_digest("hokical_paper.study", home).encode())
     for array in (experiment.val_logits, experiment.test_logits, experiment.test_labels):
         digest.update(np.ascontiguousarray(array).tobytes())

@@ -15,10 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hokical._core.logits import Logits
 from hokical._core.types import FloatArray, IntArray
-from hokical.calibrators import Calibrator, make
-from hokical.calibrators._catalog import load_estimator_class
+from hokical.calibrators import Calibrator, make, method_names
 
 
 class HarmCell(NamedTuple):
@@ -92,8 +90,7 @@ def _summarise(cell: HarmCell, method: str, lost: FloatArray) -> Harm:
 
 def suits(method: str, n_classes: int) -> bool:
     """Whether a method can be fitted on logits of so many classes."""
-    kind = load_estimator_class(method)
-    return kind.logits_kind is Logits and (not kind.binary_only or n_classes == 2)
+    return method in [*method_names(n_classes), "auto"]
 
 
 def _sample(methods: Sequence[str], cell: HarmCell, seed: int) -> list[float]:

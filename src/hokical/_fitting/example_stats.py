@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial, reduce
-from typing import Any, Self
 
 import numpy as np
 
@@ -16,6 +14,7 @@ from hokical._core.conversion import look_like_probabilities
 from hokical._core.logits import Logits
 from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical._fitting.examples import Examples, Partition, Result, State, add_states
+from hokical.guarantees._calibration_data import SAMPLE_SIZE, CalibrationData
 from hokical.guarantees._class_scores import ClassScores, row_looks
 from hokical.guarantees._conformity import Conformity
 from hokical.guarantees._row_sketch import RowSketch, row_draws, row_hashes
@@ -28,58 +27,13 @@ from hokical.rules._scaling import UncalibratedRule
 ZEROS_BELOW = (700.0, 745.0)
 #: Rows of an array in memory whose statistics are found at once: about 200 bytes for each.
 _ROWS_AT_A_TIME = 1 << 18
-#: Examples that are kept for prediction sets: a sample, so that a fit stays small.
-_SAMPLE = 2048
-
-
-@dataclass(frozen=True)
-class FitNotes:
-    """What is kept of the examples of a fit, each None where it is not known.
-
-    Counts of the classifier's own scores, what the rows were like, what its softmax says of the
-    true classes of a sample (unless weights differ), a fingerprint of all rows, and what the rows
-    of each true class looked like.
-    """
-
-    scores: ScoreTable | None = None
-    support: Support | None = None
-    sample: Conformity | None = None
-    rows: RowSketch | None = None
-    classes: ClassScores | None = None
-
-    def __add__(self, other: Self) -> Self:
-        """Of both lots of examples; of a sample of each, shares as large as the lots."""
-        return type(self)(
-            _if_both(operator.add, self.scores, other.scores),
-            _if_both(operator.or_, self.support, other.support),
-            _if_both(_share_sample, self._lot(), other._lot()),
-            _if_both(operator.or_, self.rows, other.rows),
-            _if_both(operator.add, self.classes, other.classes),
-        )
-
-    def _lot(self) -> tuple[Conformity, int] | None:
-        """The sample, and of how many examples it is."""
-        total = None if self.scores is None else self.scores.total
-        return None if self.sample is None else (self.sample, total or self.sample.n)
-
-
-def _share_sample(*lots: tuple[Conformity, int]) -> Conformity:
-    """A sample of two lots, chosen by places in the samples, so whatever the scores."""
-    # The keys that `_choose_sample` sorted by are about evenly spaced.
-    keys = [(np.arange(sample.n) + 1.0) / (total + 1.0) for sample, total in lots]
-    rows = np.argsort(np.concatenate(keys), kind="stable")[:_SAMPLE]
-    return (lots[0][0] + lots[1][0]).take(rows)
-
-
-def _if_both(join: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
-    return None if left is None or right is None else join(left, right)
 
 
 @dataclass(frozen=True)
 class ExampleStats:
     """How many examples count, for how many the classifier is right, and what the rows are like.
 
-    `notes` are kept with the calibrator; the classifier's scores are counted if weights are
+    `kept` stays with the calibrator; the classifier's scores are counted if weights are
     counts, and there is no support where no example counts, which the fit refuses.
     """
 
@@ -88,7 +42,7 @@ class ExampleStats:
     n_examples: int
     n_correct: int
     like_probabilities: bool
-    notes: FitNotes
+    kept: CalibrationData
 
     @classmethod
     def from_state(cls, state: State) -> ExampleStats:
@@ -99,8 +53,14 @@ class ExampleStats:
         support = Support.from_minima(minima[:4]) if n_examples else None
         truth = None if weighted or not n_examples else _as_conformity(sample)
         looks = ClassScores(*classes) if n_examples else None
-        notes = FitNotes(scores, support, truth, _sketch(hashes), looks)
-        return cls(n_rows, n_zeros, n_examples, n_correct, bool(minima[4] > 0.0), notes)
+        kept = CalibrationData(
+            fit_scores=scores,
+            support=support,
+            fit_conformity=truth,
+            fit_rows=_sketch(hashes),
+            class_scores=looks,
+        )
+        return cls(n_rows, n_zeros, n_examples, n_correct, bool(minima[4] > 0.0), kept)
 
     @property
     def n_wrong(self) -> int:
@@ -134,7 +94,7 @@ def block_stats(block: Examples) -> State:
 def _choose_sample(block: Examples, counting: BoolArray) -> tuple[FloatArray, IntArray]:
     """Keys (k,) and rows (k,) of examples, by their numbers alone, whatever the blocks."""
     key = np.where(counting, row_draws(block.first_row, block.n_rows), 2.0)
-    size = min(_SAMPLE, int(counting.sum()))
+    size = min(SAMPLE_SIZE, int(counting.sum()))
     rows = np.argpartition(key, size - 1)[:size] if size else np.empty(0, np.int64)
     rows = rows[np.argsort(key[rows])]
     return key[rows], rows
@@ -171,7 +131,7 @@ def _count_scores(block: Examples, log_odds: FloatArray, top: FloatArray) -> Sta
 def join_stats(left: State, right: State) -> State:
     """The statistics of two parts together."""
     sample = np.concatenate([left[4], right[4]])
-    first = sample[np.argsort(sample[:, 0], kind="stable")[:_SAMPLE]]
+    first = sample[np.argsort(sample[:, 0], kind="stable")[:SAMPLE_SIZE]]
     hashes = _sketch_array(_sketch(left[5]) | _sketch(right[5]))
     sums, classes = add_states(left[:3], right[:3]), add_states(left[6:], right[6:])
     return *sums, np.minimum(left[3], right[3]), first, hashes, *classes

@@ -5,12 +5,14 @@ from typing import Any
 from hokical._fitting.examples import Examples
 from hokical._fitting.row_correction import fit_row_correction
 from hokical._fitting.temperature import best_temperature
-from hokical.calibrators._base import BaseCalibrator, Fit
+from hokical.calibrators._calibrator import Calibrator
+from hokical.calibrators._method import Fit, MethodInfo
 from hokical.rules._adaptive import AdaptiveRule
+from hokical.rules._row_correction import RowCorrection
 from hokical.rules._scaling import TemperatureRule
 
 
-class AdaptiveTemperatureScaling(BaseCalibrator):
+class AdaptiveTemperatureScaling(Calibrator):
     """Temperature scaling with a temperature and a shift of the label for each row.
 
     The temperature is fitted as by `temps`. Then a correction of each row is fitted: the logits
@@ -35,10 +37,19 @@ class AdaptiveTemperatureScaling(BaseCalibrator):
     True
     """
 
-    rule_kind = AdaptiveRule
-    title = "Adaptive temperature scaling (a temperature and a shift of the label for each row)"
-    reference = "hokical: temperature scaling corrected by label stabilities under Gumbel noise"
-    cost = "temperature scaling, then some fifteen passes of the same cost"
+    method = MethodInfo(
+        AdaptiveRule,
+        "Adaptive temperature scaling (a temperature and a shift of the label for each row)",
+        "hokical: temperature scaling corrected by label stabilities under Gumbel noise",
+        "temperature scaling, then some fifteen passes of the same cost",
+    )
+
+    temperature_: float
+    correction_: RowCorrection | None
+    log_loss_: float
+    n_iter_: int
+    converged_: bool
+    message_: str
 
     def _fit(self, examples: Examples) -> Fit:
         examples = examples.learnable

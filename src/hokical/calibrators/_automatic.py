@@ -27,10 +27,11 @@ from hokical._fitting.row_correction import (
 )
 from hokical._fitting.softmax_moments import moment_sums
 from hokical._fitting.temperature import best_temperature
-from hokical.calibrators._base import BaseCalibrator, Fit
+from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._group_learning import add_groups
+from hokical.calibrators._method import Fit, MethodInfo
 from hokical.rules._adaptive import AdaptiveRule
-from hokical.rules._auto import AutoRule, ClassScaling
+from hokical.rules._auto import AutoRule, Average, ClassScaling
 from hokical.rules._base import Rule
 from hokical.rules._probabilities import softmax
 from hokical.rules._row_correction import RowCorrection, corrected_scores
@@ -48,7 +49,7 @@ _TITLES = {
 }
 
 
-class AutoCalibrator(BaseCalibrator):
+class AutoCalibrator(Calibrator):
     """The default: calibrated probabilities of all classes, judged on held-out examples.
 
     Up to 30 classes, the uncalibrated probabilities, temperature scaling and structured scaling
@@ -67,10 +68,6 @@ class AutoCalibrator(BaseCalibrator):
         False: `predict` gives the most likely class of `predict_proba`, and the confidence is its
         probability. True: `predict` gives the classifier's own label, and the confidence is the
         calibrated probability of that label; another class can then have a larger probability.
-    interactions : bool, or list of pairs of names
-        Of several columns of `groups`: whether to learn what holds only for pairs of their groups,
-        as for women of one hospital. True tries every pair of columns, `[("sex", "site")]` those
-        named. A pair is used if it clearly helps, as a column is.
 
     Attributes
     ----------
@@ -78,9 +75,9 @@ class AutoCalibrator(BaseCalibrator):
     reason_ : why, in words
     shares_ : weight of every candidate by name
     held_out_log_loss_ : mean log loss on held-out examples by name; "final" is that of the result
-    base_, correction_ : the parts of the rule
+    base_, correction_ : the parts of the rule; None where it has none
     converged_ : whether the fit converged
-    groups_ : columns of `groups` that are used, if there were any
+    groups_ : columns of `groups` that are used; None if the fit had no groups
 
     Notes
     -----
@@ -99,25 +96,28 @@ class AutoCalibrator(BaseCalibrator):
     True
     """
 
-    rule_kind = AutoRule
-    accepts_top_k = True
-    learns_groups = True
-    fits_floor = False  # its candidates have one; uncalibrated probabilities get one below
-    title = "Automatic choice"
-    reference = (
+    method = MethodInfo(
+        AutoRule,
+        "Automatic choice",
         "weights by held-out log loss: Wolpert: Stacked Generalization, Neural Networks 5, 1992, "
-        "doi:10.1016/S0893-6080(05)80023-1; the candidates are those of the other methods"
+        "doi:10.1016/S0893-6080(05)80023-1; the candidates are those of the other methods",
+        "some ten fits of temperature scaling",
+        fits_floor=False,  # its candidates have one; uncalibrated probabilities get one below
+        fits_top_k=True,
+        learns_groups=True,
     )
-    cost = "some ten fits of temperature scaling"
 
-    def __init__(
-        self,
-        *,
-        keep_labels: bool = False,
-        interactions: bool | Sequence[tuple[str, str]] = False,
-    ) -> None:
+    chosen_: str
+    reason_: str
+    shares_: dict[str, float]
+    held_out_log_loss_: dict[str, float]
+    base_: Average | ClassScaling | None
+    correction_: RowCorrection | None
+    converged_: bool
+    groups_: list[str] | None
+
+    def __init__(self, *, keep_labels: bool = False) -> None:
         self.keep_labels = keep_labels
-        self.interactions = interactions
 
     def _check_parameters(self) -> None:
         if not isinstance(self.keep_labels, (bool, np.bool_)):
@@ -126,23 +126,10 @@ class AutoCalibrator(BaseCalibrator):
                 "classifier's own labels, False the most likely class."
             )
 
-    @classmethod
-    def from_document(cls, document: dict[str, Any]) -> Self:
-        """The estimator of a file's contents; those of 0.2 and 0.3 have other parameters."""
-        given = document["parameters"]
-        kept = {name: given[name] for name in ("keep_labels", "interactions") if name in given}
-        return super().from_document(document | {"parameters": kept})
-
-    @property
-    def preserves_labels(self) -> bool:  # type: ignore[override]
-        # Once fitted, of what was chosen: uncalibrated probabilities keep the classifier's labels.
-        rule = self.__dict__.get("rule_")
-        return bool(self.keep_labels) if rule is None else bool(rule.preserves_labels)
-
     def fit(
         self, logits: Any, labels: Any = None, sample_weight: Any = None, *, groups: Any = None
     ) -> Self:
-        """Learn from validation logits (n, classes) and labels (n,), see `BaseCalibrator.fit`.
+        """Learn from validation logits (n, classes) and labels (n,), see `Calibrator.fit`.
 
         `groups` are what is known of the rows and the classifier may not know: text or numbers
         (n,), or several columns (a mapping, a DataFrame, a structured array or (n, columns)).
@@ -150,7 +137,7 @@ class AutoCalibrator(BaseCalibrator):
         need them; `reason_` says which. Numbers with more than 20 different values are cut at
         deciles, with 50,000 examples or more into 30 parts.
         """
-        return self._learn_from(self.fit_partition, logits, labels, sample_weight, groups=groups)
+        return self._learn_from(self._fit_partition, logits, labels, sample_weight, groups=groups)
 
     def _fit(self, sample: Examples) -> Fit:
         examples = sample.learnable
@@ -159,12 +146,16 @@ class AutoCalibrator(BaseCalibrator):
         else:
             found, held_out = _fit_every_class(examples, bool(self.keep_labels))
             if isinstance(examples.logits, GroupedLogits):
-                options = (self.interactions, bool(self.keep_labels))
-                found = add_groups(found, examples, held_out, *options)
+                found = add_groups(found, examples, held_out, bool(self.keep_labels))
         if sample.description:
             reason = f"{found.report['reason']} It was {sample.description}."
             found = replace(found, report=found.report | {"reason": reason})
         return found
+
+    def _attributes(self, rule: Rule, report: dict[str, Any]) -> dict[str, Any]:
+        # A rule that is simpler than the default's own has no parts.
+        parts = {"base": None, "correction": None, "groups": None}
+        return parts | super()._attributes(rule, report)
 
 
 def auto(
@@ -190,7 +181,7 @@ def auto(
         Names of the classes, in the order of the columns; `certify`, `score` and `detect` then take
         names as well, and prediction sets have them.
     options
-        Of `AutoCalibrator`: `keep_labels`, `interactions`.
+        Of `AutoCalibrator`: `keep_labels`.
 
     Examples
     --------

@@ -4,21 +4,23 @@ They take 1-D scores of class 1 (log-odds, or any score that rises with its prob
 logits (n, 2). Probabilities go through `hokical.from_probabilities`, 1-D or two columns.
 """
 
-from typing import ClassVar
-
 import numpy as np
 
 from hokical._core.types import FloatArray
 from hokical._fitting.binary import BinaryExamples, fit_logistic, fit_venn_abers, read_binary
 from hokical._fitting.examples import Examples
-from hokical.calibrators._base import BaseCalibrator, Fit
-from hokical.rules._binary import BetaRule, LogisticRule, PlattRule, VennAbersRule
+from hokical.calibrators._calibrator import Calibrator
+from hokical.calibrators._method import Fit, MethodInfo
+from hokical.rules._binary import BetaRule, PlattRule, VennAbersRule
 
 
-class _Logistic(BaseCalibrator):
+class _Logistic(Calibrator):
     """Base of the methods that fit a logistic function."""
 
-    rule_kind: ClassVar[type[LogisticRule]]
+    log_loss_: float
+    n_iter_: int
+    converged_: bool
+    message_: str
 
     def _fit_logistic(
         self, data: BinaryExamples, *features: FloatArray, rising: bool = False
@@ -32,7 +34,7 @@ class _Logistic(BaseCalibrator):
         losses = np.logaddexp(0.0, np.where(data.hits, -eta, eta))
         log_loss = float(np.average(losses, weights=data.weights))
         ending = self._convergence_report(found.n_iter, found.converged, message)
-        return Fit(self.rule_kind(*coef.tolist()), {"log_loss": log_loss, **ending})
+        return Fit(self.method.rule(*coef.tolist()), {"log_loss": log_loss, **ending})
 
 
 class PlattScaling(_Logistic):
@@ -53,14 +55,17 @@ class PlattScaling(_Logistic):
     (0.3, (2, 2))
     """
 
-    rule_kind = PlattRule
-    title = "Platt scaling"
-    reference = (
+    method = MethodInfo(
+        PlattRule,
+        "Platt scaling",
         "Platt: Probabilistic Outputs for Support Vector Machines and Comparisons to Regularized "
         "Likelihood Methods, Advances in Large Margin Classifiers, 1999; see also Lin, Lin, Weng, "
-        "Machine Learning 68, 2007, doi:10.1007/s10994-007-5018-6"
+        "Machine Learning 68, 2007, doi:10.1007/s10994-007-5018-6",
+        "a few Newton steps of two numbers",
     )
-    cost = "a few Newton steps of two numbers"
+
+    slope_: float
+    intercept_: float
 
     def _fit(self, examples: Examples) -> Fit:
         data = read_binary(examples)
@@ -85,13 +90,17 @@ class BetaCalibration(_Logistic):
     np.float64(0.25)
     """
 
-    rule_kind = BetaRule
-    title = "Beta calibration"
-    reference = (
+    method = MethodInfo(
+        BetaRule,
+        "Beta calibration",
         "Kull, Silva Filho, Flach: Beyond sigmoids: How to obtain well-calibrated probabilities "
-        "from binary classifiers with beta calibration, EJS 11, 2017, doi:10.1214/17-EJS1338SI"
+        "from binary classifiers with beta calibration, EJS 11, 2017, doi:10.1214/17-EJS1338SI",
+        "a few Newton steps of three numbers",
     )
-    cost = "a few Newton steps of three numbers"
+
+    rise_: float
+    fall_: float
+    intercept_: float
 
     def _fit(self, examples: Examples) -> Fit:
         data = read_binary(examples)
@@ -99,7 +108,7 @@ class BetaCalibration(_Logistic):
         return self._fit_logistic(data, log_p, minus_log_rest, rising=True)
 
 
-class VennAbers(BaseCalibrator):
+class VennAbers(Calibrator):
     """Isotonic regression with the example added twice: once as class 0, once as class 1.
 
     For two classes. One of the two probabilities of class 1, (p0, p1), is perfectly calibrated if
@@ -119,13 +128,17 @@ class VennAbers(BaseCalibrator):
     (True, True)
     """
 
-    rule_kind = VennAbersRule
-    title = "Venn-Abers prediction"
-    reference = (
+    method = MethodInfo(
+        VennAbersRule,
+        "Venn-Abers prediction",
         "Vovk, Petej, Fedorova: Large-scale probabilistic predictors with and without guarantees "
-        "of validity, NeurIPS 2015, arXiv:1511.00213"
+        "of validity, NeurIPS 2015, arXiv:1511.00213",
+        "one sort of the scores",
     )
-    cost = "one sort of the scores"
+
+    knots_: FloatArray
+    lower_: FloatArray
+    upper_: FloatArray
 
     def _fit(self, examples: Examples) -> Fit:
         return Fit(VennAbersRule(*fit_venn_abers(read_binary(examples))))

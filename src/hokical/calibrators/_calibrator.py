@@ -1,68 +1,419 @@
-"""The prediction interface: a fitted rule with its guarantees, without scikit-learn or SciPy.
+"""The one class of calibrators, fitted or loaded: a rule, and what it keeps for guarantees."""
 
-`hokical.load` gives a `FittedCalibrator`; estimators, which can also be fitted, are `Calibrator`s
-too (`hokical.calibrators._base`). What both can be asked is in three parts, by what is asked.
-"""
+from __future__ import annotations
 
-import os
-from typing import Any
+from collections.abc import Iterable
+from copy import copy
+from dataclasses import replace
+from functools import reduce
+from operator import add
+from typing import Any, Self
 
-from hokical._core.storage import fingerprint, write_document
-from hokical._core.version import VERSION
-from hokical._core.warn import warn_user
-from hokical.calibrators._set_predictions import SetPredictions
-from hokical.calibrators._shift_predictions import ShiftPredictions
-from hokical.stability._noise import Noise
+from hokical._core.arrays import Array, float64_scope, to_input_library
+from hokical._core.grouped_logits import GroupedLogits
+from hokical._core.groups import count_rows
+from hokical._core.labels import as_labels, as_weights
+from hokical._core.logits import Logits
+from hokical._core.topk import TopK
+from hokical._core.types import FloatArray
+from hokical.calibrators import _decisions as decisions
+from hokical.calibrators import _sets as sets
+from hokical.calibrators import _shift as shift
+from hokical.calibrators._base import FittedPredictions
+from hokical.calibrators._method import Fit, MethodInfo
+from hokical.guarantees._binomial import check_chance
+from hokical.guarantees._calibration_data import CalibrationData
+from hokical.guarantees._decisions import Decisions, Detections, decide
+from hokical.guarantees._row_sketch import row_hashes
+from hokical.guarantees._selective import SelectivePrediction
+from hokical.guarantees._sets import CertifiedSets, PredictionSets, SetOptions
+from hokical.guarantees._shift import AccuracyEstimate, ShiftEstimate, estimate_shift
+from hokical.rules._base import Rule
 
-#: What a file holds of a fit; in the attributes of these names, with an underscore.
-STORED = (
-    "n_classes", "rule", "fit_scores", "held_out_scores", "neighbours", "support",
-    "fit_conformity", "held_out_conformity", "fit_rows", "class_scores",
-    "fit_confidences",
-)  # fmt: skip
 
+class Calibrator(FittedPredictions):
+    """Labels, confidence and probabilities for logits, and guarantees about them.
 
-class Calibrator(SetPredictions, ShiftPredictions):
-    """Labels, confidence and probabilities for logits, and guarantees about them."""
+    The base of all methods. A subclass has a `method` (`MethodInfo`) and a `_fit`, which gets
+    `Examples` and returns a `Fit`; see CONTRIBUTING.md. `hokical.load` gives an object of the class
+    that was saved.
+    """
 
-    @property
-    def stamp(self) -> str:
-        """A hash of the rule: equal stamps, equal predictions. `certify` does not change it."""
-        self.check_fitted()
-        return fingerprint({"n_classes": self.n_classes_, "rule": self.rule_})
+    def certify(
+        self, logits: Any, labels: Any, sample_weight: Any = None, *, groups: Any = None
+    ) -> Self:
+        """Count how the calibrated probabilities do on examples used for nothing else.
 
-    def save(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        metadata: dict[str, Any] | None = None,
-        beside: dict[str, Any] | None = None,
-    ) -> None:
-        """Write the fitted calibrator to a JSON file, atomically; `hokical.load` reads it.
-
-        `metadata` holds plain values to store in the file for the caller's own use; `beside` is its
-        old name.
+        `logits` (n, classes) and `labels` (n,) are of examples that neither the classifier nor this
+        calibrator was fitted on; rows of the fit are refused. `predict_or_abstain`,
+        `predict_interval` and `predict_set` then go by these, until the next fit. Whole numbers as
+        `sample_weight` (n,) say how often an example was seen; others how much likelier it is among
+        the examples to come, of which only `predict_set` makes use. `groups` (n,), text or numbers,
+        are for `predict_set(by="group")`, and for calibrators that learned from groups.
         """
-        self.check_fitted()
-        if beside is not None:
-            warn_user("`beside` is now called `metadata`.", FutureWarning)
-            metadata = beside
-        if metadata is None and self.class_names:
-            metadata = getattr(self, "metadata", {}) | {"classes": list(self.class_names)}
-        own = {} if metadata is None else {"beside": metadata}
-        write_document(path, {"library_version": VERSION, **self._document(), **own})
+        data = self._check_logits(self._attach_groups(logits, groups))
+        truth = self._as_labels(labels, data)
+        weights = as_weights(sample_weight, data.n_rows)
+        self._refuse_rows_of_fit(row_hashes(data))
+        self.kept_ = decisions.count_held_out(self.rule_, self.kept_, data, truth, weights, groups)
+        return self
 
-    def _document(self) -> dict[str, Any]:
-        """The contents of a file, in which the metadata have been called `beside` since 0.2."""
-        stored = {name: getattr(self, f"{name}_") for name in STORED}
-        return {"method": self.name, **stored, "beside": {}}
+    def predict_or_abstain(
+        self, logits: Any, *, risk: float = 0.05, delta: float = 0.1, groups: Any = None
+    ) -> SelectivePrediction:
+        """Labels, and which of them to accept so that at most a fraction `risk` is wrong.
 
-    def _fit_in_words(self) -> str:
-        """Classes, examples and the single numbers of the rule, for `repr`."""
-        counts = self.fit_scores_
-        words = [f"{self.n_classes_} classes"]
-        words += [] if counts is None else [f"{counts.total:,} examples"]
-        for name, value in self.rule_.own_fields().items():
-            if isinstance(value, (float, Noise)):
-                words.append(f"{name} {value:.4g}" if isinstance(value, float) else repr(value))
-        return ", ".join(words)
+        With probability 1 - delta over the examples it was tested on, the error rate among
+        accepted examples of the same distribution is at most `risk`. After `certify` the threshold
+        is on the calibrated confidence, after `fit` alone on the classifier's own softmax score.
+        The examples of the fit test the classifier's labels and no others: a label that calibration
+        has changed is then not accepted, and the error rate counts among all rows that reach the
+        threshold. If nothing can be accepted, `accepted` is False everywhere and `guarantee` says
+        why.
+
+        >>> from hokical import Hoki
+        >>> from hokical.demo import demo_logits
+        >>> (val_logits, val_labels), (test_logits, test_labels) = demo_logits()
+        >>> found = Hoki().fit(val_logits, val_labels).predict_or_abstain(test_logits, risk=0.02)
+        >>> wrong = found.labels[found.accepted] != test_labels[found.accepted]
+        >>> bool(found.accepted.mean() > 0.5), bool(wrong.mean() < 0.02)
+        (True, True)
+        """
+        risk, delta = check_chance("risk", risk), check_chance("delta", delta)
+        data = self._check_logits(self._attach_groups(logits, groups))
+        kept = self.kept_
+        found = decisions.abstain(self.rule_, kept, data, risk=risk, delta=delta)
+        return found.map_arrays(lambda array: to_input_library(array, logits))
+
+    def predict_interval(self, logits: Any, *, delta: float = 0.05, groups: Any = None) -> Array:
+        """A confidence interval (n, 2) for the accuracy of labels with a similar score.
+
+        The calibration examples, or those of `certify`, are divided into groups of neighbouring
+        scores; the interval misses the true accuracy of the example's group with probability at
+        most `delta` (Clopper-Pearson). The confidence is finer than a group: where it is outside,
+        the interval is extended to it. After `fit` alone the accuracy is that of the classifier's
+        labels: for a label that calibration has changed, the interval is from 0 to 1. Venn-Abers
+        prediction has an interval of its own for the label's probability, without a `delta`, which
+        is given until `certify` is called.
+
+        >>> from hokical import Hoki
+        >>> from hokical.demo import demo_logits
+        >>> (val_logits, val_labels), (test_logits, test_labels) = demo_logits()
+        >>> Hoki().fit(val_logits, val_labels).predict_interval(test_logits).shape
+        (10000, 2)
+        """
+        delta = check_chance("delta", delta)
+        data = self._check_logits(self._attach_groups(logits, groups))
+        found = decisions.accuracy_interval(self.rule_, self.kept_, data, delta=delta)
+        return to_input_library(found, logits)
+
+    def predict_set(self, logits: Any, *, groups: Any = None, **options: Any) -> PredictionSets:
+        """The classes that each row may have, with the `coverage` you ask for.
+
+        After `certify` sets are by the calibrated probabilities, after `fit` alone by the
+        classifier's own softmax, which has seen no labels. `docs/sets.md` says what is guaranteed.
+
+        Parameters
+        ----------
+        logits : array of shape (n, classes), or TopK
+        coverage : float
+            Share of new examples whose true class is to be in the set, on average over the
+            examples that it was certified on.
+        delta : float, optional
+            With probability 1 - delta over those examples the coverage is reached.
+        by : {"all", "class", "group"}
+            Whom it is guaranteed for: all together, each true class, or each of the `groups` (n,)
+            that `certify` knows; with `delta`, for each with that probability, not for all at once.
+            Those with too few examples share a threshold.
+        kind : {"smallest", "adaptive", "ordered"}
+            Every class above a probability, the smallest sets on average; or the likeliest classes
+            until their probabilities sum to a threshold (APS), larger where rows are difficult; or,
+            of classes whose columns are in order (grades, stages), a run of neighbours; the last
+            is `ordered=True`, too.
+            There, `penalty` for every rank beyond `free_ranks` keeps sets small (RAPS), and
+            `random_state` makes coverage exact by a draw for each row, with `allow_empty`.
+        max_size : int, optional
+            At most this many classes; `guarantee` says what coverage they reach. Not with `by`.
+        allow_empty : bool
+            Without it the likeliest class is in every set, which only adds coverage.
+
+        Examples
+        --------
+        >>> from hokical import make
+        >>> from hokical.demo import demo_logits
+        >>> (val_logits, val_labels), (logits, labels) = demo_logits()
+        >>> cal = make("temps").fit(val_logits, val_labels).certify(logits[:5000], labels[:5000])
+        >>> found = cal.predict_set(logits[5000:], coverage=0.98)
+        >>> found.labels(0), float(found.sizes.mean().round(2))
+        ([5], 1.39)
+        """
+        asked = self._certified_sets(SetOptions(**options))
+        by_group = asked.options.by == "group"
+        fit_had_groups = getattr(self, "groups_", None) is not None  # used or not
+        if (groups is None and by_group) or not (groups is None or by_group or fit_had_groups):
+            raise ValueError(
+                '`groups` must be given with `by="group"`, or to a calibrator that learned from '
+                "them, and with nothing else."
+            )
+        logits, groups = self._attach_groups(logits, groups), groups if by_group else None
+        given = logits.given if isinstance(logits, Logits) else logits
+        if groups is not None or asked.options.random_state is not None:
+            data = self._check_logits(logits)
+            members = to_input_library(sets.members_by_row(asked, self.rule_, data, groups), given)
+        else:
+            members = self._with_rule(asked.rule(self.rule_))._output("members", logits)
+        with float64_scope(given):
+            sizes = sets.count_members(members)
+        top = logits if isinstance(logits, TopK) and logits.hidden.any() else None
+        other = None if top is None else (members & ~top.mark_seen()).any(axis=1)
+        about = (asked.options, asked.certified_on, asked.guarantee(), asked.least_and_most())
+        names = self.class_names or None
+        seen = None if top is None else top.indices
+        return PredictionSets(members, sizes, *about, other, names, seen)
+
+    def predict_action(self, logits: Any, costs: Any, *, groups: Any = None) -> Decisions:
+        """The action of least expected cost for each row, with what it is expected to cost.
+
+        `costs` (classes, actions) has the cost of each action for each true class. With a column
+        per class, actions are labels.
+
+        >>> from hokical import make
+        >>> cal = make("uncalibrated").fit([[2.0, 0.0], [0.0, 1.0]], [0, 1])
+        >>> found = cal.predict_action([[2.0, 0.0]], [[0.0, 1.0], [50.0, 0.0]])
+        >>> found.actions, found.costs.round(2)
+        (array([1]), array([0.88]))
+        """
+        return decide(self.predict_proba(logits, groups=groups), costs, self.n_classes_)
+
+    def detect(
+        self,
+        logits: Any,
+        label: Any,
+        *,
+        recall: float = 0.95,
+        delta: float | None = None,
+        groups: Any = None,
+    ) -> Detections:
+        """Which rows to report as perhaps of one class, so that few of it are missed.
+
+        Of new examples whose true class is `label`, at least a share `recall` is found; with
+        `delta`, with probability 1 - delta over the examples of `certify` or `fit`. This does not
+        depend on class frequencies (`reweight_classes`).
+
+        >>> from hokical import make
+        >>> from hokical.demo import demo_logits
+        >>> (val_logits, val_labels), (logits, labels) = demo_logits()
+        >>> cal = make("temps").fit(val_logits, val_labels).certify(logits[:5000], labels[:5000])
+        >>> found = cal.detect(logits[5000:], 3, recall=0.99)
+        >>> bool(found.flagged[labels[5000:] == 3].mean() > 0.98)
+        True
+        """
+        self._check_fitted()
+        index = as_labels([label], 1, self.n_classes_, name="label", classes=self.class_names)[0]
+        options = SetOptions(check_chance("recall", recall), delta, allow_empty=True)
+        asked = self._certified_sets(options, only=int(index))
+        logits = self._attach_groups(logits, groups)
+        members = self._with_rule(asked.rule(self.rule_))._output("members", logits)
+        words = f"Of new examples of class {label}, at least {recall:.4g} are found"
+        held = {"full": "Every row is flagged", "held": "{:.1%} are found"}
+        sentence = asked.guarantee(words, **held)
+        return Detections(members[..., int(index)], asked.least_and_most(), sentence)
+
+    def reweight_classes(self, frequencies: Any) -> Self:
+        """A copy for other class frequencies, which are known: (classes,), with a sum of 1.
+
+        They are in the order of the columns, or a mapping of all classes (names, where the
+        calibrator knows them, or column numbers) to frequencies. For screening, for over- and
+        under-sampled data, for class weights in training. Probabilities become p(k | x) times new
+        frequency / frequency in the fit; labels are the likeliest classes. It is a calibrator like
+        any other. What `certify` counted is dropped; sets go by the examples of the fit, each
+        weighted by how much more frequent its class has become.
+
+        >>> import numpy as np
+        >>> from hokical import make
+        >>> cal = make("uncalibrated").fit([[2.0, 0.0], [0.0, 2.0]], [0, 1])
+        >>> cal.reweight_classes([0.9, 0.1]).predict_proba([[0.0, 0.0]]).round(2)
+        array([[0.9, 0.1]])
+        """
+        self._check_fitted()
+        known = shift.find_class_scores(self.kept_)
+        return self._reweight(shift.class_weights(self.rule_, known, frequencies, self.class_names))
+
+    def estimate_shift(
+        self, logits: Any, sample_weight: Any = None, *, delta: float = 0.05, groups: Any = None
+    ) -> ShiftEstimate:
+        """The class frequencies and the accuracy on new rows, which need no labels.
+
+        It assumes *label shift*: class frequencies have changed, and the rows of each class have
+        the same distribution as in the fit. `holds` and `verdict` say whether that explains the
+        rows; where it does not, intervals are from 0 to 1. See `docs/shift.md`.
+
+        Parameters
+        ----------
+        logits : array of shape (n, classes)
+            Of any library, rows drawn independently. Of more than 2^24 / classes rows, that many
+            are used.
+        sample_weight : array of shape (n,), optional
+        delta : float
+            Probability that an interval misses.
+        groups : array-like of shape (n,), or several columns, optional
+            For `by_group`: an estimate for the rows of each group, whose pseudo-counts are in
+            proportion to the class frequencies of all rows. Verdicts allow for the number of
+            groups.
+
+        A calibrator that learned from groups is used without them: class frequencies by group may
+        have changed too. So is that of `adapt()`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from hokical import make
+        >>> from hokical.demo import demo_logits
+        >>> (val_logits, val_labels), (logits, labels) = demo_logits()
+        >>> cal = make("temps").fit(val_logits, val_labels)
+        >>> rows = np.flatnonzero((labels != 3) | (np.arange(len(labels)) % 10 == 0))
+        >>> found = cal.estimate_shift(logits[rows])
+        >>> found.verdict, bool(found.balance[3] < 0.5 * found.old_balance[3])
+        ('a new balance explains it', True)
+        >>> cal.estimate_shift(0.5 * logits).verdict
+        'something else changed: these numbers do not apply'
+        """
+        self._check_fitted()
+        kept, delta = self.kept_, check_chance("delta", delta)
+        known = shift.find_class_scores(kept)
+        if not known.cells.size:
+            raise ValueError(
+                "`estimate_shift` needs the logits of all classes, up to 4096 of them, in the fit "
+                "and now. The best logits of each row do not determine class frequencies."
+            )
+        judge = self._without_groups()
+        if judge is not self and groups is not None:
+            raise ValueError(
+                "`groups` cannot be given to a calibrator that learned from groups: it is used "
+                "without them here, which is right on average and wrong for a group alone. Fit one "
+                "without groups, or see `predict_confidence(logits, groups=...)` of each group."
+            )
+        if isinstance(logits, GroupedLogits):
+            logits = Logits(logits.values, logits.top, logits.backend)
+        most = shift.MOST_NUMBERS // self.n_classes_
+        given, weights, chosen = shift.at_most(logits, sample_weight, most)
+        with float64_scope(given):
+            data = judge._check_logits(given)
+            data = data.with_every_class("estimate_shift", "Give it all logits")
+            counts = as_weights(weights, data.n_rows)
+            rows = shift.read_rows(judge.rule_, kept, data, counts)
+            found = estimate_shift(rows, known, delta, judge)
+            if groups is None:
+                return found
+            n_given = data.n_rows if chosen is None else count_rows(groups)
+            parts = shift.rows_by_group(groups, n_given, chosen)
+            options: dict[str, Any] = {"around": found, "n_tests": len(parts)}
+            by_group = {}
+            for name, own in parts.items():
+                part = None if counts is None else counts[own]
+                if part is None or part.any():
+                    rows = shift.read_rows(judge.rule_, kept, data.take(own), part)
+                    by_group[name] = estimate_shift(rows, known, delta, judge, **options)
+        return replace(found, by_group=by_group)
+
+    def estimate_accuracy(
+        self, logits: Any, sample_weight: Any = None, *, delta: float = 0.05
+    ) -> AccuracyEstimate:
+        """The accuracy to expect of the labels of new rows, without labels.
+
+        It is that of `estimate_shift`, which assumes that the class frequencies alone have changed
+        and tests whether that explains the rows.
+
+        >>> from hokical import make
+        >>> from hokical.demo import demo_logits
+        >>> (val_logits, val_labels), (logits, labels) = demo_logits()
+        >>> cal = make("temps").fit(val_logits, val_labels)
+        >>> found = cal.estimate_accuracy(logits)
+        >>> round(found.accuracy, 2), found.holds
+        (0.92, True)
+        """
+        found = self.estimate_shift(logits, sample_weight, delta=delta)
+        return AccuracyEstimate(found.accuracy, found.accuracy_interval, found.holds)
+
+    def forget_examples(self) -> None:
+        """Drop what the examples of the fit would prove, where they are not independent."""
+        self._check_fitted()
+        self.kept_ = self.kept_.without_fit()
+
+    def _refuse_rows_of_fit(self, hashes: FloatArray) -> None:
+        """Raise if rows with these `row_hashes` are those of the fit, which learned from them."""
+        # Where another method chose to learn nothing, it did so by these rows.
+        learned, rows = self.name != "uncalibrated" or bool(self.rule_.numbers()), None
+        if learned:
+            rows = self.kept_.fit_rows
+        if rows is not None:
+            rows.refuse(hashes, "logits")
+
+    def _certify_parts(self, parts: Iterable[tuple[Any, ...]]) -> Self:
+        """`certify` with examples in parts: (logits, labels), with weights, and with groups."""
+        twin, noted = copy(self), []
+        for part in parts:
+            twin.certify(*part[:3], groups=part[3] if len(part) > 3 else None)
+            kept = twin.kept_
+            noted.append((kept.held_out_scores, kept.held_out_conformity))
+        if not noted:
+            raise ValueError("there must be at least one part with examples; got none.")
+        tables, found = zip(*noted, strict=True)
+        self.kept_ = replace(
+            self.kept_,
+            held_out_scores=None if None in tables else reduce(add, tables),
+            held_out_conformity=reduce(add, found),
+        )
+        return self
+
+    def _certified_sets(self, asked: SetOptions, only: int | None = None) -> CertifiedSets:
+        self._check_fitted()
+        return sets.certified_sets(self.kept_, asked, self.n_classes_, only)
+
+    def _describe_sets(self, promise: str, **options: Any) -> str:
+        """The guarantee of sets, in words, for a promise about items of many rows."""
+        return self._certified_sets(SetOptions(**options)).guarantee(promise, "items")
+
+    def _with_rule(self, rule: Rule, kept: CalibrationData | None = None) -> Self:
+        """A copy with another rule, and other calibration data if given."""
+        twin = copy(self)
+        twin.rule_ = rule
+        twin.kept_ = self.kept_ if kept is None else kept
+        return twin
+
+    def _reweight(self, weights: FloatArray) -> Self:
+        """A copy for rows among which each class is `weights` (classes,) times as frequent."""
+        return self._with_rule(*shift.reweight(self.rule_, self.kept_, weights))
+
+    def _without_groups(self) -> Self:
+        """A copy that predicts for all groups alike; itself, if it did not learn from groups.
+
+        Sets go by the classifier's own scores of the fit, which do not depend on groups; for
+        abstention and intervals it has no examples: those of the fit were of other predictions.
+        """
+        if self.rule_.needed_groups is None:
+            return self
+        kept = self.kept_.without_fit().without_held_out()
+        kept = replace(kept, fit_conformity=self.kept_.fit_conformity)
+        return self._with_rule(shift.drop_groups(self.rule_), kept)
+
+
+def with_sets(calibrator: Calibrator, **options: Any) -> Calibrator:
+    """A copy that also predicts sets, for what takes a calibrator.
+
+    `options` are those of `Calibrator.predict_set`, without groups and draws. The members of the
+    sets are given by `hokical.streams.predict(cal, source, what="members")`, the torch module
+    (`members`) and an exported ONNX graph (output `members`).
+    """
+    asked = SetOptions(**options)
+    if asked.by == "group" or asked.random_state is not None:
+        raise ValueError('`by="group"` and `random_state` are for `predict_set` alone.')
+    return calibrator._with_rule(calibrator._certified_sets(asked).rule(calibrator.rule_))
+
+
+def from_rule(rule: Rule, n_classes: int) -> Calibrator:
+    """A calibrator without calibration data that predicts by a rule."""
+    found = Calibrator()
+    found.method = MethodInfo(type(rule.core))  # type: ignore[misc]
+    found._keep(Fit(rule), n_classes, CalibrationData())
+    return found

@@ -1,4 +1,4 @@
-"""The names of the methods and their modules, without importing them.
+"""Methods by name, without importing them before they are needed.
 
 A method of another package is declared with `hokical.calibrators.register`, or by an entry point of
 the group `hokical.calibrators`, which is searched for names that are not known here.
@@ -9,7 +9,11 @@ from importlib import import_module
 from typing import Any
 
 from hokical._core.logits import Logits
-from hokical._core.storage import is_storable
+from hokical._core.storage import CalibratorFileError, is_storable
+from hokical.calibrators._calibrator import Calibrator
+from hokical.calibrators._checks import check_plain_logits
+from hokical.calibrators._estimator import clone
+from hokical.calibrators._method import MethodInfo
 
 #: Module and class of every method of this package, in the order of tables.
 BUILT_IN: dict[str, tuple[str, str]] = {
@@ -28,50 +32,46 @@ BUILT_IN: dict[str, tuple[str, str]] = {
 }
 #: Those for two classes, known without importing them.
 BINARY_ONLY = ("platt", "beta", "venn_abers")
+#: The automatic choice among them.
+AUTOMATIC = {"auto": ("automatic", "AutoCalibrator")}
+#: Calibrators of confidences and of several labels, by the method's name in files.
+OTHER_SCORES = {
+    "confidence": ("confidence", "ConfidenceCalibrator"),
+    "multilabel": ("multilabel", "MultilabelCalibrator"),
+}
 #: Names that say what a method is; tables and files keep the short ones.
 ALIASES = {
     "softmax": "uncalibrated", "temperature": "temps", "vector": "vecs", "matrix": "ms_odir",
     "dirichlet": "dir_odir", "ensemble_temperature": "ets", "isotonic_pooled": "irm",
     "isotonic_ovr": "irova_ts", "stability_profile": "profile",
 }  # fmt: skip
-#: The automatic choice among them.
-AUTOMATIC = {"auto": ("automatic", "AutoCalibrator")}
-#: Calibrators of something else than logits, by the method's name in files.
-BEYOND_LOGITS = {
-    "confidence": ("confidence", "ConfidenceCalibrator"),
-    "multilabel": ("multilabel", "MultilabelCalibrator"),
-}
-GROUP = "hokical.calibrators"
-#: Methods that earlier versions had, and module and class of the package that has them now.
-MOVED = {
-    "recal": ("recal", "ReCal"),
-    "ms_odir": ("odir", "MatrixScalingODIR"),
-    "dir_odir": ("odir", "DirichletODIR"),
-    "profile": ("profile", "StabilityProfile"),
-}
-#: Rules with a stability profile: the method's, and that of the default in files up to 0.3.
-PROFILED = ("profile", "auto-profiled")
+#: Methods and rules of hokical-paper, which files up to 0.3 may hold.
+IN_PAPER = ("recal", "ms_odir", "dir_odir", "profile", "auto-profiled")
 #: What is meant by the names of scikit-learn's `CalibratedClassifierCV`.
 OF_SKLEARN = {
     "sigmoid": "scikit-learn's sigmoid is `platt`, for two classes; for more use `vecs`.",
     "isotonic": "scikit-learn's isotonic is nearest to `irova_ts`; `irm` keeps labels.",
 }
+GROUP = "hokical.calibrators"
 
 _registered: dict[str, type[Any]] = {}
 
 
 def register(kind: type[Any]) -> type[Any]:
-    """Register a method of your own: a subclass of `BaseCalibrator` with a `rule_kind`.
+    """Register a method of your own: a subclass of `Calibrator` with a `method` and a `_fit`.
 
     It can then be created by name, compared, saved, loaded, exported and used on the command line
     like any other. To be found in every process, name the class in an entry point of the group
     `hokical.calibrators`. Can be used as a decorator.
     """
-    name = getattr(kind, "name", None)
-    if not isinstance(name, str) or not hasattr(kind, "rule_kind"):
-        raise TypeError(f"`kind` must be a BaseCalibrator with a `rule_kind`; got {kind!r}.")
-    taken = name in BUILT_IN or name in AUTOMATIC
+    method = getattr(kind, "method", None)
+    if not isinstance(method, MethodInfo):
+        raise TypeError(
+            f"`kind` must be a subclass of Calibrator with a `method`, a MethodInfo; got {kind!r}."
+        )
+    name = method.name
     known = _registered.get(name)
+    taken = name in BUILT_IN or name in AUTOMATIC
     if taken or (known is not None and known.__qualname__ != kind.__qualname__):
         raise ValueError(f"the name {name!r} is taken. Give the rule another `name`.")
     _registered[name] = kind
@@ -83,33 +83,79 @@ def unregister(name: str) -> None:
     _registered.pop(name, None)
 
 
-def method_names() -> list[str]:
-    """The names of all methods, those of other packages last, without "auto"."""
-    _find_entry_points()
-    return [*BUILT_IN, *_registered]
+def method_names(n_classes: int | None = None) -> list[str]:
+    """The names of all methods, those of other packages last, without "auto".
 
+    With `n_classes`, those that can be fitted on nothing but logits of this many classes and
+    labels.
 
-def methods_from_logits(n_classes: int | None = None) -> list[str]:
-    """The methods that need nothing but logits and labels, of `n_classes` if given.
-
-    >>> methods_from_logits()[:3]
-    ['uncalibrated', 'temps', 'vecs']
+    >>> method_names()[:3], "platt" in method_names(2), "platt" in method_names(10)
+    (['uncalibrated', 'temps', 'vecs'], True, False)
     """
     _find_entry_points()
-    binary = {*BINARY_ONLY, *(name for name, kind in _registered.items() if kind.binary_only)}
-    unusable = {name for name, kind in _registered.items() if kind.logits_kind is not Logits}
-    unusable |= set() if n_classes in (None, 2) else binary
-    return [name for name in method_names() if name not in unusable]
+    others = {name: kind.method for name, kind in _registered.items()}
+    names = [*BUILT_IN, *others]
+    if n_classes is None:
+        return names
+    unusable = {name for name, method in others.items() if method.logits_kind is not Logits}
+    if n_classes != 2:
+        unusable |= {*BINARY_ONLY, *(name for name, own in others.items() if own.binary_only)}
+    return [name for name in names if name not in unusable]
 
 
-def load_estimator_class(name: Any, argument: str = "name") -> type[Any]:
-    """The estimator class of a method; an error names the `argument` that held the name."""
+def make(name: str, **parameters: Any) -> Calibrator:
+    """Create a calibrator by its method's name; "auto" is the automatic choice.
+
+    Its `method` has a title, a reference and what it can do.
+
+    >>> make("hoki", n_bins=10)
+    Hoki(n_bins=10)
+    """
+    kind = load_class(name)
+    known = kind().get_params(deep=False)
+    for parameter in parameters:
+        if parameter not in known:
+            raise TypeError(f"{name!r} has no parameter {parameter!r}; it has {list(known)}.")
+    made: Calibrator = kind(**parameters)
+    return made
+
+
+def make_seeded(name: str, seed: int, **parameters: Any) -> Calibrator:
+    """`make`, with the seed as `random_state` if the method has one."""
+    made = make(name, **parameters)
+    if "random_state" in made.get_params(deep=False):
+        made.set_params(random_state=seed)
+    return made
+
+
+def new_calibrator(method: Any, *, argument: str = "method", **parameters: Any) -> Calibrator:
+    """An unfitted calibrator for logits alone: by its name, or a copy of the one given."""
+    made: Calibrator
+    if isinstance(method, str):
+        load_class(method, argument)
+        made = make(method, **parameters)
+    elif not isinstance(method, Calibrator):
+        raise TypeError(
+            f"`{argument}` must be a method's name or a calibrator; got {type(method).__name__}. "
+            'For example "hoki".'
+        )
+    elif parameters:
+        raise TypeError(
+            f"options {sorted(parameters)} go with a method's name; set them on the calibrator "
+            "itself."
+        )
+    else:
+        made = clone(method)
+    check_plain_logits(made.method, argument)
+    return made
+
+
+def load_class(name: Any, argument: str = "name") -> type[Any]:
+    """The class of a method; an error names the `argument` that held the name."""
     if isinstance(name, str):
         name = find_method(name)
         if name in BUILT_IN or name in AUTOMATIC:
-            module, kind = (BUILT_IN | AUTOMATIC)[name]
-            found: type[Any] = getattr(import_module(f"hokical.calibrators._{module}"), kind)
-            return found
+            return _import_class(*(BUILT_IN | AUTOMATIC)[name])
         if name not in _registered:
             _find_entry_points()
         if name in _registered:
@@ -119,15 +165,19 @@ def load_estimator_class(name: Any, argument: str = "name") -> type[Any]:
     )
 
 
-def find_estimator_class(name: str) -> type[Any] | None:
-    """The estimator class of a fitted method; None if the package that has it is not installed."""
-    return load_estimator_class(name) if name in [*method_names(), *AUTOMATIC] else None
+def class_of_file(document: dict[str, Any]) -> type[Any]:
+    """The class of the calibrator that a file holds."""
+    name = document.get("method")
+    if name in OTHER_SCORES:
+        return _import_class(*OTHER_SCORES[str(name)])
+    try:
+        return load_class(name, "method")
+    except ValueError as error:
+        raise CalibratorFileError(f"the file is of another package or version: {error}") from error
 
 
-def load_class_beyond_logits(method: str) -> type[Any]:
-    """The class of a calibrator of something else than logits."""
-    module, kind = BEYOND_LOGITS[method]
-    found: type[Any] = getattr(import_module(f"hokical.calibrators._{module}"), kind)
+def _import_class(module: str, name: str) -> type[Any]:
+    found: type[Any] = getattr(import_module(f"hokical.calibrators._{module}"), name)
     return found
 
 
@@ -142,7 +192,7 @@ def find_method(name: str) -> str:
     wanted = _letters(name)
     # Searching entry points takes longer.
     known = name in BUILT_IN or name in AUTOMATIC or name in method_names()
-    for method, (_, kind) in ({} if known else BUILT_IN | MOVED).items():
+    for method, (_, kind) in ({} if known else BUILT_IN).items():
         if wanted in (kind.lower(), _letters(method)):
             return method
     return name
@@ -158,11 +208,11 @@ def suggest(name: Any) -> str:
 
     if str(name) in OF_SKLEARN:
         return f" {OF_SKLEARN[name]}"
-    if str(name) in MOVED:
+    if str(name) in IN_PAPER:
         return " It is in another package: `pip install hokical-paper`."
     wanted = _letters(str(name))
     alike = [method for method, (_, kind) in BUILT_IN.items() if wanted and wanted in kind.lower()]
-    known = dict.fromkeys([*method_names(), *AUTOMATIC, *MOVED])
+    known = dict.fromkeys([*method_names(), *AUTOMATIC, *IN_PAPER])
     alike = alike or difflib.get_close_matches(str(name).lower(), known, 2)
     return f" Did you mean {' or '.join(alike)}?" if alike else ""
 
@@ -176,17 +226,14 @@ def find_rule(record: str) -> None:
     if not is_storable(record):
         _find_entry_points()
     method = record.removeprefix("rule:")
-    if method in BEYOND_LOGITS:
-        load_class_beyond_logits(method)
-    if is_storable(record):
-        return
-    if method in PROFILED:
+    if method in OTHER_SCORES:
+        _import_class(*OTHER_SCORES[method])
+    if not is_storable(record) and method in IN_PAPER:
+        what = "a stability profile" if "profile" in method else f"the method {method!r}"
         raise ValueError(
-            "it holds a stability profile, which is in another package: `pip install "
-            "hokical-paper`, or fit again"
+            f"it holds {what}, which is in another package: `pip install hokical-paper`, or fit "
+            "again"
         )
-    if method in MOVED:
-        raise ValueError(f"its method {method!r} is not part of hokical.{suggest(method)}")
 
 
 @cache

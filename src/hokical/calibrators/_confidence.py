@@ -14,7 +14,8 @@ from hokical._core.labels import as_weights
 from hokical._core.reading import to_numpy
 from hokical._core.types import AnyArray, BoolArray, FloatArray, IntArray
 from hokical._core.warn import warn_user
-from hokical.calibrators._beyond_logits import BeyondLogits
+from hokical.calibrators._method import MethodInfo
+from hokical.calibrators._outcomes import OutcomeCalibrator
 from hokical.guarantees._binomial import check_chance
 from hokical.guarantees._row_sketch import number_hashes, number_words, odd_powers, scatter
 from hokical.guarantees._score_table import ScoreTable, can_be_counts
@@ -26,7 +27,7 @@ from hokical.rules._confidence import ConfidenceCurve
 _TOO_LARGE = "For percentages pass `scale=100` (--set scale=100); for log-odds apply a sigmoid."
 
 
-class ConfidenceCalibrator(BeyondLogits):
+class ConfidenceCalibrator(OutcomeCalibrator):
     """The probability that an answer is right, from one number in [0, 1] stated with it.
 
     For confidences without logits: what a language model says in words, P(True), the agreement of
@@ -64,10 +65,11 @@ class ConfidenceCalibrator(BeyondLogits):
     array([0.5, 0.7])
     """
 
-    name = "confidence"
-    title = "Confidence curve"
-    rule_kind = ConfidenceCurve
-    held_out_kind = ScoreTable
+    method = MethodInfo(ConfidenceCurve, "Confidence curve")
+    _held_out_kind = ScoreTable
+
+    rule_: ConfidenceCurve
+    held_out_: ScoreTable | None
 
     def __init__(self, *, scale: float = 1.0, monotone: bool = False) -> None:
         self.scale = scale
@@ -106,14 +108,14 @@ class ConfidenceCalibrator(BeyondLogits):
         """
         return to_input_library(self._predict(confidence, groups), confidence)
 
-    def uncalibrated(self, confidence: Any) -> FloatArray:
+    def _uncalibrated(self, confidence: Any) -> FloatArray:
         """The confidences (n,) as they are stated, on a scale to 1."""
         return self._read(confidence)
 
     def unknown_groups(self, groups: Any) -> dict[str, int]:
         """How many rows have a group that is missing or was not seen in `fit`, by column."""
         self._check_fitted()
-        coding: GroupCoding | None = self.rule_.coding
+        coding = self.rule_.coding
         if coding is None:
             return {}
         return coding.count_unknown(coding.codes(groups, count_rows(groups)))

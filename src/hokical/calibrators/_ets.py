@@ -3,10 +3,12 @@
 from typing import Literal
 
 from hokical._core.bins import check_count
+from hokical._core.types import FloatArray
 from hokical._fitting.ensemble import fit_ensemble
 from hokical._fitting.examples import Examples
 from hokical._fitting.temperature import BOUNDS, MAX_ITER, check_bounds
-from hokical.calibrators._base import BaseCalibrator, Fit
+from hokical.calibrators._calibrator import Calibrator
+from hokical.calibrators._method import Fit, MethodInfo
 from hokical.rules._scaling import EnsembleRule
 
 MIX_N_MATCH = (
@@ -15,7 +17,7 @@ MIX_N_MATCH = (
 )
 
 
-class EnsembleTemperatureScaling(BaseCalibrator):
+class EnsembleTemperatureScaling(Calibrator):
     """Mix the softmax at a temperature, the softmax as it is, and the uniform distribution.
 
     p = w_1 softmax(z/T) + w_2 softmax(z) + w_3 uniform, with non-negative weights that sum to 1.
@@ -41,10 +43,19 @@ class EnsembleTemperatureScaling(BaseCalibrator):
     (2, 0.2)
     """
 
-    rule_kind = EnsembleRule
-    title = "Ensemble temperature scaling"
-    reference = MIX_N_MATCH
-    cost = "about fifteen softmax passes"
+    method = MethodInfo(
+        EnsembleRule,
+        "Ensemble temperature scaling",
+        MIX_N_MATCH,
+        "about twelve softmax passes, or forty where the temperature gets no weight",
+    )
+
+    temperature_: float
+    weights_: FloatArray
+    loss_: float
+    n_iter_: int
+    converged_: bool
+    message_: str
 
     def __init__(
         self,

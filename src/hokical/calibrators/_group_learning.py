@@ -1,6 +1,5 @@
 """What the default learns from groups, on top of its fit without them."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain, combinations
 
@@ -10,7 +9,7 @@ from hokical._core.grouped_logits import GroupedLogits
 from hokical._core.logits import Logits
 from hokical._fitting.examples import Examples
 from hokical._fitting.group_effects import SaidRows, learn_groups
-from hokical.calibrators._base import Fit
+from hokical.calibrators._method import Fit
 from hokical.rules._auto import as_log_proba
 from hokical.rules._base import Rule
 from hokical.rules._predicting import predict_blocks
@@ -18,15 +17,11 @@ from hokical.rules._probabilities import softmax
 from hokical.rules._scaling import UncalibratedRule
 from hokical.rules._wrapped import GroupedRule
 
-#: Whether to learn of pairs of columns, or which.
-Interactions = bool | Sequence[tuple[str, str]]
-
 
 def add_groups(
     found: Fit,
     counted: Examples,
     held_out: Logits | None,
-    interactions: Interactions,
     keep_labels: bool,
 ) -> Fit:
     """The fit with the corrections of those groups that help, and the reason.
@@ -36,7 +31,7 @@ def add_groups(
     assert isinstance(counted.logits, GroupedLogits)
     coding = counted.logits.coding
     assert coding is not None
-    pairs = _find_pairs(interactions, coding.columns)
+    pairs = [*combinations(range(len(coding.columns)), 2)]
     told, rule, used = "nothing can be learned from the examples", found.rule, []
     if found.report["held_out_log_loss"]:  # else the examples are degenerate
         effects = learn_groups(_predict(found.rule, counted, held_out), coding, pairs)
@@ -48,19 +43,6 @@ def add_groups(
     names = [coding.columns[k] for k in used]
     reason = f"{found.report['reason']} Groups: {told}."
     return replace(found, rule=rule, report=found.report | {"reason": reason, "groups": names})
-
-
-def _find_pairs(interactions: Interactions, columns: tuple[str, ...]) -> list[tuple[int, int]]:
-    """The pairs of columns that are asked for."""
-    if isinstance(interactions, (bool, np.bool_)):
-        return [*combinations(range(len(columns)), 2)] if interactions else []
-    for pair in interactions:
-        if len(set(pair)) != 2 or not set(pair) <= set(columns):
-            raise ValueError(
-                "`interactions` must be True, False or pairs of columns of `groups`, "
-                f'{", ".join(columns)}; got {pair!r}. Write [("sex", "site")], say.'
-            )
-    return [(columns.index(a), columns.index(b)) for a, b in interactions]
 
 
 def _predict(rule: Rule, examples: Examples, held_out: Logits | None) -> SaidRows:

@@ -10,10 +10,12 @@ import numpy as np
 from hokical._core.arrays import Array, float64_scope, to_input_library
 from hokical._core.bins import check_count, sum_by
 from hokical._core.blocks import by_blocks
+from hokical._core.types import BoolArray, FloatArray
 from hokical._core.warn import ConvergenceWarning, warn_user
-from hokical._fitting.example_stats import ExampleStats, FitNotes
+from hokical._fitting.example_stats import ExampleStats
 from hokical._fitting.examples import InMemory, Partition
 from hokical._fitting.noise_search import choose_noise
+from hokical._fitting.noise_trials import NoiseSelection
 from hokical._fitting.recursion import Schedule, learn_schedule
 from hokical._fitting.row_sample import read_sample
 from hokical._fitting.stability_counts import (
@@ -21,7 +23,9 @@ from hokical._fitting.stability_counts import (
     count_with_stats,
     find_neighbours,
 )
-from hokical.calibrators._base import BaseCalibrator, Fit
+from hokical.calibrators._calibrator import Calibrator
+from hokical.calibrators._method import Fit, MethodInfo
+from hokical.guarantees._calibration_data import CalibrationData
 from hokical.guarantees._score_table import ScoreTable
 from hokical.guarantees._scores import LEVELS, confidence_log_odds, score_levels
 from hokical.rules._hoki import Curve, HokiRule, Steps
@@ -36,7 +40,7 @@ _ONE_PASS = (
 )
 
 
-class Hoki(BaseCalibrator):
+class Hoki(Calibrator):
     """Calibrate by label stability.
 
     Noise is added to the logits; the probability that the label survives is the example's
@@ -100,16 +104,30 @@ class Hoki(BaseCalibrator):
     True
     """
 
-    rule_kind = HokiRule
-    fits_floor = False  # it looks at whether the label was right
-    title = "Hoki (label stability)"
-    reference = (
+    method = MethodInfo(
+        HokiRule,
+        "Hoki (label stability)",
         "Jang, Ivanov, Lee, Weimer: Confidence Calibration Using Logits Transformations, 2021, "
-        "arXiv:2102.12680"
+        "arXiv:2102.12680",
+        "a dozen stability passes to choose the noise, then one",
+        fits_floor=False,  # it looks at whether the label was right
     )
-    cost = "a dozen stability passes to choose the noise, then one"
 
     rule_: HokiRule
+    noise_: Noise
+    selection_: NoiseSelection | None
+    draws_: Draws | None
+    accuracy_: float
+    alpha_: FloatArray
+    beta_: FloatArray
+    occupied_: BoolArray
+    n_iter_: int
+    converged_: bool
+    ending_: str
+    validation_ece_: float
+    table_: StabilityTable
+    init_: str
+    n_bins_: int
 
     def __init__(
         self,
@@ -138,32 +156,32 @@ class Hoki(BaseCalibrator):
         calls keep it. To choose on other data, pass `select_noise(...).noise`.
         """
         known = self if hasattr(self, "rule_") else None
-        return self._learn_from(self.partial_fit_partition, logits, labels, sample_weight, known)
+        return self._learn_from(self._partial_fit_partition, logits, labels, sample_weight, known)
 
-    def partial_fit_partition(self, examples: Partition) -> Self:
+    def _partial_fit_partition(self, examples: Partition) -> Self:
         """`partial_fit` on examples that need not be in memory."""
         if not hasattr(self, "rule_"):
-            return self.fit_partition(examples)
+            return self._fit_partition(examples)
         if examples.n_classes != self.n_classes_:
             raise ValueError(
                 f"`logits` must have one column per class, the {self.n_classes_} used in `fit`; "
                 f"got {examples.n_classes}."
             )
         table, stats = count_with_stats(examples, self.rule_, self.table_.n_starts)
-        notes = self._noted() + stats.notes
-        return self._learn_again(self, self.table_ + table, self.selection_, notes)
+        kept = self.kept_ + stats.kept
+        return self._learn_again(self, self.table_ + table, kept)
 
     def merge(self, *others: Self) -> Self:
         """A new calibrator from this one and others fitted on other examples with the same noise.
 
         Equal to one fit on all the examples together.
         """
-        self.check_fitted()
+        self._check_fitted()
         table = self.table_
         for other in others:
             if not isinstance(other, Hoki):
                 raise TypeError(f"`merge` takes fitted Hoki calibrators; got {other!r}.")
-            other.check_fitted()
+            other._check_fitted()
             if self._identity() != other._identity():
                 raise ValueError(
                     "calibrators must agree to be merged; got "
@@ -172,20 +190,14 @@ class Hoki(BaseCalibrator):
                 )
             table = table + other.table_
         merged = type(self)(**self.get_params(deep=False))
-        noted = reduce(add, (each._noted() for each in (self, *others)))
-        return merged._learn_again(self, table, None, noted)
+        merged.selection_ = None
+        kept = reduce(add, (each.kept_ for each in (self, *others)))
+        return merged._learn_again(self, table, kept)
 
-    def _noted(self) -> FitNotes:
-        kept = (self.fit_scores_, self.support_, self.fit_conformity_, self.fit_rows_)
-        return FitNotes(*kept, self.class_scores_)
-
-    def _learn_again(
-        self, known: Self, table: StabilityTable, selection: Any, noted: FitNotes
-    ) -> Self:
-        """Learn from a joined table with the rule of `known`, and join what is kept beside it."""
-        kept = (known.init_, known.n_bins_, selection, known.n_classes_)
-        found = self._learn(known.rule_, table, *kept)
-        self._keep(found, known.n_classes_, noted)
+    def _learn_again(self, known: Self, table: StabilityTable, kept: CalibrationData) -> Self:
+        """Learn from a joined table with the rule of `known`."""
+        found = self._learn(known.rule_, table, known.init_, known.n_bins_, known.n_classes_)
+        self._keep(found, known.n_classes_, found.add_counts(kept))
         return self
 
     def stability(self, logits: Any) -> Array:
@@ -217,14 +229,15 @@ class Hoki(BaseCalibrator):
         if self._chooses_noise():
             refusal = None if examples.repeatable else _ONE_PASS
             sample, stats = read_sample(examples, refusal=refusal)
-            selection = choose_noise(sample)
-            rule = self._unlearned_rule(selection.noise, n_classes)
+            self.selection_ = choose_noise(sample)
+            rule = self._unlearned_rule(self.selection_.noise, n_classes)
             counted = InMemory(sample) if sample.sampled_from is None else examples
             table = count_stability(counted, rule, n_starts)
         else:
-            selection, rule = None, self._unlearned_rule(check_noise(self.noise), n_classes)
+            self.selection_ = None
+            rule = self._unlearned_rule(check_noise(self.noise), n_classes)
             table, stats = count_with_stats(examples, rule, n_starts)
-        return self._learn(rule, table, self.init, n_bins, selection, n_classes), stats
+        return self._learn(rule, table, self.init, n_bins, n_classes), stats
 
     def _unlearned_rule(self, noise: Noise, n_classes: int) -> HokiRule:
         """The rule that measures stability, with a constant link of 1/2."""
@@ -240,7 +253,6 @@ class Hoki(BaseCalibrator):
         table: StabilityTable,
         init: str,
         n_bins: int,
-        selection: Any,
         n_classes: int,
     ) -> Fit:
         """Run the recursion on the table; return the rule with the learned link."""
@@ -262,9 +274,9 @@ class Hoki(BaseCalibrator):
             "n_bins": n_bins,
             "table": table,
         }
-        unsaved, learned = {"selection": selection}, replace(rule, link=link)
+        learned = replace(rule, link=link)
         confidences = _count_confidences(learned, table, n_bins)
-        return Fit(learned, report, unsaved, find_neighbours(table), confidences)
+        return Fit(learned, report, find_neighbours(table), confidences)
 
     def _link(
         self, schedule: Schedule, table: StabilityTable, levels: int, together: bool, n_classes: int
@@ -280,15 +292,15 @@ class Hoki(BaseCalibrator):
             return steps
         return Curve.from_steps(steps, levels, table.accuracy).held_by(seen, levels, steps.chance)
 
-    def _complete(self, found: Fit) -> Fit:
-        """Complete a stored fit; the trials of the noise search are not stored."""
-        rule = found.rule
-        table, init, n_bins = (found.report[name] for name in ("table", "init", "n_bins"))
-        starts = check_count(n_bins) if init == "confidence" else 1
+    def _restore(self, document: dict[str, Any]) -> None:
+        super()._restore(document)
+        self.selection_ = None  # the trials are not stored
+        rule, starts = self.rule_.core, 1
+        if self.init_ == "confidence":
+            starts = check_count(self.n_bins_)
         levels = rule.levels if isinstance(rule, HokiRule) else None
-        if (table.n_starts, table.levels) != (starts, levels):
+        if (self.table_.n_starts, self.table_.levels) != (starts, levels):
             raise ValueError("the stability table does not belong to the rule of this file.")
-        return replace(found, unsaved={"selection": None})
 
     def _identity(self) -> dict[str, Any]:
         """What two calibrators must share for their tables to be added."""

@@ -2,15 +2,17 @@
 
 import numpy as np
 
+from hokical._core.types import FloatArray, IntArray
 from hokical._fitting.examples import Examples
 from hokical._fitting.isotonic import fit_classwise, fit_pooled
-from hokical.calibrators._base import BaseCalibrator, Fit
+from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._ets import MIX_N_MATCH
+from hokical.calibrators._method import Fit, MethodInfo
 from hokical.calibrators._temps import TemperatureSearch
 from hokical.rules._isotonic import ClasswiseIsotonicRule, PooledIsotonicRule
 
 
-class IsotonicMulticlass(BaseCalibrator):
+class IsotonicMulticlass(Calibrator):
     """One increasing function for the probabilities of all classes, fitted to all of them pooled.
 
     Every probability of every row, n x classes in all, is paired with 1 if its class is the true
@@ -42,10 +44,15 @@ class IsotonicMulticlass(BaseCalibrator):
     True
     """
 
-    rule_kind = PooledIsotonicRule
-    title = "Isotonic regression, all classes pooled"
-    reference = MIX_N_MATCH
-    cost = "two softmax passes and one sort of all probabilities"
+    method = MethodInfo(
+        PooledIsotonicRule,
+        "Isotonic regression, all classes pooled",
+        MIX_N_MATCH,
+        "two softmax passes and one sort of all probabilities",
+    )
+
+    knots_: FloatArray
+    values_: FloatArray
 
     def __init__(self, *, normalize: bool = True) -> None:
         self.normalize = normalize
@@ -91,10 +98,21 @@ class IsotonicOneVsAllTS(TemperatureSearch):
     True
     """
 
-    rule_kind = ClasswiseIsotonicRule
-    title = "Temperature scaling, then isotonic regression per class"
-    reference = MIX_N_MATCH
-    cost = "temperature scaling, then one sort per class of its column"
+    method = MethodInfo(
+        ClasswiseIsotonicRule,
+        "Temperature scaling, then isotonic regression per class",
+        MIX_N_MATCH,
+        "temperature scaling, then one sort per class of its column",
+    )
+
+    temperature_: float
+    knots_: FloatArray
+    values_: FloatArray
+    offsets_: IntArray
+    absent_classes_: IntArray
+    n_iter_: int
+    converged_: bool
+    message_: str
 
     def _fit(self, examples: Examples) -> Fit:
         some = examples.without_weightless()

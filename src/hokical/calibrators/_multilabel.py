@@ -12,14 +12,15 @@ from hokical._core.logits import as_float_matrix
 from hokical._core.reading import check_column_order, column_names, to_numpy
 from hokical._core.types import FloatArray
 from hokical._core.warn import FitDataWarning, warn_user
-from hokical.calibrators._beyond_logits import BeyondLogits
+from hokical.calibrators._method import MethodInfo
+from hokical.calibrators._outcomes import OutcomeCalibrator
 from hokical.guarantees._binomial import check_chance
 from hokical.guarantees._label_sets import By, HeldOutLabels, LabelSets, label_sets
 from hokical.guarantees._row_sketch import number_hashes
 from hokical.rules._multilabel import MultilabelCurves
 
 
-class MultilabelCalibrator(BeyondLogits):
+class MultilabelCalibrator(OutcomeCalibrator):
     """Probabilities of labels that do not exclude each other, from a score (log-odds) for each.
 
     Tags, findings, classes of a sigmoid layer. The curve of each label is the common one plus a
@@ -48,10 +49,12 @@ class MultilabelCalibrator(BeyondLogits):
     (1, 5)
     """
 
-    name = "multilabel"
-    title = "Curves of labels"
-    rule_kind = MultilabelCurves
-    held_out_kind = HeldOutLabels
+    method = MethodInfo(MultilabelCurves, "Curves of labels")
+    _held_out_kind = HeldOutLabels
+
+    rule_: MultilabelCurves
+    held_out_: HeldOutLabels | None
+    _columns: tuple[str, ...] = ()
 
     @property
     def n_labels_(self) -> int:
@@ -88,7 +91,7 @@ class MultilabelCalibrator(BeyondLogits):
             values, backend = self._check(scores)
             return to_input_library(self.rule_.proba(values, backend), scores)
 
-    def uncalibrated(self, scores: Any) -> FloatArray:
+    def _uncalibrated(self, scores: Any) -> FloatArray:
         """The classifier's own probabilities (n, labels): sigmoids of the scores."""
         values, backend = _read_scores(scores)
         host = backend.to_host(backend.without_gradient(values)).astype(np.float64)
@@ -132,7 +135,7 @@ class MultilabelCalibrator(BeyondLogits):
             plain = backend.without_gradient(values)
             proba = backend.to_host(self.rule_.proba(plain, backend))
         self._refuse_rows_of_fit("scores", [number_hashes(backend.to_host(plain))])
-        check_column_order(labels, "labels", getattr(self, "_columns", ()))
+        check_column_order(labels, "labels", self._columns)
         self.held_out_ = HeldOutLabels.from_rows(proba, read_labels(labels, proba.shape))
         return self
 
@@ -189,12 +192,11 @@ class MultilabelCalibrator(BeyondLogits):
                 f"`{method}` has no examples to go by. Call `certify(scores, labels)` first, with "
                 "examples that nothing was fitted on."
             )
-        found: HeldOutLabels = self.held_out_
-        return found
+        return self.held_out_
 
     def _check(self, scores: Any) -> tuple[Array, Backend]:
         self._check_fitted()
-        check_column_order(scores, "scores", getattr(self, "_columns", ()))
+        check_column_order(scores, "scores", self._columns)
         values, backend = _read_scores(scores)
         if values.shape[1] != self.n_labels_:
             raise ValueError(

@@ -1,9 +1,10 @@
-"""What every calibrator does: checked input goes to the rule, and the answer to its library."""
+"""Labels, confidence and probabilities: checked input goes to the rule, output to its library."""
+
+from __future__ import annotations
 
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hokical._core.arrays import NUMPY, Array, backend_of, float64_scope, to_input_library
 from hokical._core.conversion import as_two_columns
@@ -11,42 +12,46 @@ from hokical._core.grouped_logits import GroupedLogits, with_groups
 from hokical._core.groups import count_rows
 from hokical._core.labels import as_labels, as_weights
 from hokical._core.logits import Logits, as_logits, check_rows
-from hokical._core.topk import TopK
+from hokical._core.storage import fingerprint
 from hokical._core.types import IntArray
+from hokical.calibrators._checks import acceptable
+from hokical.calibrators._stored import StoredEstimator
+from hokical.guarantees._calibration_data import CalibrationData
 from hokical.guarantees._support import Support
 from hokical.rules._base import Rule
-from hokical.rules._predicting import Output, predict_blocks, to_float32
+from hokical.rules._predicting import Output, predict_blocks, predict_on_host, to_float32
 from hokical.rules._sets import SetRule
 
 
-class Predictions:
+class Predictions(StoredEstimator):
     """Labels, confidence and probabilities of a fitted rule."""
 
-    #: The fitted rule, and the number of classes.
     rule_: Rule
     n_classes_: int
+    #: What is kept of the calibration examples for guarantees that are asked for later.
+    kept_: CalibrationData
     #: Names of the classes in the order of the columns, where known.
     class_names: tuple[str, ...] = ()
-    #: What the calibration examples were like; None if it was not stored.
-    support_: Support | None = None
+    #: Names of the columns of the logits in the fit, if they were a frame's.
+    _columns: tuple[str, ...] = ()
 
     def predict(self, logits: Any, *, groups: Any = None) -> Array:
         """Labels (n,): the most likely class, or the classifier's own where the method keeps it.
 
-        By default the label is the first maximum of `predict_proba`. Methods with
+        By default the label is the first maximum of `predict_proba`. Methods whose rule has
         `preserves_labels`, and the default with `keep_labels=True`, give the classifier's own.
 
         `logits` (n, classes) is an array of any library (NumPy, torch, JAX, CuPy, Dask), or a
-        `TopK`; the answer has the same library and device. Files, chunks and iterators go through
+        `TopK`; the output has the same library and device. Files, chunks and iterators go through
         `hokical.streams`. `groups` are those of the rows, as in the fit: a calibrator that learned
         from groups needs them, and others ignore them. Rows whose group is missing or was not in
-        the fit get the common answer, and a warning counts them.
+        the fit get the prediction for all groups, and a warning counts them.
         """
-        return self.output("labels", self.with_groups(logits, groups))
+        return self._output("labels", self._attach_groups(logits, groups))
 
     def predict_confidence(self, logits: Any, *, groups: Any = None) -> Array:
         """The probability (n,) that each predicted label is right."""
-        return self.output("confidence", self.with_groups(logits, groups))
+        return self._output("confidence", self._attach_groups(logits, groups))
 
     def predict_proba(self, logits: Any, *, groups: Any = None, dtype: Any = None) -> Array:
         """Probabilities (n, classes); rows sum to 1 and masked classes (-inf) get 0.
@@ -57,43 +62,21 @@ class Predictions:
         `dtype="float32"` gives NumPy arrays of half the
         size, computed in float64 all the same; other libraries answer in the type of the logits.
         """
-        given = self.with_groups(logits, groups)
+        given = self._attach_groups(logits, groups)
         if dtype is None or backend_of(logits) not in (None, NUMPY):
-            return self.output("proba", given)
+            return self._output("proba", given)
         if np.dtype(dtype) not in (np.float32, np.float64):
             raise ValueError(f"`dtype` must be 'float32' or 'float64'; got {dtype!r}.")
         data = self._check_logits(given)
         return predict_blocks(self.rule_, "proba", data, narrow=np.dtype(dtype) == np.float32)
 
-    def with_groups(self, logits: Any, groups: Any) -> Any:
-        """Logits with the groups of their rows (`GroupedLogits`), if the calibrator needs them.
-
-        What takes logits takes these too: `output`, monitors, `compare`.
-        """
-        self.check_fitted()
-        if groups is None or self.rule_.needed_groups is None or isinstance(logits, GroupedLogits):
-            return logits
-        return with_groups(logits, groups, self.rule_.needed_groups, fitted_by=self)
-
-    def group_codes(self, groups: Any) -> IntArray:
-        """Integers (n, columns), which torch modules and ONNX graphs take in place of groups.
-
-        The last of each column is for rows whose group is missing or was not in the fit.
-        """
-        self.check_fitted()
-        coding = self.rule_.needed_groups
-        if coding is None:
-            raise ValueError("`groups` have no codes: this calibrator did not learn from groups.")
-        codes: IntArray = coding.codes(groups, count_rows(groups))
-        return codes
-
     def predict_support(self, logits: Any) -> Array:
-        """Which rows (n,) are like the calibration examples: False where it has seen no such row.
+        """Which rows (n,) lie in the range of the calibration examples.
 
         A row is outside if the classifier's own certainty (the softmax log-odds of its label) or
-        its top logit lies beyond all those of the fit. Confidence is an extrapolation there, and
-        modest at best. Of n calibration examples and one more of the same kind, the last is outside
-        with probability at most 4 / (n + 1); many such rows mean that the data are of another kind.
+        its top logit lies beyond all those of the fit. Confidence is an extrapolation there. Of n
+        calibration examples and one more from the same distribution, the last is outside with
+        probability at most 4 / (n + 1); many such rows mean that the distribution has changed.
 
         >>> from hokical import Hoki
         >>> from hokical.demo import demo_logits
@@ -104,33 +87,41 @@ class Predictions:
         >>> bool(cal.predict_support(20 * test_logits).mean() < 0.5)
         True
         """
-        return self.output("support", logits)
+        return self._output("support", logits)
+
+    def group_codes(self, groups: Any) -> IntArray:
+        """Integers (n, columns), which torch modules and ONNX graphs take in place of groups.
+
+        The last of each column is for rows whose group is missing or was not in the fit.
+        """
+        self._check_fitted()
+        coding = self.rule_.needed_groups
+        if coding is None:
+            raise ValueError("`groups` have no codes: this calibrator did not learn from groups.")
+        codes: IntArray = coding.codes(groups, count_rows(groups))
+        return codes
 
     def score(
         self, logits: Any, labels: Any, sample_weight: Any = None, *, groups: Any = None
     ) -> float:
         """The negative Brier score of the confidence: larger is better, 0 is perfect."""
-        data = self._check_logits(self.with_groups(logits, groups))
+        data = self._check_logits(self._attach_groups(logits, groups))
         truth = self._as_labels(labels, data)
         weights = as_weights(sample_weight, data.n_rows)
-        error = self._output_on_host("confidence", data) - (
-            self._output_on_host("labels", data) == truth
-        )
+        right = predict_on_host(self.rule_, "labels", data) == truth
+        error = predict_on_host(self.rule_, "confidence", data) - right
         return -float(np.average(error**2, weights=weights))
 
-    def check_fitted(self) -> None:
-        """Raise if the calibrator is not fitted."""
+    def _output(self, what: Output | Literal["support"], logits: Any) -> Array:
+        """The output of a `predict` method: "labels", "confidence", "proba", "support", "members".
 
-    def output(self, what: Output | Literal["support"], logits: Any) -> Array:
-        """The output of a `predict` method by name: "labels", "confidence", "proba", "support".
-
-        "members" (n, classes), bool, is that of a calibrator `with_sets`.
+        "members" (n, classes), bool, are those of a calibrator `with_sets`.
         """
-        self.check_fitted()
+        self._check_fitted()
         if what == "members" and not isinstance(self.rule_, SetRule):
             raise ValueError(
-                "sets need what is asked of them: use `predict_set(logits, coverage=0.9)`, or give "
-                "`cal.with_sets(coverage=0.9)` in place of the calibrator."
+                "sets need a coverage: use `predict_set(logits, coverage=0.9)`, or pass "
+                "`hokical.calibrators.with_sets(cal, coverage=0.9)` in place of the calibrator."
             )
         backend = backend_of(logits)
         lazy = None if backend is None else backend.predict_lazily(self, what, logits)
@@ -140,37 +131,43 @@ class Predictions:
         with float64_scope(given):
             data = self._check_logits(logits, late=True)
             if what == "support":
-                found = self.known_support.holds(data)
+                found = self._known_support().holds(data)
             else:
                 found = predict_blocks(self.rule_, what, data)
             if not isinstance(logits, Logits) and data.backend.queues_work(data.values):
                 check_rows(data)
             return to_input_library(_narrow(found, given) if what == "proba" else found, given)
 
-    @property
-    def known_support(self) -> Support:
-        """`support_`, or an error where it was not stored."""
-        self.check_fitted()
-        if self.support_ is None:
+    def _known_support(self) -> Support:
+        """The range of the calibration examples, or an error where it was not stored."""
+        self._check_fitted()
+        if self.kept_.support is None:
             raise ValueError(
-                "what the examples of the fit were like was not stored with this calibrator. Fit "
-                "it again."
+                "the range of the calibration examples was not stored with this calibrator. Fit it "
+                "again."
             )
-        return self.support_
+        return self.kept_.support
 
-    def _output_on_host(self, what: Output, data: Logits) -> NDArray[Any]:
-        """An answer in full precision, on the host."""
-        with data.backend.in_float64():
-            return data.to_host(predict_blocks(self.rule_, what, data))
+    def _attach_groups(self, logits: Any, groups: Any) -> Any:
+        """Logits with the groups of their rows (`GroupedLogits`), if the calibrator needs them."""
+        self._check_fitted()
+        if groups is None or self.rule_.needed_groups is None or isinstance(logits, GroupedLogits):
+            return logits
+        return with_groups(logits, groups, self.rule_.needed_groups, fitted_by=self)
 
     def _as_labels(self, labels: Any, data: Logits) -> IntArray:
         """Labels (n,) of rows, which may be names where those of the classes are known."""
         return as_labels(labels, data.n_rows, data.n_classes, classes=self.class_names)
 
     def _check_logits(self, logits: Any, *, late: bool = False) -> Logits:
-        self.check_fitted()
+        self._check_fitted()
         given = as_two_columns(logits) if self.rule_.binary_only else logits
         return acceptable(self.rule_, as_logits(given, fitted_by=self, late=late))
+
+    def _stamp(self) -> str:
+        """A hash of the rule: equal stamps, equal predictions. `certify` does not change it."""
+        self._check_fitted()
+        return fingerprint({"n_classes": self.n_classes_, "rule": self.rule_})
 
 
 def _narrow(found: Array, given: Any) -> Array:
@@ -180,44 +177,3 @@ def _narrow(found: Array, given: Any) -> Array:
         return found
     wide = backend.kind(given) != "float" or given.dtype == backend.namespace(given).float64
     return found if wide else to_float32(found)
-
-
-def acceptable(method: Any, logits: Logits) -> Logits:
-    """Return the logits if the method (a rule or an estimator) accepts them, else raise."""
-    if type(logits) is Logits and getattr(method, "needed_groups", None) is not None:
-        columns = ", ".join(method.needed_groups.columns)
-        raise ValueError(
-            f"`groups` must be given, as in the fit: {columns}. A group is never guessed; for rows "
-            "whose group is not known pass None, and they get the common answer."
-        )
-    if type(logits) not in (method.logits_kind, TopK):
-        raise TypeError(
-            f"`logits` must be {_in_words(method.logits_kind)} for {method.name!r}; got "
-            f"{_in_words(type(logits))}."
-        )
-    if method.accepts_top_k:
-        return logits
-    return logits.with_every_class(method.name, "Use temps, ets or hoki")
-
-
-def check_plain_logits(method: Any, argument: str) -> None:
-    """Raise if a method (a rule or an estimator) needs more than logits and groups."""
-    if method.logits_kind not in (Logits, GroupedLogits):
-        raise ValueError(
-            f"`{argument}` cannot be {method.name!r} here, where there are logits alone: it needs "
-            f"{_in_words(method.logits_kind)}. Call its `fit` and `predict` with that."
-        )
-
-
-def refuse_groups(rule: Rule) -> None:
-    """Raise if a fitted rule needs groups, where nobody can pass them."""
-    if rule.needed_groups is not None:
-        raise ValueError(
-            "`calibrator` must not have learned from groups here, where there are logits alone; "
-            f"got one that needs {', '.join(rule.needed_groups.columns)}. Call its own `predict("
-            "logits, groups=...)` on logits (n, classes), or fit one without groups."
-        )
-
-
-def _in_words(kind: type[Logits]) -> str:
-    return "logits (n, classes)" if kind is Logits else f"a `{kind.__module__}.{kind.__name__}`"

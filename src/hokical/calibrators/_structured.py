@@ -5,6 +5,7 @@ from typing import Literal
 import numpy as np
 
 from hokical._core.bins import check_count, check_positive
+from hokical._core.types import FloatArray
 from hokical._fitting.examples import Examples
 from hokical._fitting.structured import (
     MAX_CROSS_CLASSES,
@@ -12,11 +13,12 @@ from hokical._fitting.structured import (
     StructuredFit,
     fit_structured,
 )
-from hokical.calibrators._base import BaseCalibrator, Fit
+from hokical.calibrators._calibrator import Calibrator
+from hokical.calibrators._method import Fit, MethodInfo
 from hokical.rules._structured import StructuredRule
 
 
-class StructuredScaling(BaseCalibrator):
+class StructuredScaling(Calibrator):
     """Temperature scaling, corrected class by class as far as the examples support it.
 
     Fitted for the probabilities of all classes. The most likely class can change. In steps:
@@ -85,15 +87,27 @@ class StructuredScaling(BaseCalibrator):
     True
     """
 
-    rule_kind = StructuredRule
-    fits_floor = False  # the rule has one
-    title = "Structured scaling"
-    reference = (
+    method = MethodInfo(
+        StructuredRule,
+        "Structured scaling",
         "structured penalties: Berta, Holzmüller, Jordan, Bach: Structured Matrix Scaling for "
         "Multi-Class Calibration, 2025, arXiv:2511.03685; the floor, the shape terms and the "
-        "uniform share are particular to this library"
+        "uniform share are particular to this library",
+        "about forty softmax passes for floor and temperature, then a few dozen products with M",
+        fits_floor=False,  # the rule has one
     )
-    cost = "about forty softmax passes for floor and temperature, then a few dozen products with M"
+
+    floor_: float
+    temperature_: float
+    shape_: FloatArray
+    scale_: FloatArray
+    bias_: FloatArray
+    cross_: FloatArray
+    even_: float
+    log_loss_: float
+    n_iter_: int
+    converged_: bool
+    message_: str
 
     def __init__(
         self,

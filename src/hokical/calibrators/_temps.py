@@ -6,7 +6,8 @@ from hokical._core.bins import check_count
 from hokical._fitting.examples import Examples
 from hokical._fitting.newton import Solution
 from hokical._fitting.temperature import BOUNDS, MAX_ITER, best_temperature, check_bounds
-from hokical.calibrators._base import BaseCalibrator, Fit
+from hokical.calibrators._calibrator import Calibrator
+from hokical.calibrators._method import Fit, MethodInfo
 from hokical.rules._scaling import TemperatureRule, UncalibratedRule
 
 GUO = (
@@ -15,7 +16,7 @@ GUO = (
 )
 
 
-class Uncalibrated(BaseCalibrator):
+class Uncalibrated(Calibrator):
     """The classifier's own softmax. `fit` learns only the number of classes.
 
     >>> from hokical.calibrators import Uncalibrated
@@ -24,17 +25,19 @@ class Uncalibrated(BaseCalibrator):
     array([0.8808, 0.5   ])
     """
 
-    rule_kind = UncalibratedRule
-    fits_floor = False  # nothing is learned
-    title = "Uncalibrated softmax"
-    reference = "the classifier itself"
-    cost = "nothing"
+    method = MethodInfo(
+        UncalibratedRule,
+        "Uncalibrated softmax",
+        "the classifier itself",
+        "nothing",
+        fits_floor=False,  # nothing is learned
+    )
 
     def _fit(self, examples: Examples) -> Fit:
         return Fit(UncalibratedRule())
 
 
-class TemperatureSearch(BaseCalibrator):
+class TemperatureSearch(Calibrator):
     """Base of the methods that begin with the temperature of least log loss."""
 
     def __init__(self, *, bounds: tuple[float, float] = BOUNDS, max_iter: int = MAX_ITER) -> None:
@@ -77,10 +80,13 @@ class TemperatureScaling(TemperatureSearch):
     3.0
     """
 
-    rule_kind = TemperatureRule
-    title = "Temperature scaling"
-    reference = GUO
-    cost = "about four softmax passes"
+    method = MethodInfo(TemperatureRule, "Temperature scaling", GUO, "about four softmax passes")
+
+    temperature_: float
+    log_loss_: float
+    n_iter_: int
+    converged_: bool
+    message_: str
 
     def _fit(self, examples: Examples) -> Fit:
         found, ending = self._search(examples.learnable)

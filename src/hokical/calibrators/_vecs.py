@@ -1,15 +1,17 @@
 """Vector scaling: one scale and one bias per class (Guo et al., 2017)."""
 
 from hokical._core.bins import check_count, check_positive
+from hokical._core.types import FloatArray
 from hokical._fitting.examples import Examples
 from hokical._fitting.newton import StopReason
 from hokical._fitting.vector import VectorFit, fit_vector
-from hokical.calibrators._base import BaseCalibrator, Fit
+from hokical.calibrators._calibrator import Calibrator
+from hokical.calibrators._method import Fit, MethodInfo
 from hokical.calibrators._temps import GUO
 from hokical.rules._scaling import VectorRule
 
 
-class VectorScaling(BaseCalibrator):
+class VectorScaling(Calibrator):
     """Scale and shift every class's log-probability: softmax(scale_k log p_k + bias_k).
 
     Chosen by maximum likelihood with a tiny ridge. The most likely class can change.
@@ -51,10 +53,19 @@ class VectorScaling(BaseCalibrator):
     True
     """
 
-    rule_kind = VectorRule
-    title = "Vector scaling"
-    reference = GUO
-    cost = "about ten Newton steps of n * classes^2 operations each"
+    method = MethodInfo(
+        VectorRule,
+        "Vector scaling",
+        GUO,
+        "about ten Newton steps of n * classes^2 operations each",
+    )
+
+    scale_: FloatArray
+    bias_: FloatArray
+    log_loss_: float
+    n_iter_: int
+    converged_: bool
+    message_: str
 
     def __init__(self, *, ridge: float = 1e-8, max_iter: int = 200) -> None:
         self.ridge = ridge

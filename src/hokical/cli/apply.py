@@ -146,7 +146,7 @@ def _apply_to_file(
 def _adapt(fitted: hokical.Calibrator, rows: Rows) -> Any:
     """The calibrator for the class frequencies of the rows, unless something else has changed."""
     with check_options("--adapt"):
-        found = fitted.estimate_shift(fitted.with_groups(rows.scores, rows.groups))
+        found = fitted.estimate_shift(fitted._attach_groups(rows.scores, rows.groups))
         if not found.holds:
             raise ValueError(f"{found.verdict}. Apply the calibrator as it is, or fit it again.")
         say(str(found))

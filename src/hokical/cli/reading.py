@@ -162,7 +162,7 @@ class Rows:
 
     def fit(self, calibrator: Any) -> dict[str, Any]:
         """Fit a calibrator; the number of examples, and the share that is right."""
-        if getattr(calibrator, "binary_only", False) and self.found.logits.n_classes > 2:
+        if calibrator.method.binary_only and self.found.logits.n_classes > 2:
             raise bad_option(
                 "--method",
                 f"{calibrator.name} is for two classes; {self.path.name} has "
@@ -189,10 +189,11 @@ class Rows:
 
     def warn_of_own(self, fitted: Any) -> None:
         """Warn if the rows are those that the calibrator was fitted on."""
-        support = getattr(fitted, "support_", None)
+        kept = getattr(fitted, "kept_", None)
+        support = None if kept is None else kept.support
         if self.wanted.answers or support is None:
             return
-        table = fitted.fit_scores_
+        table = fitted.kept_.fit_scores
         if (table is None or table.total == self.n_rows) and support.is_of(self.found.logits):
             warn(
                 f"{self.path.name} holds the examples that the calibrator was fitted on, so it "
@@ -235,7 +236,7 @@ class Stream:
         """Fit a calibrator; the number of examples, and the share that is right."""
         with hokical.io._errors.report_file(self.path):
             hokical.streams.fit(calibrator, self.source)
-        table = calibrator.fit_scores_
+        table = calibrator.kept_.fit_scores
         if table is None:
             return {"examples": self.source.n_rows, "accuracy": None}
         return {"examples": table.total, "accuracy": table.accuracy}
@@ -288,5 +289,5 @@ def read_calibrator(path: Path, *, for_rows: bool = True) -> Any:
         )
     if for_rows and found.name != "confidence":
         with check_options("CALIBRATOR"):
-            hokical.calibrators._predictions.check_plain_logits(found, "method")
+            hokical.calibrators._checks.check_plain_logits(found.rule_, "method")
     return found

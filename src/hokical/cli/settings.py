@@ -15,7 +15,7 @@ from hokical.stability._noise import parse_noise
 
 def check_method(name: str) -> str:
     """The name, if the method needs only logits and labels."""
-    known = [*hokical.calibrators.methods_from_logits(), "auto"]
+    known = [*hokical.calibrators.method_names(2), "auto"]
     name = hokical.calibrators._catalog.find_method(name)
     if name in known:
         return name
@@ -29,14 +29,14 @@ def check_method(name: str) -> str:
 
 def make_method(
     name: str, settings: Iterable[str], **options: Any
-) -> hokical.calibrators.BaseCalibrator:
+) -> hokical.calibrators.Calibrator:
     """A calibrator with options such as `n_bins=20`, of the types that its parameters have."""
     known = hokical.make(check_method(name)).get_params(deep=False)
     chosen = options | read_settings(settings, known, name)
     with check_options("--set"):
         if chosen.get("noise", "auto") != "auto":
             chosen["noise"] = parse_noise(str(chosen["noise"]))
-        made: hokical.calibrators.BaseCalibrator = hokical.make(name)
+        made: hokical.calibrators.Calibrator = hokical.make(name)
         return made.set_params(**chosen)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict, is_dataclass
+from dataclasses import is_dataclass
 from typing import Any
 
 import numpy as np
@@ -23,19 +23,21 @@ _LONGEST = 1000
 def show(calibrator: CalibratorFile, as_json: Json = False) -> None:
     """Show what is inside a calibrator: method, numbers, guarantee, curve."""
     fitted = read_calibrator(calibrator, for_rows=False)
-    if not isinstance(fitted, hokical.calibrators.FittedCalibrator):
+    if not isinstance(fitted, hokical.Calibrator):
         certified = "no" if fitted.held_out_ is None else "yes"
         told = {"method": fitted.name, "chosen": fitted.reason_, "certified": certified}
         show_result(told | {"metadata": fitted.metadata}, told, as_json)
         return
-    counts = fitted.held_out_scores_ or fitted.fit_scores_
+    counts = fitted.kept_.held_out_scores or fitted.kept_.fit_scores
     curve = [] if counts is None else curve_rows(counts)
     facts, names = _facts(fitted), ("score", "right", "examples")
     values = facts | {"curve": [dict(zip(names, row, strict=True)) for row in curve]}
     show_result(values, _lines(facts, _learned_values(fitted)), as_json)
     if as_json or not curve:
         return
-    source = "calibrated confidence" if fitted.held_out_scores_ else "softmax before calibration"
+    source = (
+        "calibrated confidence" if fitted.kept_.held_out_scores else "softmax before calibration"
+    )
     table = new_table((source, "right", "", "examples"))
     table.columns[2].justify = "left"
     bar = "█" if "utf" in (sys.stdout.encoding or "").lower() else "#"
@@ -61,24 +63,23 @@ def curve_rows(
     return rows
 
 
-def _facts(fitted: hokical.calibrators.FittedCalibrator) -> dict[str, Any]:
+def _facts(fitted: hokical.Calibrator) -> dict[str, Any]:
     """What is inside as values, None where it is not known."""
-    info = hokical.calibrators._catalog.find_estimator_class(fitted.name)
-    counts, known = fitted.fit_scores_, fitted.metadata
+    counts, known = fitted.kept_.fit_scores, dict(fitted.metadata)
     if counts is not None:
         known |= {"examples": counts.total, "accuracy": counts.accuracy}
     stored = ("classes", "scores", "binary_score", "zeros", "examples", "accuracy")
     return {
         "method": fitted.name,
-        "title": getattr(info, "title", "method of another package"),
+        "title": fitted.method.title,
         "n_classes": fitted.n_classes_,
         **{name: known.get(name) for name in stored},
         "reason": getattr(fitted, "reason_", None),
         "label": describe_label(fitted),
         "learned": {name: _values(value) for name, value in _learned_values(fitted).items()},
         "guarantee": _guarantee(fitted),
-        "reference": getattr(info, "reference", None),
-        "library_version": fitted.library_version,
+        "reference": fitted.method.reference,
+        "library_version": fitted._library_version,
     }
 
 
@@ -107,7 +108,7 @@ def _lines(facts: dict[str, Any], learned: dict[str, Any]) -> dict[str, str | No
     }
 
 
-def _learned_values(fitted: hokical.calibrators.FittedCalibrator) -> dict[str, Any]:
+def _learned_values(fitted: hokical.Calibrator) -> dict[str, Any]:
     """The numbers of the rule."""
     found = fitted.rule_.own_fields() | {"weights": getattr(fitted, "weights_", None)}
     return {name: value for name, value in found.items() if value is not None}
@@ -143,7 +144,7 @@ def _has_text(value: Any) -> bool:
     return "__str__" in vars(type(value))
 
 
-def _groups(fitted: hokical.calibrators.FittedCalibrator) -> dict[str, list[Any]] | None:
+def _groups(fitted: hokical.Calibrator) -> dict[str, list[Any]] | None:
     """Groups of one row, if the calibrator needs them."""
     needed = fitted.rule_.needed_groups
     if needed is None:
@@ -151,7 +152,7 @@ def _groups(fitted: hokical.calibrators.FittedCalibrator) -> dict[str, list[Any]
     return {name: [own[0]] for name, own in zip(needed.columns, needed.levels, strict=True)}
 
 
-def _guarantee(fitted: hokical.calibrators.FittedCalibrator) -> dict[str, Any]:
+def _guarantee(fitted: hokical.Calibrator) -> dict[str, Any]:
     """The promise of `apply --risk` at its usual numbers, or why there is none."""
     try:
         found = fitted.predict_or_abstain(np.zeros((1, fitted.n_classes_)), groups=_groups(fitted))
@@ -169,24 +170,33 @@ def describe_label(calibrator: Any) -> str | None:
     return "the classifier's own" if kept else "the most likely class after calibration"
 
 
+def _describe_method(cal: hokical.Calibrator) -> dict[str, Any]:
+    info = cal.method
+    names = ("name", "title", "reference", "changes_labels", "accepts_top_k", "binary_only", "cost")
+    about = {name: getattr(info, name) for name in names}
+    return about | {"kind": type(cal).__name__, "parameters": cal.get_params(deep=False)}
+
+
 def methods(as_json: Json = False) -> None:
     """List the calibration methods."""
-    known = hokical.calibrators.table()
+    made = map(hokical.make, hokical.calibrators.method_names())
+    known = {cal.method.name: cal for cal in made}
     if as_json:
-        show_json([asdict(info) | {"kind": info.kind.__name__} for info in known])
+        show_json([_describe_method(cal) for cal in known.values()])
         return
     shown = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     shown.add_column("name", no_wrap=True, style="bold")
     shown.add_column("labels", no_wrap=True)
     shown.add_column("cost of a fit", ratio=2)
     shown.add_column("published in", ratio=3)
-    for info in known:
+    for name, cal in known.items():
+        info = cal.method
         labels = "may change" if info.changes_labels else "kept"
-        shown.add_row(info.name, labels, info.cost, info.reference)
+        shown.add_row(name, labels, info.cost, info.reference)
     show_table("Calibration methods", shown)
-    binary = [info.name for info in known if info.binary_only]
+    binary = [name for name, cal in known.items() if cal.method.binary_only]
     say(f"For two classes only: {', '.join(binary)}.")
-    missing = hokical.calibrators._catalog.MOVED.keys() - {info.name for info in known}
+    missing = {"recal", "ms_odir", "dir_odir", "profile"} - known.keys()
     if missing:
         say(f"With `pip install hokical-paper` also: {', '.join(sorted(missing))}.")
     say(

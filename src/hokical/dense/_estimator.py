@@ -11,11 +11,11 @@ import numpy as np
 from hokical._core.arrays import to_host
 from hokical._core.storage import CalibratorFileError
 from hokical._core.warn import NotFittedError, sklearn_class
-from hokical.calibrators._calibrator import Calibrator
+from hokical.calibrators._calibrator import Calibrator, with_sets
+from hokical.calibrators._catalog import new_calibrator
+from hokical.calibrators._checks import refuse_groups
 from hokical.calibrators._estimator import Estimator
-from hokical.calibrators._fitted import load_fitted
-from hokical.calibrators._predictions import refuse_groups
-from hokical.calibrators._registry import new_estimator
+from hokical.calibrators._loading import load_calibrator
 from hokical.dense import _batches as batches
 from hokical.dense._items import judge_items, note_positions
 from hokical.dense._positions import DenseBatch, DenseOptions, check_options
@@ -110,10 +110,10 @@ class Dense(Estimator):
         logits elsewhere may be anything; `sample_weight` (n, ...) or (n,) says how much each
         position counts, or each position of an item. Batches bring their own.
         """
-        calibrator = new_estimator(self.calibrator, argument="calibrator")
+        calibrator = new_calibrator(self.calibrator, argument="calibrator")
         source = self._source(logits, labels, mask, sample_weight, self.max_positions_per_item)
-        calibrator.fit_partition(StreamedPartition(source))
-        table = calibrator.fit_scores_
+        calibrator._fit_partition(StreamedPartition(source))
+        table = calibrator.kept_.fit_scores
         self.n_positions_ = None if table is None else table.total
         self.accuracy_ = None if table is None else table.accuracy
         self.calibrator_: Calibrator = batches.without_witnesses(calibrator)
@@ -183,8 +183,9 @@ class Dense(Estimator):
         items = list(batches.item_batches(logits, labels, mask, None, options))
         if items:
             noted, hashes = note_positions(certified.rule_, items)
-            certified.refuse_rows_of_fit(hashes)
-            certified.held_out_conformity_ = noted
+            certified._refuse_rows_of_fit(hashes)
+            kept = replace(certified.kept_, held_out_conformity=noted)
+            certified.kept_ = kept
         self.calibrator_ = certified
         return self
 
@@ -208,7 +209,7 @@ class Dense(Estimator):
         iterator of `PredictionSets`.
         """
         calibrator = self.fitted_calibrator()
-        if calibrator.held_out_conformity_ is None:
+        if calibrator.kept_.held_out_conformity is None:
             raise ValueError(
                 "`predict_set` has no items to go by. Call `certify(logits, labels)` first, with "
                 "items that nothing was fitted on."
@@ -220,12 +221,12 @@ class Dense(Estimator):
             f"Of a new item, at least {coverage:.4g} of the positions have their true class in the "
             "set"
         )
-        promise = replace(promise, guarantee=calibrator.describe_sets(words, **asked))
-        judge = calibrator.with_sets(**asked)
+        promise = replace(promise, guarantee=calibrator._describe_sets(words, **asked))
+        judge = with_sets(calibrator, **asked)
 
         def one(batch: DenseBatch) -> PredictionSets:
             answer = AnswerKind(False, of_classes=True)
-            found = predict_batch(batch, lambda rows: [judge.output("members", rows)], answer)[0]
+            found = predict_batch(batch, lambda rows: [judge._output("members", rows)], answer)[0]
             sizes = found.sum(batch.layout.axis)
             return replace(promise, members=found, sizes=sizes)
 
@@ -268,7 +269,7 @@ class Dense(Estimator):
         an iterator of them.
         """
         calibrator = self.fitted_calibrator()
-        if calibrator.held_out_scores_ is None:
+        if calibrator.kept_.held_out_scores is None:
             raise ValueError(
                 "`predict_or_abstain` has no positions to go by: those of the fit are not "
                 "independent of their neighbours, and prove nothing. Call `certify(logits, "
@@ -297,7 +298,7 @@ class Dense(Estimator):
     @classmethod
     def load(cls, path: str | os.PathLike[str], **options: Any) -> Self:
         """A fitted `Dense` from a file; options given here replace those in the file."""
-        calibrator = load_fitted(path)
+        calibrator = load_calibrator(path)
         try:
             dense = cls(calibrator, **calibrator.metadata.get("dense", {}))
             dense._options(dense.max_positions_per_item)
@@ -339,7 +340,7 @@ class Dense(Estimator):
         calibrator, asked = self.fitted_calibrator(), AnswerKind(fill, **kind)
 
         def predict_one(batch: DenseBatch) -> Any:
-            return predict_batch(batch, lambda rows: [calibrator.output(what, rows)], asked)[0]
+            return predict_batch(batch, lambda rows: [calibrator._output(what, rows)], asked)[0]
 
         return self._each(logits, mask, predict_one)
 

@@ -176,7 +176,7 @@ class CertifiedSets:
         held_out = "held-out ones" if what == "examples" else f"held-out {what}"
         place = "examples of the fit, by the classifier's own scores" if own else held_out
         n = known.n if what == "examples" else round(float(known.counts.sum()))
-        if own and not can_be_counts(known.weights):  # see `with_balance`
+        if own and not can_be_counts(known.weights):  # see `reweight_classes`
             place += ", with the new balance of classes taken for true"
         behind = f"of {n:,} {place}"
         if known.n:

@@ -106,11 +106,11 @@ class ShiftEstimate:
     _calibrator: Any = field(default=None, repr=False)
 
     def adapt(self) -> Any:
-        """The calibrator for the new balance, like any other; see `with_balance`."""
+        """The calibrator for the new balance, like any other; see `reweight_classes`."""
         if not self.holds:
             words = f"The probabilities would be those of a wrong balance: {self.verdict}."
             warn_user(words, UserWarning)
-        return self._calibrator.reweight_classes(self.weights)
+        return self._calibrator._reweight(self.weights)
 
     @property
     def f1(self) -> float:

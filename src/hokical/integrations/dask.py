@@ -164,7 +164,7 @@ def _work_on(
 def _predict(block: NDArray[Any], calibrator: Calibrator, what: Output) -> NDArray[Any]:
     if not len(block):
         return _empty_answer(calibrator, what)
-    return np.asarray(_call(calibrator.output, what, block))
+    return np.asarray(_call(calibrator._output, what, block))
 
 
 def _empty_answer(calibrator: Calibrator, what: Output) -> NDArray[Any]:

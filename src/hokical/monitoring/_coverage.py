@@ -75,7 +75,7 @@ class CoverageMonitor:
         distribution: what they cannot exclude with 95 % is tolerated, if that is more.
         """
         calibrator.predict_set(np.zeros((1, calibrator.n_classes_)), coverage=coverage)  # or raise
-        known = calibrator.held_out_conformity_ or calibrator.fit_conformity_
+        known = calibrator.kept_.held_out_conformity or calibrator.kept_.fit_conformity
         assert known is not None
         n = max(1, int(known.counts.sum() / known.unit))
         low = plan_coverage(coverage, examples=(n,)).low[0]

@@ -257,7 +257,7 @@ class CalibrationMonitor:
                 )
             seed = self._state.n_observed  # another position of the same place each time
             logits, labels = self._dense.draw_positions(logits, labels, random_state=seed)
-        data = calibrator.with_groups(as_logits(logits, fitted_by=calibrator), groups)
+        data = calibrator._attach_groups(as_logits(logits, fitted_by=calibrator), groups)
         truth = as_partial_labels(labels, data.n_rows, data.n_classes, self.class_names)
         predicted = to_host(calibrator.predict(data))
         numbers = self.options.group_numbers(groups, data.n_rows)
@@ -428,7 +428,9 @@ class CalibrationMonitor:
             self._check_stamp(given.name, fingerprint({"rule": given.rule_}))
             return
         calibrator, dense = _split_dense(given)
-        self._check_stamp(f"{calibrator.name} of {calibrator.n_classes_} classes", calibrator.stamp)
+        self._check_stamp(
+            f"{calibrator.name} of {calibrator.n_classes_} classes", calibrator._stamp()
+        )
         self._calibrator, self._dense = calibrator, dense
         options = self.options
         if options.coverage is not None and self._state.sets is None:

@@ -42,7 +42,7 @@ class Reference:
     @classmethod
     def from_calibrator(cls, calibrator: Calibrator, n_bins: int) -> Self:
         """From the confidence of a calibrator on held-out examples, or on those of its fit."""
-        table = calibrator.held_out_scores_ or calibrator.fit_confidences_
+        table = calibrator.kept_.held_out_scores or calibrator.kept_.fit_confidences
         if table is None:
             raise ValueError(
                 f"`reference` must keep a histogram of its confidence; this {calibrator.name!r} "

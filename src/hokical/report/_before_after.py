@@ -13,9 +13,9 @@ from hokical._core.bins import sum_by
 from hokical._core.reading import to_numpy
 from hokical._core.types import AnyArray, BoolArray, FloatArray, IntArray
 from hokical.calibrators._calibrator import Calibrator
+from hokical.calibrators._catalog import make
 from hokical.calibrators._confidence import ConfidenceCalibrator
 from hokical.calibrators._multilabel import MultilabelCalibrator, read_labels
-from hokical.calibrators._registry import make
 from hokical.metrics._examples import as_examples
 from hokical.report._comparison import (
     Comparison,
@@ -80,7 +80,7 @@ def before_and_after(
         said, correct, example, groups = _by_label(calibrator, given, truth, label_names)
         options["n_resamples"] = 0
     elif isinstance(calibrator, ConfidenceCalibrator):
-        said, example = {"uncalibrated": calibrator.uncalibrated(given)}, None
+        said, example = {"uncalibrated": calibrator._uncalibrated(given)}, None
         if "rule_" in vars(calibrator):
             said[calibrator.name] = to_host(calibrator.predict(given, groups))
         correct = as_examples(said["uncalibrated"], truth).correct
@@ -117,7 +117,7 @@ def _by_label(
     calibrator: MultilabelCalibrator, scores: Any, labels: Any, names: Sequence[str]
 ) -> tuple[dict[str, FloatArray], BoolArray, IntArray, AnyArray]:
     """Every known label as an answer: what is said, whether it is there, its example and name."""
-    own = calibrator.uncalibrated(scores)
+    own = calibrator._uncalibrated(scores)
     marks = read_labels(labels, own.shape)
     called = np.array([*names] or [f"label {k}" for k in range(own.shape[1])])
     if called.shape != own.shape[1:]:

@@ -262,7 +262,8 @@ def _measure_sets(
     """Sets whose threshold one half of the test set gives, on the other half."""
     known, new = np.arange(0, labels.size, 2), np.arange(1, labels.size, 2)
     judge = copy(calibrator)
-    judge.fit_rows_ = None  # a test on the validation set is told of elsewhere
+    # A test on the validation set is reported elsewhere.
+    judge.kept_ = replace(judge.kept_, fit_rows=None)
     judge.certify(logits.take(known), labels[known])
     found = judge.predict_set(logits.take(new), coverage=coverage)
     return set_summary(to_host(found.members), labels[new], goal=coverage)
@@ -278,7 +279,7 @@ def judge(
     full: bool = True,
 ) -> MethodResult:
     """A fitted method on the test set, of all classes if `full`; `options` as of `summary`."""
-    logits, labels = calibrator.with_groups(test[0], groups), test[1]
+    logits, labels = calibrator._attach_groups(test[0], groups), test[1]
     predicted = to_host(calibrator.predict(logits))
     confidence = to_host(calibrator.predict_confidence(logits)).astype(np.float64)
     options = options | {"predicted": predicted}

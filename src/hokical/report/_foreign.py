@@ -11,7 +11,7 @@ from hokical._core.labels import class_index
 from hokical._core.logits import Logits
 from hokical._core.types import IntArray
 from hokical._fitting.examples import Examples
-from hokical.calibrators._base import BaseCalibrator, Fit
+from hokical.calibrators import Calibrator, Fit, MethodInfo
 from hokical.rules._base import Rule
 
 #: By how much rows of probabilities may miss a sum of 1, which is rounding.
@@ -44,12 +44,10 @@ class ForeignRule(Rule):
         return logits.from_host(whole)
 
 
-class ForeignMethod(BaseCalibrator):
+class ForeignMethod(Calibrator):
     """A copy of `model`, fitted on logits (n, classes) as its features and on labels (n,)."""
 
-    rule_kind = ForeignRule
-    title = reference = cost = ""
-    fits_floor = False
+    method = MethodInfo(ForeignRule, fits_floor=False)
 
     def __init__(self, model: Any) -> None:
         self.model = model

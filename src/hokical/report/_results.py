@@ -15,12 +15,10 @@ from hokical._core.logits import Logits
 from hokical._core.topk import TopK
 from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical._core.version import VERSION
-from hokical.calibrators._base import BaseCalibrator
 from hokical.calibrators._calibrator import Calibrator
-from hokical.calibrators._catalog import find_estimator_class, methods_from_logits
+from hokical.calibrators._catalog import make_seeded, method_names
+from hokical.calibrators._checks import check_plain_logits
 from hokical.calibrators._estimator import clone
-from hokical.calibrators._predictions import check_plain_logits
-from hokical.calibrators._registry import make_seeded
 from hokical.metrics import Summary
 from hokical.metrics._by_group import GroupTable
 from hokical.metrics._sets import SetSummary
@@ -182,10 +180,7 @@ def is_fitted(calibrator: Calibrator) -> bool:
 
 def method_title(calibrator: Any) -> str:
     """The method in full words, without what its title has in brackets; "" if it has none."""
-    kind: Any = type(calibrator)
-    if not hasattr(kind, "title") and calibrator is not None:
-        kind = find_estimator_class(calibrator.name)
-    return str(getattr(kind, "title", "")).split(" (")[0]
+    return "" if calibrator is None else str(calibrator.method.title).split(" (")[0]
 
 
 def _name_methods(methods: Methods, random_state: int) -> Iterable[tuple[str, Calibrator]]:
@@ -198,9 +193,9 @@ def _name_methods(methods: Methods, random_state: int) -> Iterable[tuple[str, Ca
             (str(name), _as_calibrator(given, random_state)) for name, given in methods.items()
         )
         return
-    for given in [*methods_from_logits(), "auto"] if methods is None else methods:
+    for given in [*method_names(2), "auto"] if methods is None else methods:
         calibrator = _as_calibrator(given, random_state)
-        changed = isinstance(given, BaseCalibrator) and "()" not in str(given)
+        changed = isinstance(given, Calibrator) and "()" not in str(given)
         own = calibrator.name
         if isinstance(calibrator, ForeignMethod):
             own = type(calibrator.model).__name__
@@ -211,14 +206,14 @@ def _as_calibrator(given: Any, random_state: int) -> Calibrator:
     """A new estimator, or the given calibrator if it is fitted."""
     if isinstance(given, str):
         return make_seeded(given, random_state)
-    if isinstance(given, type) and issubclass(given, BaseCalibrator):
+    if isinstance(given, type) and issubclass(given, Calibrator):
         return given()
     if not isinstance(given, Calibrator):
         if not all(callable(getattr(given, name, None)) for name in ("fit", "predict_proba")):
             raise TypeError(
                 "`methods` must hold names, calibrators, or objects with `fit` and "
                 f"`predict_proba`; got {type(given).__name__}. Use a name from "
-                "`hokical.calibrators.table()`."
+                "`hokical.calibrators.method_names()`."
             )
         return ForeignMethod(given() if isinstance(given, type) else given)
     if is_fitted(given):
@@ -229,10 +224,10 @@ def _as_calibrator(given: Any, random_state: int) -> Calibrator:
 
 def _obstacle(calibrator: Any, data: tuple[Logits, ...]) -> str | None:
     """Why the data do not allow a method, or None."""
-    check_plain_logits(calibrator, "methods")
+    check_plain_logits(calibrator.method, "methods")
     n_classes = data[0].n_classes
-    if n_classes > 2 and getattr(calibrator, "binary_only", False):
+    if n_classes > 2 and calibrator.method.binary_only:
         return f"for two classes, and there are {n_classes}"
-    if any(isinstance(logits, TopK) for logits in data) and not calibrator.accepts_top_k:
+    if any(isinstance(logits, TopK) for logits in data) and not calibrator.method.accepts_top_k:
         return "needs the logits of all classes"
     return None

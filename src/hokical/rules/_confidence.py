@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -47,6 +47,8 @@ class ConfidenceCurve:
     coefficients are changed by (groups + 1, 3); the last row, for an unknown group, is 0. Where a
     `grid` of confidences is given, with `counts` of examples, curves are made non-decreasing there.
     """
+
+    name: ClassVar[str] = "confidence"
 
     coef: FloatArray
     centre: FloatArray

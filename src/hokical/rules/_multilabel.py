@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from typing import ClassVar
 
 import numpy as np
 
@@ -42,6 +43,8 @@ class MultilabelCurves:
     Each is (labels,). Scores are cut to the `ends` (2,). Those beyond the `edges` (2,), where the
     scores of the fit pile up as rounded ones do, add the `jumps` (2, labels), or (2, 1).
     """
+
+    name: ClassVar[str] = "multilabel"
 
     shift: FloatArray
     slope: FloatArray

@@ -37,6 +37,12 @@ def predict_blocks(rule: Rule, what: Output, logits: Logits, *, narrow: bool = F
     return by_blocks(getattr(here, what), logits, per_row)
 
 
+def predict_on_host(rule: Rule, what: Output, logits: Logits) -> NDArray[Any]:
+    """`predict_blocks` in full precision, as an array of NumPy."""
+    with logits.backend.in_float64():
+        return logits.to_host(predict_blocks(rule, what, logits))
+
+
 def _fill_blocks(rule: Rule, logits: Logits, dtype: type[np.floating[Any]]) -> AnyArray:
     """NumPy's probabilities (n, classes), written into their place."""
     out = np.empty((logits.n_rows, logits.n_classes), dtype)

@@ -44,7 +44,7 @@ def evaluate(
     600
     """
     check_count(n_bins)
-    calibrator.check_fitted()
+    calibrator._check_fitted()
     n_classes = calibrator.n_classes_
     sums: list[Any] = [None, None, None]  # of the top label, of all classes, by predicted label
     first = 0

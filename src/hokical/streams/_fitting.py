@@ -4,14 +4,13 @@ from collections.abc import Iterator
 from typing import Any, TypeVar
 
 from hokical._core.groups import count_rows, read_columns, take_rows
-from hokical.calibrators._base import BaseCalibrator
 from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._hoki import Hoki
 from hokical.io._chunks import block_rows, reblock
 from hokical.io._opening import open_source
 from hokical.streams._partition import StreamedPartition, check_block, report_files
 
-Estimator = TypeVar("Estimator", bound=BaseCalibrator)
+Estimator = TypeVar("Estimator", bound=Calibrator)
 
 
 def fit(
@@ -54,7 +53,7 @@ def fit(
     partition = StreamedPartition(chunks, progress=progress)
     partition.groups = chunks.read_groups(groups)
     with report_files(chunks):
-        calibrator.fit_partition(partition)
+        calibrator._fit_partition(partition)
     if not chunks.independent:  # they prove nothing about new examples
         calibrator.forget_examples()
     return calibrator
@@ -63,7 +62,7 @@ def fit(
 def partial_fit(calibrator: Hoki, source: Any, *, progress: bool | None = None) -> Hoki:
     """Add the examples of a source to a fitted `Hoki`: equal to one fit on all of them."""
     chunks = open_source(source)
-    calibrator.partial_fit_partition(StreamedPartition(chunks, progress=progress))
+    calibrator._partial_fit_partition(StreamedPartition(chunks, progress=progress))
     if not chunks.independent:
         calibrator.forget_examples()
     return calibrator
@@ -107,4 +106,4 @@ def certify(calibrator: Calibrator, source: Any, *, groups: Any = None) -> Calib
         if columns is not None:
             read_columns(columns, first)  # which raises if there are more
 
-    return calibrator.certify_parts(parts())
+    return calibrator._certify_parts(parts())

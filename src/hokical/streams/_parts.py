@@ -94,7 +94,7 @@ class PartTask:
     @cached_property
     def _calibrator_stamp(self) -> str:
         """Made once for all parts."""
-        return self.calibrator.stamp
+        return self.calibrator._stamp()
 
     def _stamp(self, job: PartJob) -> str:
         """What the output depends on."""

@@ -40,7 +40,7 @@ def predict(
     [[0, 1, 2], [0, 1]]
     """
     _check_what(what)
-    calibrator.check_fitted()
+    calibrator._check_fitted()
     chunks = open_source(source)
     codes = _group_codes(calibrator, chunks, groups)
     return _predict_chunks(calibrator, chunks, what, chunks.chunks(), codes)
@@ -68,7 +68,7 @@ def _predict_chunks(
                 if codes is not None:
                     _check_groups(codes, rows.stop)
                     logits = with_codes(logits, codes[rows], calibrator.rule_.needed_groups)
-                found = to_host(calibrator.output(what, logits))
+                found = to_host(calibrator._output(what, logits))
             yield found
             first_row = rows.stop
     if codes is not None:

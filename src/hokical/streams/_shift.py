@@ -7,7 +7,7 @@ import numpy as np
 from hokical._core.arrays import to_host
 from hokical._core.types import AnyArray, FloatArray
 from hokical.calibrators._calibrator import Calibrator
-from hokical.calibrators._shift_predictions import MOST_NUMBERS
+from hokical.calibrators._shift import MOST_NUMBERS
 from hokical.guarantees._row_sketch import row_draws
 from hokical.guarantees._shift import ShiftEstimate
 from hokical.io._opening import open_source

@@ -10,9 +10,7 @@ import numpy as np
 import onnxruntime
 
 from hokical.calibrators import Calibrator, make
-from hokical.calibrators._calibrator import STORED
-from hokical.calibrators._fitted import FittedCalibrator
-from hokical.rules import Rule
+from hokical.calibrators._calibrator import from_rule as from_rule
 from hokical.stability._noise import Gaussian, Gumbel, Uniform
 from tests.conftest import synthetic_logits
 
@@ -57,12 +55,6 @@ def fitted(method: str, n_classes: int) -> Calibrator:
     if method in UNEVEN:
         logits *= np.where(np.arange(1200) % 2, 0.3, 1.0)[:, None]
     return fit(method, logits, labels)
-
-
-def from_rule(rule: Rule, n_classes: int) -> Calibrator:
-    """A calibrator that answers by a rule."""
-    known = {"method": rule.name, "rule": rule, "n_classes": n_classes}
-    return FittedCalibrator(dict.fromkeys(STORED) | {"beside": {}} | known)
 
 
 def run(model: Any, **feed: Any) -> dict[str, np.ndarray]:

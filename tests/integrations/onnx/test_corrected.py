@@ -12,7 +12,7 @@ pytest.importorskip("onnxruntime")
 pytest.importorskip("ndonnx")
 
 import hokical  # noqa: E402
-from hokical.calibrators import make  # noqa: E402
+from hokical.calibrators import make, with_sets  # noqa: E402
 from hokical.integrations.onnx import attach, check, export  # noqa: E402
 from hokical.rules import AdaptiveRule, AutoRule, FlooredRule, Rule  # noqa: E402
 from hokical.rules._auto import Average, ClassScaling  # noqa: E402
@@ -126,7 +126,7 @@ def test_groups_and_a_correction() -> None:
 @pytest.mark.parametrize("method", ["adaptive", "auto"])
 def test_label_sets(method: str) -> None:
     calibrator = make(method).fit(*synthetic_logits(600, 5, seed=0))
-    calibrator = calibrator.certify(*synthetic_logits(900, 5, seed=1)).with_sets(coverage=0.9)
+    calibrator = with_sets(calibrator.certify(*synthetic_logits(900, 5, seed=1)), coverage=0.9)
     rows = hard_rows(5, 1)
     found = run(export(calibrator), logits=rows)["members"]
     np.testing.assert_array_equal(found, calibrator.predict_set(rows, coverage=0.9).members)

@@ -62,7 +62,7 @@ def exported(method: str, n_classes: int) -> Any:
 
 def test_every_method_of_the_registry_is_here():
     """Those for two classes are below, as rules; those of other packages have their own tests."""
-    several = [name for name in BUILT_IN if not make(name).binary_only]
+    several = [name for name in BUILT_IN if not make(name).method.binary_only]
     assert {name for name, _ in METHODS.values()} == {*several, *AUTOMATIC}
 
 

@@ -11,7 +11,7 @@ from scipy import sparse
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from hokical import Gaussian
-from hokical.calibrators import BaseCalibrator, make, methods_from_logits
+from hokical.calibrators import Calibrator, make, method_names
 
 #: The checks that cannot apply to an estimator whose columns are class scores, and why.
 CANNOT_APPLY = {
@@ -43,26 +43,26 @@ def encoded(X: object, y: object) -> object:
 
 
 @cache
-def adapted(kind: type[BaseCalibrator]) -> type[BaseCalibrator]:
+def adapted(kind: type[Calibrator]) -> type[Calibrator]:
     """The class with `SpeaksScikitLearn` in front, at home in this module so that it pickles."""
     twin = type(kind.__name__, (SpeaksScikitLearn, kind), {"__module__": __name__})
     globals()[kind.__name__] = twin
     return twin
 
 
-def calibrators() -> Iterator[BaseCalibrator]:
+def calibrators() -> Iterator[Calibrator]:
     """Every method that needs logits and labels alone.
 
     Those for two classes are left out, as the checks have any number of columns. The checks compare
     to nine digits, so the ODIR fits go on until these are settled, under a penalty that settles
     them: the weakest ones leave directions in which the loss is flat to rounding.
     """
-    for name in methods_from_logits(n_classes=3):
+    for name in method_names(n_classes=3):
         yield make(name, **({"tol": 1e-13, "lambdas": 0.01} if name.endswith("odir") else {}))
     yield make("hoki", noise=Gaussian(1.0), draws=20, random_state=0)
 
 
-def checks(calibrator: BaseCalibrator) -> list[tuple[BaseCalibrator, object]]:
+def checks(calibrator: Calibrator) -> list[tuple[Calibrator, object]]:
     """All checks; that its class does not inherit scikit-learn's is a warning, and meant."""
     twin = adapted(type(calibrator))(**calibrator.get_params(deep=False))
     with pytest.warns(UserWarning, match="does not inherit from `sklearn.base.BaseEstimator`"):
@@ -81,7 +81,7 @@ def cases() -> Iterator[object]:
 @pytest.mark.sample(150)
 @pytest.mark.parametrize(("estimator", "check"), list(cases()))
 @pytest.mark.filterwarnings("ignore")
-def test_scikit_learn_check(estimator: BaseCalibrator, check: object) -> None:
+def test_scikit_learn_check(estimator: Calibrator, check: object) -> None:
     name = getattr(check, "func", check).__name__
     if name in CANNOT_APPLY:
         pytest.skip(CANNOT_APPLY[name])

@@ -40,13 +40,13 @@ from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import estimator_checks_generator
 from threadpoolctl import threadpool_limits
 
-from hokical.calibrators import Hoki, make, methods_from_logits
+from hokical.calibrators import Hoki, make, method_names
 from hokical.calibrators._temps import TemperatureScaling
 from hokical.integrations.sklearn._classifier import CalibratedClassifier
 from hokical.integrations.sklearn._held_out import HeldOutScores, resolution
 from hokical.metrics import ece
 
-METHODS = methods_from_logits(3)
+METHODS = method_names(3)
 
 
 @pytest.fixture(autouse=True)
@@ -622,4 +622,4 @@ def test_rows_of_the_fit_cannot_certify_it(form: Any, cv: Any) -> None:
     rows = [held_out[i] for i in some] if form is _as_text else rows
     with pytest.raises(ValueError, match=r"`X` must be of examples .* got rows of the fit"):
         model.certify(held_out[some] if rows is None else rows, y[200:400][some])
-    assert model.certify(fresh, y[400:]).calibrator_.held_out_scores_.total == 200
+    assert model.certify(fresh, y[400:]).calibrator_.kept_.held_out_scores.total == 200

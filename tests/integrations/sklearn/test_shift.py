@@ -48,7 +48,10 @@ def test_a_new_balance_is_found_and_adapted_to(model) -> None:
 def test_a_known_balance_by_name(model) -> None:
     X, _ = animals(50, OLD, 3)
     twin = model.with_balance(NEW)
-    weights = np.array([NEW[name] for name in model.classes_]) / model.calibrator_.class_balance_
+    weights = (
+        np.array([NEW[name] for name in model.classes_])
+        / model.calibrator_.kept_.class_scores.balance
+    )
     expected = model.predict_proba(X) * weights
     expected /= expected.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(twin.predict_proba(X), expected)

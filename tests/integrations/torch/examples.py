@@ -14,13 +14,13 @@ from sklearn.exceptions import ConvergenceWarning
 
 from hokical._core.logits import Logits
 from hokical.calibrators import make
-from hokical.calibrators._base import BaseCalibrator
+from hokical.calibrators._base import Calibrator
 from hokical.stability._noise import Gaussian, Gumbel, Uniform
 
 SUITE = Path(__file__).resolve().parents[3] / "suite"
 
 #: What to call a calibrator, and how to make it.
-MAKERS: dict[str, Callable[[], BaseCalibrator]] = {
+MAKERS: dict[str, Callable[[], Calibrator]] = {
     **{
         name: (lambda name=name: make(name))
         for name in ("uncalibrated", "temps", "vecs", "ets", "irm", "irova_ts", "auto")
@@ -56,7 +56,7 @@ def as_on_device(values: Any) -> Logits:
     return Logits(values, values.amax(dim=1).double(), BACKEND)
 
 
-def fitted_on(name: str, logits: np.ndarray, labels: np.ndarray) -> BaseCalibrator:
+def fitted_on(name: str, logits: np.ndarray, labels: np.ndarray) -> Calibrator:
     calibrator = MAKERS[name]()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -64,7 +64,7 @@ def fitted_on(name: str, logits: np.ndarray, labels: np.ndarray) -> BaseCalibrat
 
 
 @cache
-def fitted(name: str, seed: int = 0, n_classes: int = 5) -> BaseCalibrator:
+def fitted(name: str, seed: int = 0, n_classes: int = 5) -> Calibrator:
     """On synthetic logits; do not change it."""
     return fitted_on(name, *synthetic_logits(800, n_classes, seed=seed))
 

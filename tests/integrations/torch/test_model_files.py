@@ -113,7 +113,7 @@ def test_positions_of_items_prove_nothing() -> None:
     tokens = (inputs.reshape(10, 10, 3), labels.reshape(10, 10))
     model = calibrate(trained_network(), [tokens], "temps")
     assert model.fitted is not None
-    assert model.fitted.fit_scores_ is None
+    assert model.fitted.kept_.fit_scores is None
     for ask in (lambda: model.predict_or_abstain(tokens[0]), lambda: model.certify([tokens])):
         with pytest.raises(ValueError, match=r"one answer per example.*Dense"):
             ask()

@@ -6,7 +6,7 @@ features they see.
 
 from collections.abc import Callable, Sequence
 from numbers import Integral
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -19,12 +19,12 @@ from hokical._core.warn import ConvergenceWarning, warn_user
 from hokical._fitting.blas import one_blas_thread
 from hokical._fitting.examples import Examples
 from hokical._fitting.temperature import base_temperature
-from hokical.calibrators._base import BaseCalibrator, Fit
+from hokical.calibrators import Calibrator, Fit, MethodInfo
 from hokical_paper.odir import folds, objective
 from hokical_paper.odir import search as penalties
 from hokical_paper.odir.examples import MatrixExamples
 from hokical_paper.odir.folds import FoldSplit
-from hokical_paper.odir.rule import DirichletRule, LinearRule, MatrixRule
+from hokical_paper.odir.rule import DirichletRule, MatrixRule
 
 #: Features are assumed to have a mean size within these limits.
 _SIZES = (1e-90, 1e100)
@@ -32,16 +32,16 @@ _SIZES = (1e-90, 1e100)
 _REACH = (1e-3, 1e3)
 
 
-class ODIRCalibrator(BaseCalibrator):
-    """Base of `MatrixScalingODIR` and `DirichletODIR`, whose rules define the features."""
+_ABOUT = (
+    "Kull, Perello-Nieto, Kängsepp, Silva Filho, Song, Flach: Beyond temperature scaling: "
+    "Obtaining well-calibrated multiclass probabilities with Dirichlet calibration, NeurIPS "
+    "2019, arXiv:1910.12656",
+    "a few dozen Newton fits of classes^2 parameters to choose the penalties, then one",
+)
 
-    rule_kind: ClassVar[type[LinearRule]]
-    reference = (
-        "Kull, Perello-Nieto, Kängsepp, Silva Filho, Song, Flach: Beyond temperature scaling: "
-        "Obtaining well-calibrated multiclass probabilities with Dirichlet calibration, NeurIPS "
-        "2019, arXiv:1910.12656"
-    )
-    cost = "a few dozen Newton fits of classes^2 parameters to choose the penalties, then one"
+
+class ODIRCalibrator(Calibrator):
+    """Base of `MatrixScalingODIR` and `DirichletODIR`, whose rules define the features."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class ODIRCalibrator(BaseCalibrator):
         splits = self._own_splits(examples, np.flatnonzero(examples.is_learnable))
         size = min(max(self._feature_size(counted), _SIZES[0]), _SIZES[1])
         scale = 1.0 / base_temperature(counted, size, _REACH)
-        data = MatrixExamples.of(counted, self.rule_kind.features, scale)
+        data = MatrixExamples.of(counted, self.method.rule.features, scale)
         with one_blas_thread():
             strength, trials = self._choose(
                 data, scale, lambda: self._folds(counted) if splits is None else splits
@@ -98,13 +98,13 @@ class ODIRCalibrator(BaseCalibrator):
             "n_iter": found.n_iter,
             "converged": problem is None,
         }
-        return Fit(self.rule_kind(weight, found.x[:, -1].copy()), report)
+        return Fit(self.method.rule(weight, found.x[:, -1].copy()), report)
 
     def _feature_size(self, counted: Examples) -> float:
         """Mean absolute value of a feature, by weight."""
 
         def mean_size(block: Logits) -> Array:
-            return block.xp.mean(block.xp.abs(self.rule_kind.features(block)), axis=1)
+            return block.xp.mean(block.xp.abs(self.method.rule.features(block)), axis=1)
 
         return float(counted.share @ per_row(mean_size, counted.logits))
 
@@ -147,9 +147,9 @@ class ODIRCalibrator(BaseCalibrator):
             )
         return best.strength, search.trials
 
-    def _storable_parameters(self, parameters: dict[str, Any]) -> dict[str, Any]:
+    def _storable_parameters(self) -> dict[str, Any]:
         """Replace a splitter in `cv`, which is code, by the default."""
-        stored = super()._storable_parameters(parameters)
+        stored = super()._storable_parameters()
         by_number = isinstance(self.cv, Integral) or folds.is_list(self.cv)
         return stored if by_number else stored | {"cv": 3}
 
@@ -235,8 +235,7 @@ class MatrixScalingODIR(ODIRCalibrator):
     True
     """
 
-    rule_kind = MatrixRule
-    title = "Matrix scaling with ODIR"
+    method = MethodInfo(MatrixRule, "Matrix scaling with ODIR", *_ABOUT)
 
 
 class DirichletODIR(ODIRCalibrator):
@@ -259,5 +258,4 @@ class DirichletODIR(ODIRCalibrator):
     True
     """
 
-    rule_kind = DirichletRule
-    title = "Dirichlet calibration with ODIR"
+    method = MethodInfo(DirichletRule, "Dirichlet calibration with ODIR", *_ABOUT)

@@ -12,7 +12,7 @@ from hokical._core.types import FloatArray
 from hokical._fitting.examples import Examples
 from hokical._fitting.newton import Solution
 from hokical._fitting.temperature import best_temperature
-from hokical.calibrators._base import BaseCalibrator, Fit
+from hokical.calibrators import Calibrator, Fit, MethodInfo
 from hokical.rules._checks import LARGEST_TEMPERATURE
 from hokical_paper.profile.link import PENALTIES, LinkFit, fit_link
 from hokical_paper.profile.novelty import Novelty
@@ -24,7 +24,7 @@ WIDTHS = (1.0, 3.0, 10.0)
 _TOLERANCE = 1e-3
 
 
-class StabilityProfile(BaseCalibrator):
+class StabilityProfile(Calibrator):
     """Calibrate by label stability at several widths, on top of temperature scaling.
 
     The temperature is fitted as by `temps`. Then the log-odds that a label is right are modelled as
@@ -75,10 +75,12 @@ class StabilityProfile(BaseCalibrator):
     True
     """
 
-    rule_kind = ProfileRule
-    title = "Stability profile (temperature scaling and label stability at several widths)"
-    reference = "hokical: label stability at several widths over temperature scaling"
-    cost = "temperature scaling, then three stability passes and a regression on 7 features"
+    method = MethodInfo(
+        ProfileRule,
+        "Stability profile (temperature scaling and label stability at several widths)",
+        "hokical: label stability at several widths over temperature scaling",
+        "temperature scaling, then three stability passes and a regression on 7 features",
+    )
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ import numpy as np
 from hokical._core.bins import check_count
 from hokical._core.portable import uniform_draws
 from hokical._fitting.examples import Examples
-from hokical.calibrators._base import BaseCalibrator, Fit
+from hokical.calibrators import Calibrator, Fit, MethodInfo
 from hokical.stability._sampled import draw_seed
 from hokical_paper.recal.recursion import Recursion
 from hokical_paper.recal.rule import ReCalRule
@@ -22,7 +22,7 @@ _ENDINGS = {
 }
 
 
-class ReCal(BaseCalibrator):
+class ReCal(Calibrator):
     """Calibrate groups of examples that react alike to a transformation of the input.
 
     It needs `Views`: the logits, and those of the same inputs under transformations that lose
@@ -73,14 +73,14 @@ class ReCal(BaseCalibrator):
     True
     """
 
-    rule_kind = ReCalRule
-    fits_floor = False  # the rule raises probabilities to 1e-16
-    title = "ReCal (recursive calibration by transformed inputs)"
-    reference = (
+    method = MethodInfo(
+        ReCalRule,
+        "ReCal (recursive calibration by transformed inputs)",
         "Jang, Lee, Weimer: Improving Classifier Confidence Using Lossy Label-Invariant "
-        "Transformations, AISTATS 2021, arXiv:2011.04182"
+        "Transformations, AISTATS 2021, arXiv:2011.04182",
+        "the logits of all transformed inputs, then about ten softmax passes per step",
+        fits_floor=False,  # the rule raises probabilities to 1e-16
     )
-    cost = "the logits of all transformed inputs, then about ten softmax passes per step"
 
     def __init__(
         self,

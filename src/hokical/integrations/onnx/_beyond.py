@@ -6,7 +6,7 @@ import numpy as np
 
 from hokical._core.arrays import Array, to_float64
 from hokical._core.version import VERSION
-from hokical.calibrators._beyond_logits import BeyondLogits
+from hokical.calibrators._outcomes import OutcomeCalibrator
 from hokical.integrations.onnx import _tracing as tracing
 from hokical.integrations.onnx._backend import BACKEND, onnx_module
 
@@ -14,7 +14,9 @@ from hokical.integrations.onnx._backend import BACKEND, onnx_module
 NAMES = {"multilabel": ("scores", "probabilities"), "confidence": ("confidence", "probability")}
 
 
-def export_beyond(calibrator: BeyondLogits, opset: int, input_dtype: str, precision: str) -> Any:
+def export_beyond(
+    calibrator: OutcomeCalibrator, opset: int, input_dtype: str, precision: str
+) -> Any:
     """The model of a fitted calibrator; see `export`."""
     calibrator._check_fitted()
     tracing.check_types(opset, input_dtype, precision)
@@ -47,7 +49,7 @@ def export_beyond(calibrator: BeyondLogits, opset: int, input_dtype: str, precis
     return model
 
 
-def _answer(calibrator: BeyondLogits, values: Array, groups: Array | None) -> Array:
+def _answer(calibrator: OutcomeCalibrator, values: Array, groups: Array | None) -> Array:
     """What is said of traced inputs; NaN of what Python would refuse."""
     xp, rule = BACKEND.namespace(values), calibrator.rule_
     if calibrator.name == "multilabel":

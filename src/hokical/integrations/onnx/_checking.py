@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from hokical._core.arrays import NUMPY
 from hokical._core.conversion import from_probabilities
 from hokical._core.grouped_logits import with_codes
-from hokical.calibrators._beyond_logits import BeyondLogits
 from hokical.calibrators._calibrator import Calibrator
+from hokical.calibrators._outcomes import OutcomeCalibrator
 from hokical.integrations.onnx._backend import onnx_module
 from hokical.integrations.onnx._models import float_tensors, load_model
 
@@ -46,7 +46,11 @@ class Check:
 
 
 def check(
-    model: Any, calibrator: Calibrator | BeyondLogits, *, n_rows: int = 64, random_state: int = 0
+    model: Any,
+    calibrator: Calibrator | OutcomeCalibrator,
+    *,
+    n_rows: int = 64,
+    random_state: int = 0,
 ) -> Check:
     """Run an exported or attached model on made-up input, and compare it with the calibrator.
 
@@ -65,7 +69,7 @@ def check(
     rng = np.random.default_rng(random_state)
     scores = facts.get("hokical_scores")
     session = _session(proto if scores is None else _put_out_scores(proto, scores))
-    if isinstance(calibrator, BeyondLogits):
+    if isinstance(calibrator, OutcomeCalibrator):
         return _check_beyond(session, calibrator, n_rows, rng)
     coding, own = calibrator.rule_.needed_groups, facts.get("hokical_groups", "groups")
     sizes = {} if coding is None else {own: coding.sizes}
@@ -94,7 +98,7 @@ def check(
 
 
 def _check_beyond(
-    session: Any, calibrator: BeyondLogits, n_rows: int, rng: np.random.Generator
+    session: Any, calibrator: OutcomeCalibrator, n_rows: int, rng: np.random.Generator
 ) -> Check:
     """The same of scores of several labels, or of confidences; labels there are none."""
     rule = calibrator.rule_
@@ -110,7 +114,7 @@ def _check_beyond(
         stated = np.linspace(0.0, 1.0, n_rows)
         kind = feed["confidence"].dtype
         feed["confidence"] = (stated * calibrator.get_params()["scale"]).astype(kind)
-        stated = calibrator.uncalibrated(feed["confidence"])  # type: ignore[attr-defined]
+        stated = calibrator._uncalibrated(feed["confidence"])  # type: ignore[attr-defined]
         expected = rule.proba(stated, feed.get("groups", np.zeros((n_rows, 0), np.int64)))
     with _report_runtime("run it on made-up inputs"):
         (found,) = session.run(None, feed)

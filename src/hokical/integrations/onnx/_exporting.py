@@ -7,8 +7,8 @@ import numpy as np
 
 from hokical._core.conversion import Zeros, check_zeros
 from hokical._core.warn import warn_user
-from hokical.calibrators._beyond_logits import BeyondLogits
 from hokical.calibrators._calibrator import Calibrator
+from hokical.calibrators._outcomes import OutcomeCalibrator
 from hokical.integrations.onnx import _models as models
 from hokical.integrations.onnx import _tracing as tracing
 from hokical.integrations.onnx._backend import onnx_module
@@ -20,7 +20,7 @@ _FLOAT = 1
 
 
 def export(
-    calibrator: Calibrator | BeyondLogits,
+    calibrator: Calibrator | OutcomeCalibrator,
     path: str | os.PathLike[str] | None = None,
     *,
     opset: int = tracing.DEFAULT_OPSET,
@@ -59,7 +59,7 @@ def export(
     >>> [output.name for output in model.graph.output]
     ['labels', 'confidence', 'probabilities']
     """
-    if isinstance(calibrator, BeyondLogits):
+    if isinstance(calibrator, OutcomeCalibrator):
         if probabilities is not None or support:
             raise ValueError(
                 "`probabilities` and `support` are for calibrators of logits; got one of "

@@ -12,7 +12,7 @@ from hokical._core.grouped_logits import GroupedLogits
 from hokical._core.logits import Logits
 from hokical._core.version import VERSION
 from hokical.calibrators._calibrator import Calibrator
-from hokical.calibrators._predictions import check_plain_logits
+from hokical.calibrators._checks import check_plain_logits
 from hokical.guarantees._support import Support
 from hokical.integrations.onnx._backend import BACKEND, onnx_module
 from hokical.integrations.onnx._graphs import Graph
@@ -97,14 +97,14 @@ def make_plan(
             "`calibrator` must be one of hokical's for logits; got "
             f"{type(calibrator).__name__}. `hokical.load` reads a saved one."
         )
-    calibrator.check_fitted()
+    calibrator._check_fitted()
     rule = calibrator.rule_
     check_plain_logits(rule, "calibrator")
     check_types(opset, input_dtype, precision)
     _check_size(rule)
     wanted = rule.cheap_proba if probabilities is None else bool(probabilities)
     classes, dtype = calibrator.n_classes_, np.dtype(input_dtype)
-    known = calibrator.known_support if support else None
+    known = calibrator._known_support() if support else None
     return ExportPlan(rule, classes, int(opset), dtype, np.dtype(precision), wanted, known)
 
 

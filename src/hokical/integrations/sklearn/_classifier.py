@@ -26,8 +26,8 @@ from hokical._core.labels import as_weights
 from hokical._core.types import AnyArray, FloatArray, IntArray
 from hokical._core.warn import warn_user
 from hokical.calibrators._automatic import AutoCalibrator
-from hokical.calibrators._base import BaseCalibrator
-from hokical.calibrators._registry import new_estimator
+from hokical.calibrators._calibrator import Calibrator
+from hokical.calibrators._catalog import new_calibrator
 from hokical.guarantees._row_sketch import RowSketch
 from hokical.integrations.sklearn import _held_out as held_out
 from hokical.integrations.sklearn._held_out import CalibratedModel, HeldOutScores
@@ -52,7 +52,7 @@ class CalibratedClassifier(
     ----------
     estimator : scikit-learn classifier
         Needs `decision_function` or `predict_proba`. May be a Pipeline or a search.
-    method : str or BaseCalibrator
+    method : str or Calibrator
         A name in the registry, or a calibrator.
     cv : int, splitter, iterable of (train, test) or "prefit"
         How to hold out data; an int is a number of stratified folds, not shuffled. Every held-out
@@ -64,7 +64,7 @@ class CalibratedClassifier(
         probability 0 (see `hokical.from_probabilities`).
     keep_labels : bool
         True: `predict` gives the estimator's own label, the class of its largest score, with every
-        method that preserves labels (see `hokical.calibrators._registry.table`), and
+        method that preserves labels (see `hokical methods`), and
         `predict_confidence` the probability of that label. Another class can then have the largest
         entry of `predict_proba`, whose probabilities are the same either way. It takes precedence
         over the `keep_labels` of an `AutoCalibrator` that is given as `method`.
@@ -110,7 +110,7 @@ class CalibratedClassifier(
         self,
         estimator: Any,
         *,
-        method: str | BaseCalibrator = "auto",
+        method: str | Calibrator = "auto",
         cv: int | Literal["prefit"] | Any = 5,
         zeros: Zeros = "unlikely",
         keep_labels: bool = False,
@@ -148,7 +148,7 @@ class CalibratedClassifier(
         """
         check_zeros(self.zeros)
         self._check_ensemble()
-        calibrator = new_estimator(self.method)
+        calibrator = new_calibrator(self.method)
         if isinstance(calibrator, AutoCalibrator):
             calibrator.set_params(keep_labels=bool(self.keep_labels))
         X, labels = held_out.check_examples(self, X, y)
@@ -204,11 +204,11 @@ class CalibratedClassifier(
         return own, {name: params[name] for name in params if name == "groups"}
 
     @staticmethod
-    def _check_groups(groups: Any, calibrator: BaseCalibrator, n_rows: int) -> Any:
+    def _check_groups(groups: Any, calibrator: Calibrator, n_rows: int) -> Any:
         """Columns of groups by name, if there are any, and if the calibrator learns from them."""
         if groups is None:
             return None
-        if not calibrator.learns_groups:
+        if not calibrator.method.learns_groups:
             raise ValueError(
                 f"`calibration_groups` must be None with `method={calibrator.name!r}`; got some. "
                 'Only the default learns from groups: use `method="auto"`, or leave them out.'
@@ -295,7 +295,7 @@ class CalibratedClassifier(
     def _calibrate(
         self,
         model: Any,
-        calibrator: BaseCalibrator,
+        calibrator: Calibrator,
         parts: list[HeldOutScores],
         labels: AnyArray,
         weights: FloatArray | None,

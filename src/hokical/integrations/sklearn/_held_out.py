@@ -21,7 +21,7 @@ from hokical._core.conversion import from_binary_scores, from_probabilities
 from hokical._core.reading import to_numpy
 from hokical._core.types import AnyArray, FloatArray, IntArray
 from hokical._core.warn import warn_user
-from hokical.calibrators._base import BaseCalibrator
+from hokical.calibrators._calibrator import Calibrator
 from hokical.guarantees._row_sketch import number_hashes, number_words, odd_powers, scatter
 
 #: By how much rounding may lift a probability above 1 before it is an error.
@@ -52,7 +52,7 @@ class CalibratedModel:
     """A fitted classifier, and a calibrator of its logits raised to the `lowest`."""
 
     model: Any
-    calibrator: BaseCalibrator
+    calibrator: Calibrator
     lowest: float
 
     def logits(self, X: Any) -> FloatArray:

@@ -14,8 +14,8 @@ from sklearn.utils.validation import _check_feature_names, check_is_fitted
 
 from hokical._core.files import replace_file
 from hokical._core.types import AnyArray, FloatArray
-from hokical.calibrators._base import BaseCalibrator
-from hokical.calibrators._shift_predictions import in_order
+from hokical.calibrators._calibrator import Calibrator
+from hokical.calibrators._shift import in_order
 from hokical.guarantees._decisions import Decisions, Detections, decide
 from hokical.guarantees._row_sketch import RowSketch
 from hokical.guarantees._selective import SelectivePrediction
@@ -31,7 +31,7 @@ class ClassifierPredictions:
     keep_labels: bool
     ensemble: bool
     classes_: AnyArray
-    calibrator_: BaseCalibrator
+    calibrator_: Calibrator
     models_: list[CalibratedModel]
     _fit_rows: RowSketch
 
@@ -99,7 +99,7 @@ class ClassifierPredictions:
         """
         logits = self._logits(X)
         with _in_own_words():
-            calibrator: BaseCalibrator = self.calibrator_
+            calibrator: Calibrator = self.calibrator_
             found = calibrator.predict_or_abstain(logits, risk=risk, delta=delta, groups=groups)
         if not self.keep_labels and calibrator.rule_.preserves_labels:
             proba = np.asarray(calibrator.predict_proba(logits, groups=groups))
@@ -157,7 +157,7 @@ class ClassifierPredictions:
             int(held_out.class_index(np.array([label]), self.classes_)[0]),
         )
         with _in_own_words():
-            calibrator: BaseCalibrator = self.calibrator_
+            calibrator: Calibrator = self.calibrator_
             found = calibrator.detect(logits, index, recall=recall, delta=delta, groups=groups)
         return replace(
             found, guarantee=found.guarantee.replace(f"class {index}", f"class {label}", 1)
@@ -197,26 +197,26 @@ class ClassifierPredictions:
         )
         own: dict[str, Any] = {
             "class_names": tuple(map(str, self.classes_.tolist())),
-            "_calibrator": self._with_calibrator(calibrator.without_groups()),
+            "_calibrator": self._with_calibrator(calibrator._without_groups()),
         }
         parts = {name: replace(part, **own) for name, part in found.by_group.items()}
         return replace(found, by_group=parts, **own)
 
     def with_balance(self, balance: Any) -> Self:
-        """A copy for another balance of classes, which is known; see `Calibrator.with_balance`.
+        """A copy for another balance of classes, which is known; see `Calibrator.reweight_classes`.
 
         `balance` are shares in the order of `classes_`, or a mapping of labels to shares.
         """
         calibrator = self._one_calibrator()
         if isinstance(balance, Mapping):
             balance = in_order(balance, self.classes_.tolist())
-        return self._with_calibrator(calibrator.with_balance(balance))
+        return self._with_calibrator(calibrator.reweight_classes(balance))
 
     def reweight_classes(self, weights: FloatArray) -> Self:
         """A copy for rows among which each class is so many times commoner, (classes,)."""
-        return self._with_calibrator(self._one_calibrator().reweight_classes(weights))
+        return self._with_calibrator(self._one_calibrator()._reweight(weights))
 
-    def _with_calibrator(self, calibrator: BaseCalibrator) -> Self:
+    def _with_calibrator(self, calibrator: Calibrator) -> Self:
         twin = copy(self)
         twin.calibrator_ = calibrator
         twin.models_ = [replace(self.models_[0], calibrator=calibrator)]
@@ -228,7 +228,7 @@ class ClassifierPredictions:
         self._one_calibrator()
         return self.models_[0].logits(X)
 
-    def _one_calibrator(self) -> BaseCalibrator:
+    def _one_calibrator(self) -> Calibrator:
         check_is_fitted(self, "models_")
         if self.ensemble:
             raise ValueError(

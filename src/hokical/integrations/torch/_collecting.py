@@ -108,12 +108,12 @@ def calibrate(
     >>> calibrated(inputs[:4]).confidence.shape
     torch.Size([4])
     """
-    from hokical.calibrators._registry import new_estimator  # with scikit-learn, not needed before
+    from hokical.calibrators._catalog import new_calibrator  # with scikit-learn, not needed before
 
     if not isinstance(labels, (Tensor, np.ndarray, list, type(None))):
         labels, method = None, labels
     several = isinstance(method, MultilabelCalibrator)
-    estimator: Any = copy.deepcopy(method) if several else new_estimator(method, **options)
+    estimator: Any = copy.deepcopy(method) if several else new_calibrator(method, **options)
     axes: set[int] = set()
 
     def pick(output: Any) -> Tensor:

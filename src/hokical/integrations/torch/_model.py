@@ -16,8 +16,8 @@ from hokical._core.optional import import_optional
 from hokical._core.storage import CalibratorFileError
 from hokical.calibrators import load
 from hokical.calibrators._calibrator import Calibrator
+from hokical.calibrators._checks import refuse_groups
 from hokical.calibrators._multilabel import MultilabelCalibrator
-from hokical.calibrators._predictions import refuse_groups
 from hokical.guarantees._selective import SelectivePrediction
 from hokical.guarantees._sets import PredictionSets
 from hokical.integrations.torch import _batches as batches
@@ -188,7 +188,7 @@ class CalibratedModel(nn.Module):
                 yield self._scores(args, kwargs), labels
 
         with batches.evaluation_mode(self.model):
-            fitted.certify_parts(parts())
+            fitted._certify_parts(parts())
         return self
 
     @torch.no_grad()

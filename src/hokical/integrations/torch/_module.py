@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import _register_namedtuple
 
 from hokical.calibrators._calibrator import Calibrator
+from hokical.calibrators._checks import check_plain_logits
 from hokical.calibrators._multilabel import MultilabelCalibrator
-from hokical.calibrators._predictions import check_plain_logits
 from hokical.integrations.torch import _rule_spec as _answers
 from hokical.integrations.torch._backend import BACKEND
 from hokical.integrations.torch._rule_spec import (
@@ -71,7 +71,7 @@ class CalibratorModule(_Float64Module):
         self._spec = RuleSpec(calibrator.rule_, int(calibrator.n_classes_))
         for name, array in self._spec.arrays().items():
             self.register_buffer(name, torch.tensor(array))
-        known = calibrator.support_
+        known = calibrator.kept_.support
         edges = [-torch.inf, torch.inf] * 2 if known is None else known.edges
         self.register_buffer("support_edges", torch.tensor(edges, dtype=torch.float64))
 
@@ -98,11 +98,11 @@ class CalibratorModule(_Float64Module):
     def members(self, logits: Tensor, groups: Tensor | None = None) -> Tensor:
         """Which classes are in the prediction set of logits (..., classes), bool, of that shape.
 
-        Of a module that was made from `calibrator.with_sets(coverage=0.9)`.
+        Of a module that was made from `with_sets(calibrator, coverage=0.9)`.
         """
         if not isinstance(self._spec.rule, SetRule):
             raise ValueError(
-                "this module has no sets: make it from `calibrator.with_sets(coverage=0.9)`."
+                "this module has no sets: make it from `with_sets(calibrator, coverage=0.9)`."
             )
         return self._evaluate(("members",), logits, groups)[0]
 
@@ -224,6 +224,6 @@ def as_module(calibrator: Any) -> Any:
             f"`calibrator` must be a fitted calibrator; got {type(calibrator).__name__}. Make one "
             'with `hokical.make("hoki").fit(logits, labels)`.'
         )
-    calibrator.check_fitted()
+    calibrator._check_fitted()
     check_plain_logits(calibrator.rule_, "calibrator")
     return CalibratorModule(calibrator)

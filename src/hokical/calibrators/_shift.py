@@ -1,0 +1,189 @@
+"""Other class frequencies, known or estimated from rows without labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from hokical._core.arrays import backend_of
+from hokical._core.groups import GroupCoding
+from hokical._core.logits import Logits
+from hokical._core.reading import to_numpy
+from hokical._core.types import FloatArray, IntArray
+from hokical._core.warn import warn_user
+from hokical.guarantees._calibration_data import CalibrationData
+from hokical.guarantees._class_scores import ClassScores, row_looks
+from hokical.guarantees._label_shift import NewRows
+from hokical.guarantees._row_sketch import row_draws, row_hashes
+from hokical.rules._base import Rule
+from hokical.rules._predicting import predict_on_host
+from hokical.rules._sets import SetRule
+from hokical.rules._wrapped import BalancedRule, GroupedRule
+
+#: Probabilities that an estimate holds at most; of more rows a sample is taken.
+MOST_NUMBERS = 1 << 24
+#: The share of duplicate rows in the fit up to which equal rows are counted once.
+_FEW_TWINS = 0.05
+
+
+def find_class_scores(kept: CalibrationData) -> ClassScores:
+    """The class frequencies and features of the fit, or an error where they were not stored."""
+    if kept.class_scores is None:
+        raise ValueError(
+            "the class frequencies of the fit were not stored with this calibrator (files before "
+            "0.3 have none). Fit it again."
+        )
+    return kept.class_scores
+
+
+def class_weights(
+    rule: Rule, known: ClassScores, frequencies: Any, names: Sequence[Any]
+) -> FloatArray:
+    """New frequencies of the classes divided by those of the fit, (classes,)."""
+    asked = _read_frequencies(frequencies, known.n_classes, names or range(known.n_classes))
+    gone = isinstance(rule, BalancedRule) and (asked > 0.0) & (rule.weights == 0.0)
+    if np.any(gone):
+        raise ValueError(
+            "`frequencies` must be 0 for classes that had the frequency 0 before: "
+            f"{np.flatnonzero(gone).tolist()}. Start from the calibrator of the fit."
+        )
+    old = np.where(known.count > 0.0, known.balance, known.smoothed_balance)
+    weights: FloatArray = asked / asked.sum() / old
+    guessed = np.flatnonzero((known.count == 0.0) & (weights > 1.0))
+    if guessed.size:
+        some = [str(names[k] if names else k) for k in guessed[:5].tolist()]
+        shown = ", ".join(some) + " and others" * (guessed.size > 5)
+        warn_user(
+            f"`frequencies` give {asked[guessed].sum():.1%} to classes without an example in the "
+            f"fit, {shown}: their frequency in the fit is a guess, and so are all probabilities "
+            "that follow. Fit with examples of them, or give them the frequency 0.",
+            UserWarning,
+        )
+    return weights
+
+
+def _read_frequencies(given: Any, n_classes: int, names: Sequence[Any]) -> FloatArray:
+    """Checked class frequencies (classes,)."""
+    if isinstance(given, Mapping):
+        given = in_order(given, names)
+    array = to_numpy(given, "frequencies")
+    if array.shape != (n_classes,) or array.dtype.kind not in "iuf":
+        raise ValueError(
+            f"`frequencies` must have one number for each class, ({n_classes},); got shape "
+            f"{array.shape} of {array.dtype}."
+        )
+    asked: FloatArray = array.astype(np.float64)
+    if not ((asked >= 0.0) & np.isfinite(asked)).all() or abs(asked.sum() - 1.0) > 1e-3:
+        raise ValueError(
+            f"`frequencies` must be at least 0 and sum to 1; got {asked}. Divide counts by their "
+            "sum."
+        )
+    return asked
+
+
+def in_order(frequencies: Mapping[Any, Any], names: Sequence[Any]) -> list[Any]:
+    """The values of a mapping in the order of the classes, each of which must have one."""
+    if set(frequencies) != set(names):
+        lacking = [name for name in names if name not in frequencies][:5]
+        other = [name for name in frequencies if name not in names][:5]
+        raise ValueError(
+            "`frequencies` must have a value for each class and for nothing else; none for "
+            f"{lacking}, not classes: {other}. A class that does not occur has the frequency 0."
+        )
+    return [frequencies[name] for name in names]
+
+
+def reweight(
+    rule: Rule, kept: CalibrationData, weights: FloatArray
+) -> tuple[Rule, CalibrationData]:
+    """Rule and data for rows among which each class is `weights` (classes,) times as frequent."""
+    known = find_class_scores(kept)
+    if isinstance(rule, SetRule):
+        raise ValueError("class frequencies must be set before sets: `with_sets` comes last.")
+    before = np.ones(known.n_classes)
+    if isinstance(rule, BalancedRule):
+        before, rule = rule.weights, rule.rule
+    sample = kept.fit_conformity
+    if sample is not None and (weights[sample.labels] > 0.0).any():
+        own = sample.take(weights[sample.labels] > 0.0)
+        # At most 1, so that a weight of 2 is not taken for two examples.
+        counts = own.counts * weights[own.labels]
+        most, unit = counts.max(), own.unit * weights.max() / counts.max()
+        sample = replace(own, weights=counts / most, unit=float(unit))
+    else:
+        sample = None
+    seen = weights if (weights * known.count).any() else np.ones_like(weights)
+    left = kept.without_fit().without_held_out()
+    left = replace(left, fit_conformity=sample, class_scores=known.reweighted(seen))
+    return BalancedRule(rule, before * weights), left
+
+
+def drop_groups(rule: Any) -> Any:
+    """The rule without what it learned from groups."""
+    if isinstance(rule, GroupedRule):
+        return rule.rule
+    return replace(rule, rule=drop_groups(rule.rule))
+
+
+def read_rows(
+    rule: Rule, kept: CalibrationData, data: Logits, weights: FloatArray | None
+) -> NewRows:
+    """What an estimate needs of checked rows; duplicates as one of them, in no order."""
+    counts = np.ones(data.n_rows) if weights is None else weights
+    order, total = merge_twins(kept, row_hashes(data), counts)
+    rows = describe_rows(rule, data.take(order))
+    return replace(rows, weights=total / total.sum(), count=int(np.count_nonzero(counts)))
+
+
+def describe_rows(rule: Rule, data: Logits) -> NewRows:
+    """What an estimate needs of checked rows, all of them counted alike."""
+    proba = predict_on_host(rule, "proba", data).astype(np.float64)
+    labels = predict_on_host(rule, "labels", data).astype(np.int64)
+    n, own = data.n_rows, data.to_host(data.labels).astype(np.int64)
+    # With other class frequencies, no labels were counted at fit time.
+    known = None if isinstance(rule, BalancedRule) else own
+    return NewRows(proba, labels, row_looks(data), np.full(n, 1.0 / n), n, known)
+
+
+def merge_twins(
+    kept: CalibrationData, hashes: FloatArray, counts: FloatArray
+) -> tuple[IntArray, FloatArray]:
+    """One row of each hash, in no order, and its count; if the rows of the fit differed too."""
+    twins = 0.0 if kept.fit_rows is None else kept.fit_rows.share_of_twins
+    if twins > _FEW_TWINS:  # rows of few distinct values are equal by themselves
+        order = np.argsort(hashes, kind="stable")
+        total = counts[order]
+    else:
+        _, order, place = np.unique(hashes, return_index=True, return_inverse=True)
+        total = np.bincount(place, counts).astype(np.float64)
+    return order[total > 0.0], total[total > 0.0]
+
+
+def rows_by_group(groups: Any, n_rows: int, chosen: IntArray | None) -> dict[str, IntArray]:
+    """The numbers of the rows of each group, among those that were `chosen`."""
+    coding = GroupCoding.learn(groups, n_rows)
+    codes = coding.codes(groups, n_rows)[slice(None) if chosen is None else chosen]
+    cells, place = np.unique(codes, axis=0, return_inverse=True)
+    names = [coding.names(k) for k in range(len(coding.columns))]
+    titles = [", ".join(own[code] for own, code in zip(names, cell, strict=True)) for cell in cells]
+    return {title: np.flatnonzero(place.ravel() == i) for i, title in enumerate(titles)}
+
+
+def at_most(logits: Any, weights: Any, n_rows: int) -> tuple[Any, Any, IntArray | None]:
+    """The rows, or this many of them, chosen by their numbers; a lazy array's in memory."""
+    backend = backend_of(logits)
+    lazy = backend is not None and backend.is_lazy
+    if lazy and np.isnan(logits.shape[0]):
+        logits = logits.compute_chunk_sizes()
+    sized = hasattr(logits, "__len__")
+    total = getattr(logits, "n_rows", len(logits) if sized else n_rows)
+    rows = None
+    if total > n_rows:
+        keys = row_draws(0, total)
+        rows = np.sort(np.argpartition(keys, n_rows)[:n_rows])
+        logits = logits.take(rows) if isinstance(logits, Logits) else logits[rows]
+        weights = None if weights is None else np.asarray(to_numpy(weights, "sample_weight"))[rows]
+    return (np.asarray(logits) if lazy else logits), weights, rows

@@ -1,0 +1,114 @@
+"""The base of every calibrator: parameters, the fitted rule with its report, and files."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from hokical._core.storage import CalibratorFileError, write_document
+from hokical._core.version import VERSION
+from hokical._core.warn import ConvergenceWarning, NotFittedError, sklearn_class, warn_user
+from hokical.calibrators._estimator import Estimator
+from hokical.calibrators._method import MethodInfo
+
+
+class StoredEstimator(Estimator):
+    """An estimator whose fit is a rule, a report, and data kept for later guarantees."""
+
+    #: What is known of the method before a fit.
+    method: ClassVar[MethodInfo]
+    #: The fitted rule.
+    rule_: Any
+    #: Plain values from the file that the calibrator was loaded from; empty after a fit.
+    metadata: dict[str, Any]
+    #: The version that wrote the file, or this one.
+    _library_version: str = VERSION
+    #: What the fit reports besides the rule; its entries are attributes with an underscore.
+    _report: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The method's name."""
+        return self.method.name
+
+    def save(self, path: str | os.PathLike[str], *, metadata: dict[str, Any] | None = None) -> None:
+        """Write the fitted calibrator to a JSON file, atomically; `hokical.load` reads it.
+
+        `metadata` holds plain values to store in the file for the caller's own use.
+        """
+        self._check_fitted()
+        body = {
+            "library_version": VERSION,
+            "method": self.name,
+            "parameters": self._storable_parameters(),
+            "rule": self.rule_,
+            "report": self._report,
+            "beside": self.metadata if metadata is None else metadata,
+            **self._stored_data(),
+        }
+        write_document(path, body)
+
+    def _stored_data(self) -> dict[str, Any]:
+        """What a file holds besides parameters, rule and report."""
+        raise NotImplementedError
+
+    def _storable_parameters(self) -> dict[str, Any]:
+        """The parameters without a random generator, whose state is not stored."""
+        parameters = self.get_params(deep=False)
+        seed = parameters.get("random_state")
+        if not isinstance(seed, (int, np.integer, type(None))):
+            return parameters | {"random_state": None}
+        return parameters
+
+    @classmethod
+    def _from_document(cls, document: dict[str, Any]) -> Self:
+        """The calibrator of a file's contents, fitted as the one that was saved.
+
+        Parameters that the method had in an earlier version are left out.
+        """
+        for name in ("parameters", "report", "beside"):
+            check_stored(document, name, dict)
+        known, given = inspect.signature(cls).parameters, document["parameters"]
+        found = cls(**{name: value for name, value in given.items() if name in known})
+        found._restore(document)
+        found.metadata = document["beside"]
+        found._library_version = str(document.get("library_version", "unknown"))
+        return found
+
+    def _restore(self, document: dict[str, Any]) -> None:
+        """Take up a file's rule, report and data."""
+        raise NotImplementedError
+
+    def _keep_report(self, rule: Any, report: dict[str, Any]) -> None:
+        """Keep the report of a fit and set the fitted attributes, which each class declares."""
+        self._report, self.metadata = report, {}
+        for name, value in self._attributes(rule, report).items():
+            setattr(self, f"{name}_", value)
+
+    def _attributes(self, rule: Any, report: dict[str, Any]) -> dict[str, Any]:
+        """Fitted attributes by name, without their underscore."""
+        return report
+
+    def _warn_if_not_converged(self, converged: bool, message: str) -> None:
+        if not converged:
+            warn_user(f"{type(self).__name__} did not converge: {message}", ConvergenceWarning)
+
+    def _check_fitted(self) -> None:
+        if "rule_" not in self.__dict__:
+            raise sklearn_class(NotFittedError)(
+                f"This {type(self).__name__} instance is not fitted yet. Call `fit` first."
+            )
+
+
+def check_stored(document: dict[str, Any], name: str, kind: Any) -> Any:
+    """The value of this name in a file's contents, if it is of this kind."""
+    value = document.get(name)
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise CalibratorFileError(
+            f"the file of this {document.get('method')} has no usable `{name}`; got "
+            f"{type(value).__name__}."
+        )
+    return value

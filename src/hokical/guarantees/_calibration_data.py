@@ -1,0 +1,89 @@
+"""What a calibrator keeps of its calibration examples, for guarantees that are asked for later."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
+
+import numpy as np
+
+from hokical.guarantees._class_scores import ClassScores
+from hokical.guarantees._conformity import Conformity
+from hokical.guarantees._row_sketch import RowSketch
+from hokical.guarantees._score_table import NeighbourTable, ScoreTable
+from hokical.guarantees._support import Support
+
+#: Examples that are kept for prediction sets: a sample, so that a fitted calibrator stays small.
+SAMPLE_SIZE = 2048
+
+
+@dataclass(frozen=True, eq=False)
+class CalibrationData:
+    """Statistics of the examples of a fit, and of those of `certify`; None where not available."""
+
+    #: Counts by the classifier's own score on the examples of the fit.
+    fit_scores: ScoreTable | None = None
+    #: Counts by the calibrated confidence on a sample of them, for monitors.
+    fit_confidences: ScoreTable | None = None
+    #: Counts by the calibrated confidence on the examples of `certify`.
+    held_out_scores: ScoreTable | None = None
+    #: Right and wrong examples of the fit by the rule's own levels, if it has them.
+    neighbours: NeighbourTable | None = None
+    #: The range of the rows of the fit.
+    support: Support | None = None
+    #: Where the classifier's softmax places the true classes of a sample of the fit.
+    fit_conformity: Conformity | None = None
+    #: Where the calibrated probabilities place those of `certify`.
+    held_out_conformity: Conformity | None = None
+    #: A fingerprint of the rows of the fit, which cannot certify it.
+    fit_rows: RowSketch | None = None
+    #: Features of the rows of the fit by true class.
+    class_scores: ClassScores | None = None
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """The names of the fields, which are those in files."""
+        return [field.name for field in fields(cls)]
+
+    def stored(self) -> dict[str, Any]:
+        """The fields by name."""
+        return {name: getattr(self, name) for name in self.names()}
+
+    def without_fit(self) -> Self:
+        """Without what the examples of the fit would prove, where they are not independent."""
+        gone = ("fit_scores", "fit_confidences", "neighbours", "fit_conformity")
+        return replace(self, **dict.fromkeys(gone))
+
+    def without_held_out(self) -> Self:
+        """Without what `certify` noted."""
+        return replace(self, held_out_scores=None, held_out_conformity=None)
+
+    def __add__(self, other: Self) -> Self:
+        """Of the examples of two fits; of a sample of each, shares as large as the fits."""
+        return type(self)(
+            fit_scores=_if_both(operator.add, self.fit_scores, other.fit_scores),
+            support=_if_both(operator.or_, self.support, other.support),
+            fit_conformity=_if_both(_share_sample, self._sample(), other._sample()),
+            fit_rows=_if_both(operator.or_, self.fit_rows, other.fit_rows),
+            class_scores=_if_both(operator.add, self.class_scores, other.class_scores),
+        )
+
+    def _sample(self) -> tuple[Conformity, int] | None:
+        """The sample, and of how many examples it is."""
+        sample, scores = self.fit_conformity, self.fit_scores
+        total = None if scores is None else scores.total
+        return None if sample is None else (sample, total or sample.n)
+
+
+def _share_sample(*samples: tuple[Conformity, int]) -> Conformity:
+    """A sample of two fits, chosen by places in their samples, so whatever the scores."""
+    # The keys by which a fit sorts its examples are about evenly spaced.
+    keys = [(np.arange(sample.n) + 1.0) / (total + 1.0) for sample, total in samples]
+    rows = np.argsort(np.concatenate(keys), kind="stable")[:SAMPLE_SIZE]
+    return (samples[0][0] + samples[1][0]).take(rows)
+
+
+def _if_both(join: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
+    return None if left is None or right is None else join(left, right)
