@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from hokical import Hoki, load
 from hokical.calibrators import CalibratorFileError, make
-from hokical.dense import Dense, open_dense
+from hokical.dense import Dense
 from hokical.dense._batches import without_witnesses
 from hokical.io import _chunks as chunks
 from hokical.stability._noise import Gaussian, Uniform
@@ -169,7 +169,7 @@ def batches_of(logits, labels):
         (logits[:1], labels[:1]),
         [logits[1:3, :10], labels[1:3, :10]],
         {"logits": logits[1:3, 10:], "labels": labels[1:3, 10:]},
-        {"scores": logits[3:], "target": labels[3:], "mask": np.ones(labels[3:].shape, bool)},
+        {"logits": logits[3:], "label": labels[3:], "mask": np.ones(labels[3:].shape, bool)},
     ]
 
 
@@ -339,41 +339,8 @@ def quick_fit(**arrays) -> float:
     return Dense("temps", ignore_label=255).fit(**arrays).calibrator_.temperature_
 
 
-def test_files_are_opened_and_not_read(tmp_path) -> None:
+def test_arrays_may_be_mapped(tmp_path) -> None:
     logits, labels = maps()
-    weights, mask = np.arange(1.0, 7.0), labels != 1
-    parts = {"val_logits": logits, "val_labels": labels, "val_mask": mask, "test_logits": logits}
-    np.savez(tmp_path / "plain.npz", **parts, val_sample_weight=weights)
-    np.savez_compressed(tmp_path / "packed.npz", **parts, val_sample_weight=weights)
-    expected = quick_fit(logits=logits, labels=labels, mask=mask, sample_weight=weights)
-    for name in ("plain.npz", "packed.npz"):
-        arrays = open_dense(tmp_path / name)
-        assert list(arrays) == ["logits", "labels", "mask", "sample_weight"]
-        assert quick_fit(**arrays) == expected
-    assert isinstance(open_dense(tmp_path / "plain.npz")["logits"], np.memmap)
-    assert list(open_dense(tmp_path / "plain.npz", split="test")) == ["logits"]
-
-
-@pytest.mark.parametrize("prefix", ["", "val_", "valid_", "Validation-"])
-@pytest.mark.parametrize("name", ["mask", "attention_mask"])
-def test_masks_of_files_have_the_names_of_batches(tmp_path, prefix, name) -> None:
-    logits, labels = maps()
-    mask = labels != 1
-    arrays = {"logits": logits, "labels": labels, name: mask}
-    np.savez(tmp_path / "x.npz", **{prefix + key: array for key, array in arrays.items()})
-    assert_array_equal(open_dense(tmp_path / "x.npz")["mask"], mask)
-
-
-def test_labels_are_found_beside_and_elsewhere(tmp_path) -> None:
-    logits, labels = maps()
-    expected = quick_fit(logits=logits, labels=labels)
-    np.save(tmp_path / "val_logits.npy", logits)
-    assert list(open_dense(tmp_path / "val_logits.npy")) == ["logits"]
-    np.save(tmp_path / "truth.npy", labels)
-    elsewhere = open_dense(tmp_path / "val_logits.npy", labels=tmp_path / "truth.npy")
-    assert quick_fit(**elsewhere) == expected
-    np.save(tmp_path / "val_labels.npy", labels)
-    assert quick_fit(**open_dense(tmp_path / "val_logits.npy")) == expected
-    (tmp_path / "maps.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(ValueError, match=r"\.npz and \.npy files"):
-        open_dense(tmp_path / "maps.csv")
+    np.save(tmp_path / "logits.npy", logits)
+    mapped = np.load(tmp_path / "logits.npy", mmap_mode="r")
+    assert quick_fit(logits=mapped, labels=labels) == quick_fit(logits=logits, labels=labels)

@@ -44,8 +44,8 @@ SOURCE = from_dense(LOGITS, LABELS, ignore_label=255)
         (lambda: Dense().fit((LOGITS, LABELS)), r"one batch in a tuple"),
         (lambda: Dense().fit([LOGITS, LABELS]), r"one batch in a list"),
         (lambda: Dense().fit([]), "an empty list"),
-        (lambda: Dense().fit("maps.npz"), "'maps.npz'.*`open_dense"),
-        (lambda: Dense().fit(Path("maps.npz")), "`open_dense"),
+        (lambda: Dense().fit("maps.npz"), "'maps.npz'.*`numpy.load"),
+        (lambda: Dense().fit(Path("maps.npz")), "`numpy.load"),
         (lambda: Dense(max_positions_per_item=1).fit(SOURCE), "go to `from_dense`"),
         (lambda: Dense().fit(SOURCE, LABELS), "go to `from_dense`"),
         (
@@ -96,7 +96,7 @@ def test_what_cannot_be_predicted() -> None:
         with pytest.raises(ValueError, match="whole number of 64 bits"):
             cal.predict(logits, fill=fill)
     for name in ("maps.npz", Path("maps.npz")):
-        with pytest.raises(TypeError, match="`open_dense"):
+        with pytest.raises(TypeError, match="`numpy.load"):
             cal.predict(name)
     for batches in (logits, [logits]):
         with pytest.raises(ValueError, match=r"labels.* given beside|batches must have labels"):

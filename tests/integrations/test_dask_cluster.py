@@ -14,14 +14,10 @@ from numpy.testing import assert_array_equal
 
 from hokical import Gaussian, Hoki, metrics
 from hokical.calibrators import make
-from hokical.integrations.dask import on_cluster
-from hokical.streams._parts import PartTask, apply_parts, plan_parts
 from tests.conftest import synthetic_logits
-from tests.streams.test_sources import write_parquet
 
 da = pytest.importorskip("dask.array")
 distributed = pytest.importorskip("distributed")
-pytest.importorskip("pyarrow")
 
 N_BLOCKS, ROWS = 24, 500
 
@@ -120,52 +116,19 @@ def test_several_passes_on_the_cluster(data, cluster) -> None:
     assert cal.temperature_ == pytest.approx(make("temps").fit(*data).temperature_, rel=1e-12)
 
 
-def test_applying_to_files_survives_the_death_of_a_worker(data, cluster, tmp_path: Path) -> None:
-    logits, labels = data
-    cal = Hoki(noise=Gaussian(4.0)).fit(logits, labels)
-    (tmp_path / "in").mkdir()
-    write_parquet(tmp_path / "in", data, n_files=10)
-    die = dies_once(str(tmp_path / "died"))
-
-    class Deadly(PartTask):
-        def _batches(self, file, schema):
-            for batch in super()._batches(file, schema):
-                if file.name == "part-5.parquet":
-                    die()  # in the middle of writing
-                yield batch
-
-    jobs = plan_parts(tmp_path / "in", tmp_path / "out")
-    with on_cluster(cluster.scheduler_address) as run:
-        results = apply_parts(Deadly(cal), jobs, run)
-    assert (tmp_path / "died").exists()
-    assert [result.n_rows for result in results] == [len(labels) // 10] * 10
-    parquet = pytest.importorskip("pyarrow.parquet")
-    tables = [parquet.read_table(tmp_path / "out" / f"part-{i}.parquet") for i in range(10)]
-    for name, known in (
-        ("label", cal.predict(logits)),
-        ("confidence", cal.predict_confidence(logits)),
-    ):
-        found = np.concatenate([table.column(name).to_numpy() for table in tables])
-        assert_array_equal(found, known)
-    finished = [path.name for path in (tmp_path / "out").iterdir() if path.suffix == ".parquet"]
-    assert len(finished) == 10
-
-
 def test_the_only_worker_dies(data, tmp_path: Path) -> None:
     logits, labels = (part[:3000] for part in data)
     cal = Hoki(noise=Gaussian(4.0)).fit(logits, labels)
-    (tmp_path / "in").mkdir()
-    write_parquet(tmp_path / "in", (logits, labels), n_files=6)
     die = dies_once(str(tmp_path / "died"))
 
-    class Deadly(PartTask):
-        def _batches(self, file, schema):
-            if file.name == "part-3.parquet":
-                die()
-            yield from super()._batches(file, schema)
+    def deadly(block, block_info=None):
+        if block_info and block_info[0]["chunk-location"][0] == 3:
+            die()
+        return block
 
-    jobs = plan_parts(tmp_path / "in", tmp_path / "out")
-    with one_worker() as alone, on_cluster(alone.scheduler_address) as run:
-        results = apply_parts(Deadly(cal), jobs, run)
+    with one_worker() as alone, distributed.Client(alone):
+        lazy = da.from_array(logits, chunks=(ROWS, 5))
+        dangerous = lazy.map_blocks(deadly, dtype=logits.dtype, meta=np.empty((0, 0)))
+        found = cal.predict_confidence(dangerous).compute()
     assert (tmp_path / "died").exists()
-    assert [result.n_rows for result in results] == [500] * 6
+    assert_array_equal(found, cal.predict_confidence(logits))

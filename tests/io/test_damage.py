@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from hokical.calibrators import make
-from hokical.io import DataFileError, read_examples
+from hokical.io import DataFileError
 from hokical.io._errors import report_damage
 from hokical.io._opening import open_source
+from hokical.io._reading import read_examples
 from hokical.streams import fit
 from tests.conftest import synthetic_logits
 
@@ -103,6 +104,6 @@ def test_lack_of_memory_or_files_is_not_called_damage(
 
 def test_a_wide_header_with_a_column_twice_takes_linear_time(tmp_path: Path) -> None:
     names = [f"c{k}" for k in range(60_000)]
-    (tmp_path / "a.csv").write_text(",".join([*names, names[-1]]) + "\n")
+    (tmp_path / "a.csv").write_text(",".join([*names, names[-1]]) + "\n1\n")
     with pytest.raises(DataFileError, match="`c59999` twice"):
         read_examples(tmp_path / "a.csv")

@@ -68,33 +68,6 @@ def killed_predictions(rng: Generator, folder: Path) -> str:
     return "whole file" if code == 0 else "no file, then a whole one"
 
 
-def killed_parts(rng: Generator, folder: Path) -> str:
-    _write_parts(folder / "in")
-    kills = 0
-    while _kill_after(rng, 0.6 + 0.1 * kills, victims.apply_to_parts, folder) != 0:
-        kills += 1
-        assert kills < 60, "no progress between kills"
-    from pyarrow import parquet
-
-    rows = [parquet.read_table(path)["confidence"] for path in sorted((folder / "out").iterdir())]
-    expected = make("uncalibrated").fit(victims.LOGITS, victims.LABELS)
-    found = np.concatenate([column.to_numpy() for column in rows])
-    right = expected.predict_confidence(victims.LOGITS)
-    assert found.shape == right.shape, "rows lost or doubled"
-    assert np.allclose(found, right, rtol=1e-12), "other rows"
-    return f"resumed after {min(kills, 5)}{'+' if kills >= 5 else ''} kills"
-
-
-def _write_parts(folder: Path) -> None:
-    import pyarrow
-    from pyarrow import parquet
-
-    folder.mkdir()
-    for number, (logits, labels) in enumerate(victims.pieces()):
-        columns = {f"logit_{k}": logits[:, k] for k in range(4)} | {"label": labels}
-        parquet.write_table(pyarrow.table(columns), folder / f"part-{number:02d}.parquet")
-
-
 def killed_monitors(rng: Generator, folder: Path) -> str:
     _kill_after(rng, 1.0, victims.watch, folder)
     if not (folder / "m.json").exists():
@@ -156,7 +129,6 @@ def threads_and_forks(rng: Generator, folder: Path) -> str:
 ATTACKS = {
     "kill -9, saves": killed_saves,
     "kill -9, predictions": killed_predictions,
-    "kill -9, parts": killed_parts,
     "kill -9, monitors": killed_monitors,
     "full disk": full_disk,
     "two writers": two_writers,

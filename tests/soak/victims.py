@@ -16,15 +16,8 @@ from typing import Any
 import numpy as np
 
 from hokical import CalibrationMonitor, Gaussian, Hoki, load
-from hokical.calibrators import make
 from hokical.io import write_npz
-from hokical.streams import (
-    PartTask,
-    apply_parts,
-    open_source,
-    plan_parts,
-    predict_to,
-)
+from hokical.streams import open_source, predict_to
 from tests.conftest import synthetic_logits
 
 GOLDEN = Path(__file__).parents[1] / "calibrators" / "golden"
@@ -50,12 +43,6 @@ def predict_in_parts(folder: Path, pause: float = 0.003) -> None:
     """Predictions into a file."""
     calibrator = load(GOLDEN / "uncalibrated.json").fit(LOGITS, LABELS)
     predict_to(calibrator, open_source(lambda: pieces(pause)), folder / "p.npy")
-
-
-def apply_to_parts(folder: Path) -> None:
-    """A folder of Parquet files, one output for each."""
-    calibrator = make("uncalibrated").fit(LOGITS, LABELS)
-    apply_parts(PartTask(calibrator), plan_parts(folder / "in", folder / "out"))
 
 
 def new_monitor() -> CalibrationMonitor:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 from sklearn.exceptions import NotFittedError
 
 from hokical import Hoki, TopK
-from hokical.calibrators import make
 from hokical.io import DataFileError
 from hokical.metrics import summary
 from hokical.stability._noise import Gaussian
@@ -21,8 +18,6 @@ from hokical.streams import (
     predict,
     predict_to,
 )
-from hokical.streams._parts import PartJob, PartTask, apply_parts, plan_parts
-from tests.streams.test_sources import write_parquet
 
 METHODS = {"confidence": "predict_confidence", "labels": "predict", "proba": "predict_proba"}
 
@@ -88,72 +83,6 @@ def test_evaluation_is_the_summary(examples, calibrator, full) -> None:
         # Examples that share a level share an equal-mass bin, and 4000 of them are few.
         allowed = 1e-3 if name == "ece_mass" else 1e-5
         assert streamed[name].value == pytest.approx(estimate.value, abs=allowed), name
-
-
-def read_part(path):
-    parquet = pytest.importorskip("pyarrow.parquet")
-    table = parquet.read_table(path)
-    return {name: table.column(name).to_numpy() for name in table.column_names}
-
-
-def test_one_part_for_every_part_and_never_twice(examples, calibrator, tmp_path) -> None:
-    (tmp_path / "in" / "deep").mkdir(parents=True)
-    write_parquet(tmp_path / "in", examples, n_files=3)
-    write_parquet(tmp_path / "in" / "deep", (examples[0][:50], examples[1][:50]), n_files=1)
-    jobs = plan_parts(tmp_path / "in", tmp_path / "out")
-    results = apply_parts(PartTask(calibrator, proba=True), jobs)
-    assert sum(result.n_rows for result in results) == 4050
-    assert not any(result.already_done for result in results)
-    found = [read_part(tmp_path / "out" / f"part-{i}.parquet") for i in range(3)]
-    joined = {name: np.concatenate([part[name] for part in found]) for name in found[0]}
-    assert_array_equal(joined["label"], calibrator.predict(examples[0]))
-    assert_array_equal(joined["confidence"], calibrator.predict_confidence(examples[0]))
-    proba = np.column_stack([joined[f"probability_{k}"] for k in range(5)])
-    assert_array_equal(proba, calibrator.predict_proba(examples[0]))
-    again = apply_parts(PartTask(calibrator, proba=True), jobs)
-    assert all(result.already_done for result in again)
-    assert [r.confidence for r in again] == [r.confidence for r in results]
-    (tmp_path / "out" / "part-1.parquet").unlink()
-    third = apply_parts(PartTask(calibrator, proba=True), jobs)
-    assert [result.already_done for result in third].count(False) == 1
-    other = apply_parts(PartTask(make("temps").fit(*examples)), jobs)
-    assert not any(result.already_done for result in other)
-
-
-@pytest.mark.parametrize("content", ["other rows", b"no table"])
-def test_files_of_others_are_not_replaced(examples, calibrator, tmp_path, content) -> None:
-    for folder in ("in", "out"):
-        (tmp_path / folder).mkdir()
-    write_parquet(tmp_path / "in", examples, n_files=2)
-    unrelated = tmp_path / "out" / "part-1.parquet"
-    if isinstance(content, bytes):
-        unrelated.write_bytes(content)
-    else:
-        shutil.copy(tmp_path / "in" / "part-0.parquet", unrelated)
-    before = unrelated.read_bytes()
-    with pytest.raises(DataFileError, match=r"part-1\.parquet: is not a result of `apply`"):
-        plan_parts(tmp_path / "in", tmp_path / "out")
-    with pytest.raises(DataFileError, match=r"part-1\.parquet: is not a result of `apply`"):
-        PartTask(calibrator)(PartJob(tmp_path / "in" / "part-1.parquet", unrelated))
-    assert unrelated.read_bytes() == before
-    assert len(list((tmp_path / "out").iterdir())) == 1
-
-
-def test_a_bad_part_leaves_no_output(examples, calibrator, tmp_path) -> None:
-    (tmp_path / "in").mkdir()
-    logits = examples[0][:600].copy()
-    logits[590] = np.nan
-    write_parquet(tmp_path / "in", (logits, examples[1][:600]), n_files=1)
-    job = PartJob(tmp_path / "in" / "part-0.parquet", tmp_path / "part-0.parquet")
-    with pytest.raises(ValueError, match="got NaN in row"):
-        PartTask(calibrator)(job)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["in"]
-
-
-def test_results_do_not_go_into_the_input_folder(examples, tmp_path) -> None:
-    write_parquet(tmp_path, examples, n_files=1)
-    with pytest.raises(DataFileError, match="is the input folder too"):
-        plan_parts(tmp_path, tmp_path)
 
 
 @pytest.mark.parametrize("what", METHODS)

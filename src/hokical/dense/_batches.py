@@ -1,18 +1,15 @@
-"""Dense arrays, in memory or in files, and batches of them as a source of positions that count."""
+"""Dense arrays and batches of them as a source of positions that count."""
 
 import copy
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 from hokical.calibrators._calibrator import Calibrator
 from hokical.dense._positions import MASKS, DenseBatch, DenseOptions, check_options, make_batch
 from hokical.io._chunks import Chunk, split_parts
-from hokical.io._convention import LABELS, LOGITS, TOP_K, WEIGHTS, Columns, FileSplit
-from hokical.io._errors import DataFileError
-from hokical.io._reading import Location, OpenedFile
+from hokical.io._convention import LABELS, LOGITS, WEIGHTS
 from hokical.io._sources import ChunkSource, from_chunks
 
 _WANTED = (
@@ -126,9 +123,7 @@ def _check_kind(logits: Any) -> None:
     if logits is None:
         raise TypeError(f"{wanted}None.")
     if isinstance(logits, (str, bytes, os.PathLike)):
-        raise TypeError(
-            f"{wanted}{logits!r}. For a file use `open_dense(path)`: `fit(**open_dense(path))`."
-        )
+        raise TypeError(f'{wanted}{logits!r}. For a file use `numpy.load(path, mmap_mode="r")`.')
     several = isinstance(logits, (list, tuple))
     arrays = several and len(logits) in (2, 3) and all(hasattr(item, "shape") for item in logits)
     # Two or three arrays are a batch if the labels have one axis less than the logits.
@@ -187,49 +182,3 @@ def without_witnesses(calibrator: Calibrator) -> Calibrator:
     own = copy.deepcopy(calibrator)
     own.forget_examples()
     return own
-
-
-def open_dense(
-    path: Location, *, split: FileSplit = "val", labels: Location | None = None
-) -> dict[str, Any]:
-    """The arrays of a file, as the keyword arguments of `Dense.fit` and `from_dense`.
-
-    The file is a `.npz` archive with `logits` and, where there are such, `labels`,
-    `mask` (or `attention_mask`) and `sample_weight` (or `val_logits`, `val_mask` and so on: `split`
-    says which part); or a `.npy` file of logits. Arrays are mapped; members of a compressed archive
-    are unpacked. `labels` can be in another file; `x_logits.npy` finds `x_labels.npy` by itself.
-
-    >>> import pathlib, tempfile
-    >>> import numpy as np
-    >>> from hokical.dense import Dense, open_dense
-    >>> path = pathlib.Path(tempfile.mkdtemp()) / "maps.npz"
-    >>> rng = np.random.default_rng(0)
-    >>> labels = rng.integers(3, size=(4, 8, 8))
-    >>> logits = rng.normal(size=(4, 8, 8, 3)) + 2 * np.eye(3)[labels]
-    >>> np.savez(path, logits=logits, labels=labels, mask=labels > 0)
-    >>> cal = Dense("temps").fit(**open_dense(path))
-    >>> cal.predict(open_dense(path)["logits"]).shape
-    (4, 8, 8)
-    """
-    return open_part(Path(path), split, labels)[0]
-
-
-def open_part(
-    where: Path, split: FileSplit, labels: Location | None
-) -> tuple[dict[str, Any], FileSplit | None]:
-    """`open_dense`, and which part was chosen, None where a file has no parts."""
-    file = OpenedFile(where, split, Columns(kind="logits"))
-    if file.roles.scores[0].lower().endswith(TOP_K):  # their columns are ranks, not classes
-        raise DataFileError(
-            where,
-            f"dense logits must be of all classes; found `{file.roles.scores[0]}`, the best of "
-            "them.",
-        )
-    found = file.find_labels(labels)
-    names = {"mask": file.names.first(MASKS), "sample_weight": file.roles.weights}
-    arrays = {"logits": file.table.scores(file.roles.scores)}
-    arrays |= {} if found is None else {"labels": found[0].column(found[1])}
-    given = {key: name for key, name in names.items() if name is not None}
-    return arrays | {
-        key: file.table.columns([name])[name] for key, name in given.items()
-    }, file.part

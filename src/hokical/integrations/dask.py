@@ -8,8 +8,7 @@ methods are fitted in memory on all rows or, of more than 4 million logits, on a
 does not depend on the blocks.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import partial, reduce
 from typing import Any
@@ -172,21 +171,3 @@ def _empty_answer(calibrator: Calibrator, what: Output) -> NDArray[Any]:
     columns = (calibrator.n_classes_,) if what in OF_CLASSES else ()
     kinds = {"labels": np.int64, "support": np.bool_, "members": np.bool_}
     return np.empty((0, *columns), kinds.get(what, np.float64))
-
-
-@contextmanager
-def on_cluster(address: str) -> Iterator[Callable[[Any, list[Any]], Iterator[Any]]]:
-    """A function that maps a task over jobs on the workers of a scheduler, results in order.
-
-    Files that jobs name must be seen under the same paths by all workers.
-    """
-    distributed = import_dask("distributed")
-    with distributed.Client(address) as client:
-
-        def run(task: Any, jobs: list[Any]) -> Iterator[Any]:
-            # The task travels with every job: jobs that wait for it as the result of another can
-            # wait for ever when the worker that held it dies. Not pure: whether a file is there
-            # already is for the worker to find out.
-            yield from client.gather(client.map(partial(_call, task), jobs, pure=False))
-
-        yield run

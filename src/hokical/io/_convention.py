@@ -120,7 +120,7 @@ class Names:
 
 def listed(names: Iterable[str]) -> str:
     """At most eight of the names, for messages."""
-    shown = [f"`{name}`" for name in names]
+    shown = [f"`{name}`" if name else "numbers without a name" for name in names]
     more = f" and {len(shown) - 8} more" if len(shown) > 8 else ""
     return ", ".join(shown[:8]) + more if shown else "no arrays"
 

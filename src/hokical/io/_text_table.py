@@ -112,7 +112,7 @@ class TextTable(Table):
             return float(text) / 100.0 if share else float(text)
         except ValueError as error:
             remedy = "Write a number there, or drop the row or column."
-            if re.match(r"[-+]?\d+,\d+", text):
+            if re.match(r"\s*[-+]?\d+,\d+", cell):
                 remedy = "Write a decimal point, or put semicolons between the columns."
             where = f"line {line}, column `{self.header[column]}`"
             raise DataFileError(

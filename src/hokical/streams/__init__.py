@@ -8,9 +8,6 @@ from hokical.io._opening import open_source
 from hokical.io._sources import ChunkSource as ChunkSource
 from hokical.streams._evaluation import evaluate as evaluate
 from hokical.streams._fitting import certify, fit, partial_fit
-from hokical.streams._parts import PartTask as PartTask
-from hokical.streams._parts import apply_parts as apply_parts
-from hokical.streams._parts import plan_parts as plan_parts
 from hokical.streams._predicting import predict, predict_to
 from hokical.streams._shift import estimate_shift
 
