@@ -96,7 +96,7 @@ def test_what_cannot_be_predicted() -> None:
         with pytest.raises(ValueError, match="whole number of 64 bits"):
             cal.predict(logits, fill=fill)
     for name in ("maps.npz", Path("maps.npz")):
-        with pytest.raises(TypeError, match="`numpy.load"):
+        with pytest.raises(TypeError, match=r"`numpy\.load"):
             cal.predict(name)
     for batches in (logits, [logits]):
         with pytest.raises(ValueError, match=r"labels.* given beside|batches must have labels"):
