@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import hokical
-from hokical.metrics import set_summary
+from hokical.metrics._sets import summarize_sets
 
 METHODS = ("uncalibrated", "temps", "auto")
 SUITE = Path(__file__).parent.parent / "suite"
@@ -56,7 +56,7 @@ def measure(path: Path, seed: int) -> list[dict[str, Any]]:
         for coverage in (0.9, 0.95):
             for kind in ("smallest", "adaptive"):
                 options = {"coverage": coverage, "kind": kind, "allow_empty": True}
-                found = set_summary(cal.predict_set(logits, **options).members, labels)
+                found = summarize_sets(cal.predict_set(logits, **options).members, labels)
                 worst = min((row.coverage for row in found.by_class if row.n >= 20), default=np.nan)
                 about = {"data": path.stem, "method": name, "coverage": coverage, "kind": kind}
                 one = found.overall

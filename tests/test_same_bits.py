@@ -219,7 +219,7 @@ def test_what_ran_before_changes_nothing() -> None:
 
 
 OF_CONFIDENCE = ("ece", "debiased_ece", "brier", "log_loss", "smooth_ece", "auroc", "aurc")
-OF_CLASSES = ("brier_full", "log_loss_full", "classwise_ece")
+OF_CLASSES = ("brier", "log_loss", "classwise_ece")
 
 
 @pytest.mark.sample(20)

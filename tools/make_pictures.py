@@ -24,7 +24,7 @@ import numpy as np
 from hokical import compare
 from hokical._core.bins import bin_edges, bin_index, sum_by
 from hokical.demo import DEMO_CLASSES, demo_logits
-from hokical.report._results import MethodResult
+from hokical.report import Evaluation
 
 DOCS = Path(__file__).parents[1] / "docs"
 _GROUND = dict.fromkeys(("axes.facecolor", "figure.facecolor", "savefig.facecolor"), "#0d1117")
@@ -69,7 +69,7 @@ def draw_gallery(name: str, theme: str) -> None:
                 save(namespace["ax"].figure, path)
 
 
-def draw_hero(results: tuple[MethodResult, ...]) -> Any:
+def draw_hero(results: tuple[Evaluation, ...]) -> Any:
     """Reliability before and after, and the gap of every class."""
     figure, axes = plt.subplots(1, 3, figsize=(13, 4.3), layout="constrained")
     for axis, result in zip(axes[:2], results, strict=True):
@@ -79,14 +79,10 @@ def draw_hero(results: tuple[MethodResult, ...]) -> Any:
     return figure
 
 
-def draw_classes(axis: plt.Axes, results: tuple[MethodResult, ...]) -> None:
+def draw_classes(axis: plt.Axes, results: tuple[Evaluation, ...]) -> None:
     """What rows of each label say, before and after, less how often they are right."""
     for result, colour, shift in zip(results, (BEFORE, AFTER), (-0.2, 0.2), strict=True):
-        labels = result.calibrator.predict(demo_logits()[1][0])
-        gaps = [
-            100 * (result.confidence[labels == k].mean() - result.correct[labels == k].mean())
-            for k in range(len(DEMO_CLASSES))
-        ]
+        gaps = [100 * row.gap for row in result.classes.rows]
         places = np.arange(len(DEMO_CLASSES)) + shift
         axis.barh(places, gaps, height=0.4, color=colour, label=TITLES[result.name])
     axis.set_yticks(range(len(DEMO_CLASSES)), DEMO_CLASSES)
@@ -97,7 +93,7 @@ def draw_classes(axis: plt.Axes, results: tuple[MethodResult, ...]) -> None:
     axis.legend(loc="lower right", frameon=False)
 
 
-def draw(axis: plt.Axes, result: MethodResult) -> None:
+def draw(axis: plt.Axes, result: Evaluation) -> None:
     """Accuracy per bin against the diagonal, with the share of examples in each bin."""
     bins = bin_index(result.confidence, N_BINS)
     count = sum_by(bins, np.ones_like(result.confidence), N_BINS)

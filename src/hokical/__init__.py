@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from hokical.integrations.torch._collecting import calibrate as calibrate
     from hokical.monitoring import CalibrationMonitor as CalibrationMonitor
     from hokical.report._comparison import compare as compare
-    from hokical.report._standings import compare_many as compare_many
+    from hokical.report._evaluate import evaluate as evaluate
     from hokical.stability import Gaussian as Gaussian
     from hokical.stability import Gumbel as Gumbel
     from hokical.stability import Uniform as Uniform
@@ -65,7 +65,7 @@ _HOMES = {
     "FitDataWarning": "_core.warn", "auto": "calibrators",
     "calibrate": "integrations.torch", "calibrate_confidence": "calibrators",
     "calibration_bound": "guarantees",
-    "compare": "report._comparison", "compare_many": "report._standings",
+    "compare": "report._comparison", "evaluate": "report._evaluate",
     "from_binary_probabilities": "_core.conversion",
     "from_binary_scores": "_core.conversion",
     "from_probabilities": "_core.conversion", "label_distribution": "stability",

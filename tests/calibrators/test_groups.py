@@ -14,7 +14,7 @@ import hokical
 from hokical._core.grouped_logits import GroupedLogits
 from hokical._fitting.partial_pooling import fit_pooled
 from hokical._fitting.pooled_terms import ScaleTerms
-from hokical.metrics import log_loss_full
+from hokical.metrics import log_loss
 from hokical.rules._auto import as_log_proba
 from hokical.rules._wrapped import GroupedRule
 
@@ -41,8 +41,8 @@ def fitted() -> hokical.AutoCalibrator:
 def test_groups_that_matter_are_used(fitted: hokical.AutoCalibrator) -> None:
     logits, labels, site = world(5000, 1)
     plain = hokical.auto(*world(3000, 0)[:2])
-    loss = log_loss_full(fitted.predict_proba(logits, groups=site), labels)
-    assert loss < log_loss_full(plain.predict_proba(logits), labels) - 0.05
+    loss = log_loss(fitted.predict_proba(logits, groups=site), labels)
+    assert loss < log_loss(plain.predict_proba(logits), labels) - 0.05
     assert fitted.groups_ == ["group"]
     assert "Groups: 'group' was used (held-out log loss lower by" in fitted.reason_
 
@@ -314,10 +314,10 @@ def test_pairs_of_groups_are_learned_where_they_matter(tmp_path: Path) -> None:
     cal = hokical.auto(logits, labels, groups=groups)
     assert "'sex' x 'site' was used" in cal.reason_
     assert "'sex' x 'odd' was left out" in cal.reason_
-    loss = log_loss_full(cal.predict_proba(new, groups=theirs), truth)
+    loss = log_loss(cal.predict_proba(new, groups=theirs), truth)
     alone = [hokical.auto(logits, labels, groups={name: groups[name]}) for name in ("sex", "site")]
     for one in alone:
-        assert loss < log_loss_full(one.predict_proba(new, groups=theirs), truth) - 0.005
+        assert loss < log_loss(one.predict_proba(new, groups=theirs), truth) - 0.005
     cal.save(tmp_path / "cal.json")
     again = hokical.load(tmp_path / "cal.json")
     found = again.predict_proba(new, groups=theirs)
@@ -372,7 +372,7 @@ def test_many_examples_cut_numbers_finely(monkeypatch: pytest.MonkeyPatch) -> No
     assert f"cut at {first:g}, {second:g}, ..., " in fine.reason_
     assert f", {last:g}, was used" in fine.reason_
     losses = [
-        log_loss_full(cal.predict_proba(logits[new], groups={"age": age[new]}), labels[new])
+        log_loss(cal.predict_proba(logits[new], groups={"age": age[new]}), labels[new])
         for cal in (coarse, fine)
     ]
     assert losses[1] < losses[0] - 0.005

@@ -127,7 +127,7 @@ def test_evaluate_without_intervals(data: Path) -> None:
     words = ("--resamples", 0, "--seed", 3, "--json")
     found = hokical_command("evaluate", data, *words).json
     assert found["uncalibrated"]["options"]["seed"] == 3  # stable, as the option's name
-    assert found["uncalibrated"]["estimates"]["brier_full"]["low"] is None
+    assert found["uncalibrated"]["estimates"]["brier"]["low"] is None
 
 
 def test_compare_of_one_file_with_two_parts(data: Path) -> None:

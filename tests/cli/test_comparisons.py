@@ -39,9 +39,9 @@ def test_compare_prints_every_format(data: Path, form: str) -> None:
         assert [row["difference_against"] for row in rows] == ["temps", ""]
         ends = [float(rows[0][f"difference_{end}"]) for end in ("low", "value", "high")]
         assert ends == sorted(ends)
-        losses = [float(row["log_loss_full"]) for row in rows]
+        losses = [float(row["log_loss"]) for row in rows]
         assert ends[1] == pytest.approx(losses[0] - losses[1])
-        assert rows[0]["difference_metric"] == "log_loss_full"
+        assert rows[0]["difference_metric"] == "log_loss"
         assert rows[0]["difference_verdict"] in ("better", "worse", "no clear difference")
     else:
         assert "Temperature scaling (temps)" in found.out
@@ -74,7 +74,7 @@ def test_a_class_that_is_off_is_shown_and_said(data: Path, command: str) -> None
 
 def test_evaluate_scores_all_classes(data: Path) -> None:
     found = hokical_command("evaluate", data, *FAST, "--json").json["uncalibrated"]
-    assert {"brier_full", "log_loss_full", "classwise_ece"} <= set(found["estimates"])
+    assert {"brier", "log_loss", "classwise_ece"} <= set(found["estimates"])
     assert len(found["classes"]["rows"]) == 12
 
 
@@ -104,7 +104,7 @@ def test_compare_ranks_over_several_data_sets(data: Path, tmp_path: Path) -> Non
     alone = hokical_command("compare", data, "--methods=temps,vecs", *FAST, "--json")
     scores = {m["method"]: m["estimates"] for m in json.loads(alone.out)["methods"]}
     for name, loss in told["data_sets"]["data"].items():
-        assert loss == pytest.approx(scores[name]["log_loss_full"]["value"])
+        assert loss == pytest.approx(scores[name]["log_loss"]["value"])
     ranks = [row["rank"] for row in told["methods"]]
     assert ranks == sorted(ranks)
     assert sum(ranks) == pytest.approx(6.0)

@@ -139,7 +139,7 @@ def test_a_device_is_measured_and_certified_too() -> None:
         each.evaluate(*data, full=True)
         for each, data in zip((dense, host), ((given, truth), (logits, labels)), strict=True)
     )
-    assert_allclose(full["brier_full"].value, expected["brier_full"].value, rtol=1e-8)
+    assert_allclose(full["brier"].value, expected["brier"].value, rtol=1e-8)
     dense.certify(given + 0.125, truth)
     host.certify(logits + 0.125, labels)
     accepted = dense.predict_or_abstain(given, risk=0.2).accepted

@@ -35,8 +35,8 @@ def test_a_row_is_true(name: str) -> None:
     proba = calibrator.predict_proba(test_logits)
     found = (
         np.mean(confidence), np.mean(right), metrics.ece(confidence, right),
-        metrics.classwise_ece(proba, truth), metrics.brier_full(proba, truth),
-        metrics.log_loss_full(proba, truth),
+        metrics.classwise_ece(proba, truth), metrics.brier(proba, truth),
+        metrics.log_loss(proba, truth),
     )  # fmt: skip
     for cell, value in zip(printed()[name], found, strict=True):
         number = float(cell.rstrip("%")) / (100 if cell.endswith("%") else 1)

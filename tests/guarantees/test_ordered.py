@@ -10,7 +10,7 @@ from scipy.special import softmax
 
 import hokical
 from hokical.calibrators import with_sets
-from hokical.metrics import brier_full, ranked_probability_score
+from hokical.metrics import brier, ranked_probability_score
 
 
 def grades(n: int, seed: int) -> tuple[Any, Any]:
@@ -97,6 +97,4 @@ def test_the_ranked_probability_score() -> None:
     weighted = ranked_probability_score(proba, labels, sample_weight=weights)
     assert weighted == pytest.approx(np.average(expected, weights=weights))
     two = softmax(logits[:, :2], axis=1)
-    assert 2 * ranked_probability_score(two, labels % 2) == pytest.approx(
-        brier_full(two, labels % 2)
-    )
+    assert 2 * ranked_probability_score(two, labels % 2) == pytest.approx(brier(two, labels % 2))

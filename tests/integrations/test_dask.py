@@ -103,7 +103,7 @@ def test_summary_and_full_metrics(data) -> None:
     assert found["ece"] == pytest.approx(known["ece"], nan_ok=True)
     assert found.bounds == pytest.approx(known.bounds)
     proba = cal.predict_proba(lazy)
-    for metric in (metrics.brier_full, metrics.log_loss_full, metrics.classwise_ece):
+    for metric in (metrics.brier, metrics.log_loss, metrics.classwise_ece):
         assert metric(proba, lazy_labels) == pytest.approx(
             metric(proba.compute(), labels), abs=1e-12
         )

@@ -12,7 +12,7 @@ import pytest
 from hokical import metrics
 
 TOP = [metrics.ece, metrics.brier, metrics.log_loss, metrics.auroc, metrics.smooth_ece]
-FULL = [metrics.brier_full, metrics.log_loss_full, metrics.classwise_ece]
+FULL = [metrics.brier, metrics.log_loss, metrics.classwise_ece, metrics.ece, metrics.auroc]
 
 
 @pytest.mark.parametrize("metric", TOP)
@@ -21,7 +21,7 @@ FULL = [metrics.brier_full, metrics.log_loss_full, metrics.classwise_ece]
     [
         ([0.5, 1.2], [1, 0], r"`confidence` must lie in \[0, 1\]; got 1.2 in row 1"),
         ([math.nan], [1], r"`confidence` must lie in \[0, 1\]; got nan in row 0"),
-        ([[0.5]], [1], r"`confidence` must be 1-D \(n,\).*got shape \(1, 1\)"),
+        (np.full((1, 1, 1), 0.5), [1], r"`confidence` must be 1-D.*got shape \(1, 1, 1\)"),
         ([], [], "`confidence` must have at least one entry"),
         ([0.5, 0.6], [1], r"`correct` must be 1-D with one entry per confidence \(2\)"),
         ([0.5], [3], "`correct` must be True or False .*got 3 in row 0"),
@@ -37,7 +37,7 @@ def test_bad_top_label_data(metric: object, confidence: list, correct: list, mes
 @pytest.mark.parametrize(
     ("proba", "labels", "message"),
     [
-        ([0.5, 0.5], [1], r"`proba` must be 2-D \(n, classes\)"),
+        ([[0.5]], [1], r"`proba` must be 2-D \(n, classes\)"),
         ([[0.5, 0.6]], [1], "`proba` rows must sum to 1; row 0 sums to 1.1"),
         ([[0.5, 0.5], [-0.5, 1.5]], [1, 0], r"`proba` must lie in \[0, 1\].* in row 1"),
         ([[math.nan, 0.5]], [1], r"`proba` must lie in \[0, 1\].* in row 0"),
@@ -59,7 +59,7 @@ def test_bad_full_vector_data(metric: object, proba: list, labels: list, message
     ],
 )
 def test_bad_weights(weight: list, message: str) -> None:
-    for metric, data in ((metrics.ece, ([0.5], [True])), (metrics.brier_full, ([[0.5, 0.5]], [0]))):
+    for metric, data in ((metrics.ece, ([0.5], [True])), (metrics.brier, ([[0.5, 0.5]], [0]))):
         with pytest.raises(ValueError, match=message):
             metric(*data, sample_weight=weight)
 
@@ -85,7 +85,7 @@ def test_wrong_types_are_type_errors() -> None:
     with pytest.raises(TypeError, match="`correct` must be booleans"):
         metrics.ece([0.5], ["yes"])
     with pytest.raises(TypeError, match="`proba` must be numbers"):
-        metrics.brier_full([["a", "b"]], [0])
+        metrics.brier([["a", "b"]], [0])
 
 
 def test_inputs_are_not_changed_and_any_dtype_is_read() -> None:

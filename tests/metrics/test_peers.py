@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from sklearn.calibration import calibration_curve
 
-from hokical.metrics import BinnedSums, debiased_ece, ece, smooth_ece
+from hokical.metrics import debiased_ece, ece, smooth_ece
+from hokical.plots import reliability
 
 from . import twins
 
@@ -36,9 +37,9 @@ def quiet() -> Iterator[None]:
 def test_scikit_learn_curve_has_our_bins(n_bins: int) -> None:
     confidence, correct = twins.model(4000, seed=21)
     accuracy, mean = calibration_curve(correct, confidence, n_bins=n_bins)
-    sums = BinnedSums.from_examples(confidence, correct, n_bins=n_bins)
-    assert accuracy == pytest.approx(sums.accuracy[sums.weight > 0])
-    assert mean == pytest.approx(sums.mean_confidence[sums.weight > 0])
+    found = reliability(confidence, correct, n_bins=n_bins)
+    assert accuracy == pytest.approx(found.accuracy)
+    assert mean == pytest.approx(found.confidence)
 
 
 @pytest.mark.parametrize("n_bins", [5, 15, 40])
@@ -54,7 +55,7 @@ def test_torchmetrics_gives_one_a_bin_of_its_own_and_we_do_not() -> None:
     """One bin of ten holds all three: confidence 2.9/3 and accuracy 2/3, so the gap is 0.3."""
     confidence, correct = np.array([0.95, 1.0, 0.95]), np.array([True, False, True])
     assert ece(confidence, correct, n_bins=10) == pytest.approx(0.3)
-    assert BinnedSums.from_examples(confidence, correct, n_bins=10).count[-1] == 3
+    assert reliability(confidence, correct, n_bins=10).count[-1] == 3
     assert ece(confidence, correct, n_bins=10, norm=np.inf) == pytest.approx(0.3)
     assert _torchmetrics(confidence, correct, 10, "l1") == pytest.approx(1.1 / 3)
     assert _torchmetrics(confidence, correct, 10, "max") == pytest.approx(1.0)

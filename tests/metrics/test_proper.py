@@ -14,11 +14,9 @@ from sklearn.metrics import log_loss as sklearn_log_loss
 from hokical.metrics import (
     auroc,
     brier,
-    brier_full,
     classwise_ece,
     ece,
     log_loss,
-    log_loss_full,
 )
 
 from . import twins
@@ -49,10 +47,10 @@ def test_scikit_learn_agrees(weighted: bool) -> None:
 def test_scikit_learn_agrees_on_vectors() -> None:
     proba, labels = probabilities(800, 5, seed=9)
     classes = np.arange(5)
-    assert log_loss_full(proba, labels, clip=2**-52) == pytest.approx(
+    assert log_loss(proba, labels, clip=2**-52) == pytest.approx(
         sklearn_log_loss(labels, proba, labels=classes), rel=1e-9
     )
-    assert brier_full(proba, labels) == pytest.approx(
+    assert brier(proba, labels) == pytest.approx(
         brier_score_loss(labels, proba, labels=classes, scale_by_half=False), rel=1e-12
     )
 
@@ -61,17 +59,17 @@ def test_two_classes_are_twice_the_top_label() -> None:
     confidence, correct = twins.model(400, seed=10)
     proba = np.stack([1.0 - confidence, confidence], axis=1)
     labels = correct.astype(int)
-    assert brier_full(proba, labels) == pytest.approx(2.0 * brier(confidence, correct))
-    assert log_loss_full(proba, labels) == pytest.approx(log_loss(confidence, correct))
+    assert brier(proba, labels) == pytest.approx(2.0 * brier(confidence, correct))
+    assert log_loss(proba, labels) == pytest.approx(log_loss(confidence, correct))
 
 
 def test_certain_and_wrong_is_infinite_unless_clipped() -> None:
     assert log_loss([1.0, 0.5], [False, True]) == math.inf
     assert log_loss([0.0], [True]) == math.inf
-    assert log_loss_full([[1.0, 0.0]], [1]) == math.inf
+    assert log_loss([[1.0, 0.0]], [1]) == math.inf
     assert log_loss([0.0, 1.0], [False, True]) == 0.0
     assert log_loss([1.0], [False], clip=1e-10) == pytest.approx(10 * math.log(10))
-    assert log_loss_full([[1.0, 0.0]], [1], clip=1e-10) == pytest.approx(10 * math.log(10))
+    assert log_loss([[1.0, 0.0]], [1], clip=1e-10) == pytest.approx(10 * math.log(10))
     # A row that does not count cannot make the mean infinite, or NaN.
     assert log_loss([1.0, 0.5], [False, True], sample_weight=[0, 1]) == pytest.approx(math.log(2))
     with pytest.raises(ValueError, match="`clip` must be at least 0 and below 1/2"):
@@ -90,17 +88,17 @@ def test_weight_two_is_the_row_twice(data: list) -> None:
     assert log_loss(confidence, correct, sample_weight=weight) == pytest.approx(log_loss(*long))
 
 
-@given(st.integers(2, 6), st.integers(1, 30), st.sampled_from(["width", "mass"]))
-def test_full_metrics_by_hand_and_by_repetition(n_classes: int, n: int, bins: str) -> None:
+@given(st.integers(2, 6), st.integers(1, 30))
+def test_metrics_of_all_classes_by_hand_and_by_repetition(n_classes: int, n: int) -> None:
     proba, labels = probabilities(n, n_classes, seed=n)
     weight = np.arange(n) % 3 + 1
     long = (np.repeat(proba, weight, axis=0), np.repeat(labels, weight))
-    per_class = [ece(long[0][:, k], long[1] == k, bins=bins) for k in range(n_classes)]
-    found = classwise_ece(proba, labels, bins=bins, sample_weight=weight)
+    per_class = [ece(long[0][:, k], long[1] == k) for k in range(n_classes)]
+    found = classwise_ece(proba, labels, sample_weight=weight)
     assert found == pytest.approx(np.mean(per_class), rel=1e-12)
-    assert brier_full(proba, labels, sample_weight=weight) == pytest.approx(brier_full(*long))
+    assert brier(proba, labels, sample_weight=weight) == pytest.approx(brier(*long))
     by_hand = ((proba - np.eye(n_classes)[labels]) ** 2).sum(axis=1).mean()
-    assert brier_full(proba, labels) == pytest.approx(by_hand)
+    assert brier(proba, labels) == pytest.approx(by_hand)
 
 
 def test_float32_and_memory_maps_are_read_in_blocks(tmp_path: object) -> None:
@@ -108,4 +106,11 @@ def test_float32_and_memory_maps_are_read_in_blocks(tmp_path: object) -> None:
     path = tmp_path / "proba.npy"  # type: ignore[operator]
     np.save(path, proba.astype(np.float32))
     mapped = np.load(path, mmap_mode="r")
-    assert brier_full(mapped, labels) == pytest.approx(brier_full(proba, labels), rel=1e-5)
+    assert brier(mapped, labels) == pytest.approx(brier(proba, labels), rel=1e-5)
+
+
+def test_metrics_of_the_label_take_probabilities() -> None:
+    proba, labels = probabilities(300, 4, seed=1)
+    top = proba.max(axis=1), proba.argmax(axis=1) == labels
+    for metric in (ece, auroc):
+        assert metric(proba, labels) == metric(*top)

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hokical.metrics import smooth_ece
-from hokical.metrics._ranking import RankedExamples, rank
-from hokical.metrics._smooth import cells_for, grid_masses, own_bandwidth
+from hokical.metrics._chunked import read_levels
+from hokical.metrics._smooth import grid_masses, own_bandwidth
 from tests.conftest import max_examples
 
 from . import twins
@@ -48,8 +48,7 @@ def test_a_much_finer_grid_changes_nothing(seed: int) -> None:
     rng = np.random.default_rng(seed)
     confidence = rng.beta(*10 ** rng.uniform(-1.5, 1.0, size=2), size=int(10 ** rng.uniform(1, 4)))
     correct = rng.uniform(size=confidence.shape) < confidence ** rng.uniform(0.3, 3.0)
-    ranked = rank(confidence, correct)
-    fine = float(own_bandwidth(grid_masses(ranked, 1 << 20), 1e-12))
+    fine = own_bandwidth(grid_masses(read_levels(confidence, correct, None), 1 << 20), 1e-12)
     assert smooth_ece(confidence, correct) == pytest.approx(fine, rel=1e-5, abs=2e-6)
 
 
@@ -82,26 +81,7 @@ def test_it_is_no_smaller_than_the_mean_gap() -> None:
     assert smooth_ece(confidence, correct) >= abs((correct - confidence).mean())
 
 
-def test_a_row_of_a_batch_does_not_depend_on_the_others() -> None:
-    grids = np.stack(
-        [grid_masses(rank_model(seed, power), 512) for seed, power in enumerate((0.5, 1.0, 1.7))]
-    )
-    alone = [float(own_bandwidth(grid, 1e-6)) for grid in grids]
-    assert own_bandwidth(grids, 1e-6) == pytest.approx(alone, abs=1e-13)
-
-
-def test_grids_are_powers_of_two_within_limits() -> None:
-    assert cells_for(0.01) == 8192
-    assert cells_for(1.0) == 4096
-    assert cells_for(0.0) == cells_for(1e-9) == 1 << 18
-    assert cells_for(0.05, per_bandwidth=16, least=256) == 512
-
-
 @pytest.mark.parametrize("bandwidth", [0.0, -1.0, float("nan")])
 def test_bad_bandwidth_is_named(bandwidth: float) -> None:
     with pytest.raises(ValueError, match="`bandwidth` must be above 0; got"):
         smooth_ece([0.5], [True], bandwidth=bandwidth)
-
-
-def rank_model(seed: int, power: float) -> RankedExamples:
-    return rank(*twins.model(400, seed=seed, power=power))

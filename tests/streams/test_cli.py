@@ -56,7 +56,7 @@ def test_folders_from_end_to_end(examples, tmp_path) -> None:
     evaluated = run("evaluate", cal, tmp_path / "in", "--json")
     found = json.loads(evaluated.stdout)
     assert found["hoki"]["n"] == found["uncalibrated"]["n"] == 4000
-    assert "brier_full" in found["hoki"]["estimates"]
+    assert "brier" in found["hoki"]["estimates"]
     assert "ECE" in run("evaluate", tmp_path / "in").output
 
 

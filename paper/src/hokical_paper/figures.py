@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hokical.plots import draw_reliability
 from hokical.plots._axes import GREY
 from hokical_paper.methods import AUTO, EXACT, SAMPLED, is_own, title_of
 from hokical_paper.panels import add_legend, legend_below, make_panels
@@ -122,7 +121,7 @@ def draw_reliabilities(results: Results, pairs: list[Pair]) -> Figure:
             if result is None:
                 ax.set_axis_off()
                 continue
-            draw_reliability(result.diagram, ax)
+            result.diagram.draw(ax)
             ax.set_title(f"{pair.title}, {title_of(method)}\nECE {result.score('ece'):.4f}")
             handles = ax.get_legend_handles_labels()
             _remove_legend(ax)

@@ -119,14 +119,12 @@ def _show_standings(
     if len(set(files)) < len(files):
         raise bad_option("MORE", f"{max(files, key=files.count)} is given twice; leave one out.")
     stems = [file.stem for file in files]
-    data, partly = {}, False
+    known, new = {}, {}
     for file in files:
         first, last = _open_pair(replace(given, path=file), None)
         name = file.stem if stems.count(file.stem) == 1 else str(file)
-        data[name] = ((first.scores, first.labels), (last.scores, last.labels))
-        partly |= isinstance(last.scores, hokical.TopK)
-    metric = "log_loss" if partly else "log_loss_full"
-    standings = hokical.compare_many(data, entrants, metric=metric, **sampling)
+        known[name], new[name] = (first.scores, first.labels), (last.scores, last.labels)
+    standings = hokical.compare(known, new, entrants, **sampling)
     if as_json:
         show_json(standings.to_dict())
     else:
@@ -173,7 +171,7 @@ def show_comparison(
     """Write the report, and show table, classes and headline, or the numbers in a format."""
     if report is not None:
         with spinner("Writing the report"):
-            hokical.report.write_report(comparison, report)
+            comparison.to_html(report)
     subject = comparison[comparison.subject]
     if as_json:
         show_json(comparison.to_dict() | {"report": None if report is None else str(report)})
@@ -182,8 +180,8 @@ def show_comparison(
     else:
         table = results_table(comparison, stdout().width)
         show_table(title, table, _caption(comparison), "", comparison.headline())
-        plain = {r.name: r.summary for r in comparison.results if r.name == "uncalibrated"}
-        show_classes(plain | {subject.name: subject.summary}, comparison.class_names)
+        plain = {r.name: r for r in comparison.results if r.name == "uncalibrated"}
+        show_classes(plain | {subject.name: subject})
         show_sets({r.name: r.sets for r in comparison.results if r.sets is not None})
         show_groups({r.name: r.groups for r in comparison.results if r.groups is not None})
     for reason in dict.fromkeys(comparison.skipped.values()):
@@ -192,7 +190,7 @@ def show_comparison(
     for result in comparison.results:
         for note in result.notes:
             say(f"{result.name}: {note}")
-    warning = subject.summary.warn_of_class(comparison.class_names)
+    warning = subject.class_warning
     if warning is not None:
         warn(f"{subject.name}: {warning}")
     if report is not None:
@@ -226,7 +224,7 @@ def _caption(comparison: hokical.report._comparison.Comparison) -> str:
     """What the columns are, and what a wider terminal would show."""
     console = stdout()
     bold = ", best in bold" if console.is_terminal else ""
-    judged = "all classes" if comparison.has_vectors else "the label"
+    judged = "all classes" if comparison.results[0].summary.vectors else "the label"
     roomy = console.width >= _ROOMY
     more = (
         f"Difference: log loss less that of {comparison.subject}; < better, > worse, = not clear "

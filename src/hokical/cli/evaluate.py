@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -65,73 +64,42 @@ def evaluate(
     if report is not None:
         hokical.io.check_output(report, suffix=(".html", ".htm"))
     options: dict[str, Any] = {"n_resamples": resamples, "random_state": seed}
+    if coverage is not None:
+        if fitted is None or not isinstance(found, Rows) or found.wanted.answers:
+            raise bad_option("--coverage", "needs a calibrator of logits, and rows of one file.")
+        options["coverage"] = coverage
     with spinner("Measuring"):
-        summaries, comparison = _measure(found, fitted, options)
-    results = () if comparison is None else comparison.results
-    tables = {each.name: each.groups for each in results if each.groups}
-    sets = {} if coverage is None else _measure_sets(found, fitted, coverage)
+        last = _evaluate(found, fitted, options)
+    results = {each.name: each for each in (last.before, last) if each is not None}
     if report is not None:
-        if comparison is None or found.weights is not None:
-            raise bad_option("--report", "needs rows of one file, without weights.")
-        hokical.report.write_report(comparison, report)
+        last.to_html(report)
     if as_json:
-        shown = {name: each.to_dict() for name, each in summaries.items()}
-        for name, measured in sets.items():
-            shown[name]["sets"] = measured.to_dict()
-        for name, table in tables.items():
-            shown[name]["groups"] = table.to_dict()
-        show_json(shown)
+        show_json({each["method"]: each for each in last.to_dict()["methods"]})
         return
-    unit = "examples"
-    if fitted is not None:
-        unit += f"; {fitted.name}: {hokical.report._results.method_title(fitted)}"
-    _show(summaries, data, unit, found.classes)
-    show_sets(sets)
-    show_groups(tables)
+    unit = "examples" if last.before is None else f"examples; {last.name}: {last.title}"
+    _show(results, data, unit)
+    show_sets({name: each.sets for name, each in results.items() if each.sets})
+    show_groups({name: each.groups for name, each in results.items() if each.groups})
 
 
-def _measure(
+def _evaluate(
     found: Rows | Stream, fitted: Any, options: dict[str, Any]
-) -> tuple[dict[str, hokical.metrics.Summary], hokical.report._comparison.Comparison | None]:
-    """Summaries before and after calibration, and the comparison that they are of, if any."""
+) -> hokical.report.Evaluation:
+    """The evaluation of rows, or of a source that is read in parts."""
+    about = options | {"data_name": found.path.name}
     if isinstance(found, Stream):
-        head = found.source.first_chunk().rows(slice(1))
-        with hokical.io._errors.report_file(found.path):
-            own = hokical.make("uncalibrated").fit(head.logits, head.labels)
-            judged = [own] if fitted is None else [own, fitted]
-            return {
-                c.name: hokical.streams.evaluate(c, found.source, full=True) for c in judged
-            }, None
-    pair = found.scores, found.labels
+        return hokical.evaluate(fitted, found.source, class_names=found.classes, **about)
+    about |= {"groups": found.groups, "sample_weight": found.use_weights()}
     if found.wanted.answers:
-        known = hokical.ConfidenceCalibrator() if fitted is None else fitted
         with check_options("--confidence"):
-            comparison = hokical.report.before_and_after(
-                known, *pair, groups=found.groups, data_name=found.path.name, **options
-            )
-    else:
-        options = options | {"sample_weight": found.use_weights(), "n_bins": 15}
-        known = [] if fitted is None else [fitted]
-        comparison = hokical.report._before_after.judge_logits(
-            known, pair, options, found.groups, found.path.name
-        )
-        comparison = replace(comparison, class_names=found.classes)
-    return {each.name: each.summary for each in comparison.results}, comparison
-
-
-def _measure_sets(
-    found: Rows | Stream, fitted: Any, coverage: float
-) -> dict[str, hokical.metrics.SetSummary]:
-    if fitted is None or not isinstance(found, Rows) or found.wanted.answers:
-        raise bad_option("--coverage", "needs a calibrator of logits, and rows of one file.")
+            return hokical.evaluate(fitted, found.scores, found.labels, **about)
     with check_options("--coverage"):
-        members = fitted.predict_set(found.scores, coverage=coverage).members
-    return {fitted.name: hokical.metrics.set_summary(members, found.labels, goal=coverage)}
+        about |= {"class_names": found.classes}
+        return hokical.evaluate(fitted, found.scores, found.labels, **about)
 
 
-def _show(
-    summaries: dict[str, hokical.metrics.Summary], source: Path, unit: str, classes: tuple[str, ...]
-) -> None:
+def _show(results: dict[str, hokical.report.Evaluation], source: Path, unit: str) -> None:
+    summaries = {name: each.summary for name, each in results.items()}
     some = next(iter(summaries.values()))
     intervals = some.options.n_resamples > 0
     columns = ["metric"]
@@ -139,8 +107,7 @@ def _show(
         columns += [name, f"{1.0 - some.options.delta:.0%} interval"] if intervals else [name]
     table = new_table(columns)
     for name in some.estimates:
-        # In 80 columns there is no room for "all classes".
-        title = hokical.metrics.METRICS[name].full_title.removesuffix(" classes")
+        title = hokical.metrics.METRICS[name].full_title
         table.add_row(title, *table_cells(summaries, name, intervals))
     guarantees = [
         f"{name}: with {1.0 - found.options.delta:.0%} confidence the true calibration error is "
@@ -151,14 +118,13 @@ def _show(
     corrected = {name: found["ece"].corrected for name, found in summaries.items()}
     if None not in corrected.values():
         texts = ", ".join(f"{name} {value:.4f}" for name, value in corrected.items())
-        guarantees.insert(0, f"ECE corrected for what chance adds: {texts}.")
+        guarantees.insert(0, f"ECE corrected for sampling noise: {texts}.")
     notes = (_FOOTNOTE, "") if "selective_risk" in some.estimates else ()
     show_table(f"{source.name}: {some.n:,} {unit}", table, *notes, *guarantees)
-    show_classes(summaries, classes)
-    for name, found in summaries.items():
-        warning = found.warn_of_class(classes)
-        if warning is not None:
-            warn(f"{name}: {warning}")
+    show_classes(results)
+    for name, each in results.items():
+        if each.class_warning is not None:
+            warn(f"{name}: {each.class_warning}")
 
 
 def table_cells(

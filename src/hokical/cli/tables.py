@@ -13,7 +13,7 @@ _MOST_CLASSES = 10
 _MOST_GROUPS = 20
 
 
-def show_sets(found: dict[str, hokical.metrics.SetSummary]) -> None:
+def show_sets(found: dict[str, hokical.metrics._sets.SetSummary]) -> None:
     """A table of prediction sets, by method."""
     if not found:
         return
@@ -28,44 +28,42 @@ def show_sets(found: dict[str, hokical.metrics.SetSummary]) -> None:
 
 
 def show_groups(found: dict[str, hokical.metrics.GroupTable], what: str = "group") -> None:
-    """Whom each method is wrong about, and the groups of the last one, the worst first."""
+    """Which groups are miscalibrated, and those of the last method, the smallest p-value first."""
     if not found:
         return
     *_, (name, last) = found.items()
     before = found.get("uncalibrated", last)
-    heads = ("rows", "said", "says") if before is not last else ("rows", "says")
-    table = new_table((what, *heads, "right", "interval", "p-value", ""))
+    heads = ("rows", "before", "predicted") if before is not last else ("rows", "predicted")
+    table = new_table((what, *heads, "observed", "interval", "p-value", ""))
     for row in last.worst(_MOST_GROUPS):
-        said = [before[row.name].says] if before is not last else []
-        shares = [f"{share:.1%}" for share in (*said, row.says, row.right)]
+        first = [before[row.full_name].predicted] if before is not last else []
+        shares = [f"{share:.1%}" for share in (*first, row.predicted, row.observed)]
         cells = (f"{row.n:,}", *shares, interval(row.low, row.high), f"{row.p_value:.2g}")
-        table.add_row(escape(row.name), *cells, "off" if row.flagged else "")
+        table.add_row(escape(row.full_name), *cells, "off" if row.flagged else "")
     rest = len(last.rows) - _MOST_GROUPS
     lines = [f"{name}: {escape(each.verdict)}." for name, each in found.items()]
     lines += [f"{rest:,} more groups are not shown."] if rest > 0 else []
     typer.echo()
-    show_table(f"Who is {name} wrong about?", table, *lines)
+    show_table(f"Which groups are miscalibrated? {name}", table, *lines)
 
 
-def show_classes(
-    summaries: dict[str, hokical.metrics.Summary], names: tuple[str, ...] = ()
-) -> None:
-    """For rows of each label: how many, what they say, how often they are right; before, after."""
-    tables = {name: found.classes for name, found in summaries.items() if found.classes is not None}
+def show_classes(results: dict[str, hokical.report.Evaluation]) -> None:
+    """For rows of each predicted label: how many, confidence, accuracy; before and after."""
+    tables = {name: each.classes for name, each in results.items() if each.classes is not None}
     if not tables:
         return
     last = list(tables.values())[-1]
     few = len(last.rows) <= _MOST_CLASSES
-    labels = [row.label for row in (last.rows if few else last.worst(_MOST_CLASSES))]
-    found = [{row.label: row for row in table.rows} for table in tables.values()]
-    shown = new_table(("label", *("rows", "says", "right") * len(found)))
+    labels = [row.name for row in (last.rows if few else last.worst(_MOST_CLASSES))]
+    found = [{row.name: row for row in table.rows} for table in tables.values()]
+    shown = new_table(("label", *("rows", "conf.", "acc.") * len(found)))
     for label in labels:
         cells: list[str] = []
         for row in (rows.get(label) for rows in found):
-            numbers = () if row is None else (f"{row.n:,}", f"{row.says:.1%}", f"{row.right:.1%}")
-            cells += numbers or ("0", "", "")
-        shown.add_row(escape(names[label]) if names else str(label), *cells)
+            shares = () if row is None else (row.predicted, row.observed)
+            cells += ("0", "", "") if row is None else (f"{row.n:,}", *map("{:.1%}".format, shares))
+        shown.add_row(escape(label), *cells)
     rest = len(last.rows) - len(labels)
     more = [] if few else [f"The worst {len(labels)} labels; {rest:,} more are not shown."]
     typer.echo()
-    show_table(f"Rows by the label they got: {', then '.join(tables)}", shown, *more)
+    show_table(f"Rows by predicted label: {', then '.join(tables)}", shown, *more)

@@ -50,7 +50,7 @@ def from_dense(
 ) -> ChunkSource:
     """A source whose rows are the positions of dense outputs that count, in order.
 
-    It goes where any source goes: `streams.fit`, `streams.predict`, `streams.evaluate`. Nothing is
+    It goes where any source goes: `streams.fit`, `streams.predict`, `evaluate`. Nothing is
     flattened as a whole: slabs of the arrays are read one after the other. Arrays are those of
     `Dense.fit`, but labels may be missing; options are those of `Dense`. Only with
     `max_positions_per_item=1` are rows independent examples, which give bounds and guarantees.

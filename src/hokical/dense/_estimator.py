@@ -1,7 +1,7 @@
 """`Dense`: any calibrator, for outputs with a prediction per pixel or token."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Self
@@ -17,15 +17,14 @@ from hokical.calibrators._checks import refuse_groups
 from hokical.calibrators._estimator import Estimator
 from hokical.calibrators._loading import load_calibrator
 from hokical.dense import _batches as batches
-from hokical.dense._items import judge_items, note_positions
+from hokical.dense._items import note_positions
 from hokical.dense._positions import DenseBatch, DenseOptions, check_options
 from hokical.dense._predicting import AnswerKind, map_batches, predict_batch, select_batch
 from hokical.guarantees._sets import PredictionSets
 from hokical.io._sources import ChunkSource
-from hokical.metrics._summaries import Summary
+from hokical.metrics import brier
 from hokical.rules._predicting import Output
 from hokical.rules._sets import Kind
-from hokical.streams._evaluation import evaluate
 from hokical.streams._partition import StreamedPartition
 
 #: Positions of each item that sets are certified with.
@@ -63,8 +62,8 @@ class Dense(Estimator):
     -----
     Positions of an item are not independent: neighbours are right and wrong together. A fit does
     not mind, but whatever counts examples does: so `calibrator_` does not keep the positions of the
-    fit as evidence, bounds and intervals of `evaluate` are by item, and `certify` counts one
-    position per item.
+    fit as evidence, bounds and intervals of `hokical.evaluate` are by item, and `certify` counts
+    one position per item.
 
     Examples
     --------
@@ -138,36 +137,20 @@ class Dense(Estimator):
         """Probabilities in the shape of the logits; they sum to 1 along `class_axis`."""
         return self._predict("proba", logits, mask, fill, of_classes=True)
 
-    def evaluate(
-        self,
-        logits: Any,
-        labels: Any = None,
-        *,
-        mask: Any = None,
-        sample_weight: Any = None,
-        max_positions_per_item: int | None = None,
-        n_resamples: int = 1000,
-        **options: Any,
-    ) -> Summary:
-        """Every metric of the positions that count, with intervals and bounds by item.
-
-        Arrays are as in `fit`; of an iterator there are neither intervals nor bounds. At most
-        `max_positions_per_item` of each item are looked at. Items are resampled `n_resamples` times
-        for the intervals of accuracy, confidence, Brier score, log loss and binned errors.
-        `options` are `n_bins`, `full`, `coverage` and `delta` of `hokical.streams.evaluate`.
-        """
-        given = (logits, labels, mask, sample_weight)
-        calibrator = self.fitted_calibrator()
-        found = evaluate(calibrator, self._source(*given, max_positions_per_item), **options)
-        items = batches.item_batches(*given, self._options(max_positions_per_item))
-        return judge_items(found, items, calibrator, n_resamples)
-
     def score(
         self, logits: Any, labels: Any = None, *, mask: Any = None, sample_weight: Any = None
     ) -> float:
         """Minus the Brier score of the confidence: larger is better, 0 is perfect."""
+        calibrator = self.fitted_calibrator()
         source = self._source(logits, labels, mask, sample_weight, None)
-        return -float(evaluate(self.fitted_calibrator(), source)["brier"].value)
+
+        def chunks() -> Iterator[tuple[Any, ...]]:
+            for chunk in source.chunks():
+                confidence = to_host(calibrator.predict_confidence(chunk.logits))
+                right = to_host(calibrator.predict(chunk.logits)) == chunk.labels
+                yield confidence, right, chunk.weights
+
+        return -brier(chunks())
 
     def certify(self, logits: Any, labels: Any = None, *, mask: Any = None) -> Self:
         """Count held-out positions, so that `predict_or_abstain` and `predict_set` can promise.
@@ -346,3 +329,13 @@ class Dense(Estimator):
 
     def _each(self, logits: Any, mask: Any, work: Callable[[DenseBatch], Any]) -> Any:
         return map_batches(work, logits, mask, self._options(), self.n_classes_)
+
+
+def labelled_positions(
+    cal: Dense, given: tuple[Any, Any, Any, Any]
+) -> tuple[ChunkSource, Iterable[DenseBatch]]:
+    """All positions of logits, labels, mask and weights that count, and the batches of items.
+
+    There are none of an iterator, whose items come once, and of rows.
+    """
+    return cal._source(*given, None), batches.item_batches(*given, cal._options(None))

@@ -24,38 +24,43 @@ from hokical.calibrators._calibrator import Calibrator
 from hokical.dense._positions import DenseBatch
 from hokical.guarantees._conformity import Conformity
 from hokical.guarantees._row_sketch import row_hashes
-from hokical.metrics._binned_sums import debiased_error, gap_norm
-from hokical.metrics._by_class import ClassTable, gap_p_values, holm
-from hokical.metrics._examples import Examples
+from hokical.metrics._calibration import gap_norm
+from hokical.metrics._examples import Predictions
+from hokical.metrics._groups import GroupTable, count_items
+from hokical.metrics._levels import BinSums
+from hokical.metrics._metric import SummaryOptions
 from hokical.metrics._summaries import Summary, estimate, proven_bounds
-from hokical.metrics._sums import top_losses
+from hokical.metrics._vectors import class_scores, top_label_rows
 from hokical.rules._base import Rule
 
 #: Draws of items that are in memory at once.
 _DRAWS = 4_000_000
-_SHARES = ("n", "says", "right")
 
 
 def judge_items(
-    summary: Summary, batches: Iterable[DenseBatch], calibrator: Calibrator, n_resamples: int
-) -> Summary:
+    summary: Summary,
+    classes: GroupTable | None,
+    batches: Iterable[DenseBatch],
+    calibrator: Calibrator,
+    options: SummaryOptions,
+) -> tuple[Summary, GroupTable | None]:
     """The summary of all positions, with intervals and bounds by item, where there are items."""
-    options = replace(summary.options, n_resamples=n_resamples)
     parts: list[FloatArray] = []
-    seed, weighted = 0, False
+    weighted = False
     for batch in batches:
         if batch.layout.axis == 0:  # the first axis is that of the classes
             parts.clear()
             break
-        parts.append(_sum_items(batch, calibrator, options.n_bins))
-        seed, weighted = batch.options.seed, weighted or batch.weights is not None
+        parts.append(_sum_items(batch, calibrator, options.n_bins, summary.vectors))
+        weighted = weighted or batch.weights is not None
     sums = np.concatenate(parts) if parts else np.zeros((0, 5, options.n_bins))
     sums = sums[sums[:, 0].sum(axis=1) > 0.0]
     if not sums.shape[0]:
-        return replace(summary, bounds={}, classes=None)
+        return replace(summary, bounds={}), None
     estimates = dict(summary.estimates)
-    if n_resamples > 0:
-        for name, values in _resample(sums, n_resamples, seed).items():
+    if options.n_resamples > 0:
+        drawn = _resample(sums, options.n_resamples, options.seed)
+        for name, values in drawn.items():
             estimates[name] = estimate(name, estimates[name].value, values, options)
     gap = (sums[:, 1] - sums[:, 2]) / sums[:, 0].sum(axis=1, keepdims=True)
     shares = {
@@ -63,24 +68,15 @@ def judge_items(
         "brier": float((np.abs(gap).sum(axis=1) ** 2).mean()),
     }
     bounds = {} if weighted else proven_bounds(shares, gap.shape[0], options)
-    classes = None if summary.classes is None else _count_items(summary.classes, gap.shape[0])
-    return replace(summary, estimates=estimates, bounds=bounds, options=options, classes=classes)
+    table = None if classes is None else count_items(classes, gap.shape[0])
+    return replace(summary, estimates=estimates, bounds=bounds, options=options), table
 
 
-def _count_items(table: ClassTable, n_items: int) -> ClassTable:
-    """The table of positions, with a test that takes an item for one example."""
-    rows = table.rows
-    n, says, right = (np.array([getattr(row, name) for row in rows]) for name in _SHARES)
-    chance = gap_p_values(np.minimum(n, n_items), says, right, table.margin)
-    flags = (holm(chance) <= table.delta).tolist()
-    tested = zip(rows, chance.tolist(), flags, strict=True)
-    return replace(
-        table, rows=tuple(replace(row, p_value=p, flagged=flag) for row, p, flag in tested)
-    )
+def _sum_items(batch: DenseBatch, calibrator: Calibrator, n_bins: int, vectors: bool) -> FloatArray:
+    """Weight, correct, confidence, Brier score and log loss by item and bin, (items, 5, J).
 
-
-def _sum_items(batch: DenseBatch, calibrator: Calibrator, n_bins: int) -> FloatArray:
-    """Weight, correct, confidence, squared error and log loss by item and bin, (items, 5, J)."""
+    With `vectors` the scores are of all classes.
+    """
     total = np.zeros((5, batch.n_items * n_bins))
     for index, keep in batch.slabs():
         chunk = batch.chunk(index, keep)
@@ -92,9 +88,13 @@ def _sum_items(batch: DenseBatch, calibrator: Calibrator, n_bins: int) -> FloatA
         item = np.repeat(np.arange(index[0].start, index[0].stop), each)
         item = item if keep is None else item[keep.reshape(-1)]
         weight = np.ones(item.shape) if chunk.weights is None else chunk.weights
-        errors = (correct - confidence) ** 2, top_losses(Examples(confidence, correct, None), 0.0)
+        scores = top_label_rows(confidence, correct)
+        if vectors:
+            proba = to_host(calibrator.predict_proba(chunk.logits))
+            labels = as_labels(chunk.labels, *proba.shape)
+            scores = class_scores(Predictions(proba, labels, None), 0.0, ordered=False)
         cell = item * n_bins + bin_index(confidence, n_bins)
-        for row, values in zip(total, (1.0, correct, confidence, *errors), strict=True):
+        for row, values in zip(total, (1.0, correct, confidence, *scores.values()), strict=True):
             row += sum_by(cell, weight * values, row.size)
     return total.reshape(5, batch.n_items, n_bins).swapaxes(0, 1)
 
@@ -113,8 +113,7 @@ def _resample(sums: FloatArray, n_resamples: int, seed: int) -> dict[str, FloatA
     means = (totals.sum(axis=2) / weight.sum(axis=1, keepdims=True)).T
     return {
         **dict(zip(("accuracy", "mean_confidence", "brier", "log_loss"), means[1:], strict=True)),
-        "ece": gap_norm(correct - confidence, weight, 1.0),
-        "debiased_ece": debiased_error(correct - confidence, weight, correct),
+        "ece": gap_norm(BinSums(correct - confidence, weight, correct)),
     }
 
 

@@ -1,36 +1,33 @@
 """Calibration errors over bins, and proper scores.
 
-Top-label functions take (confidence, correct); `classwise_ece` (Kull et al., 2019) and the `_full`
-ones take (proba, labels) and use every class. `binned_sums` has the formulas.
+With D = 1{correct} - confidence, w_j the weight of bin j and g_j its sum of D,
+
+    ECE_p = (sum_j w_j/W |g_j/w_j|^p)^(1/p),   p = 1: the ECE.
 """
 
-from functools import partial
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from hokical._core.bins import check_count
-from hokical.metrics._binned_sums import (
-    Bins,
-    GapSums,
-    debiased_error,
-    gap_norm,
-    gap_table,
+from hokical._core.types import FloatArray
+from hokical.metrics._chunked import add_chunks, level_sums, read_levels
+from hokical.metrics._examples import Predictions, as_predictions, check_clip, check_norm
+from hokical.metrics._levels import Bins, BinSums, Levels, LevelSums
+from hokical.metrics._vectors import (
+    VectorSums,
+    brier_rows,
+    log_loss_rows,
+    loss_limit,
+    ranked_rows,
 )
-from hokical.metrics._chunked import (
-    add_chunks,
-    is_chunked,
-    mean_of_rows,
-    read_bins,
-    read_gaps,
-)
-from hokical.metrics._examples import Examples, as_examples, as_predictions, check_clip, check_norm
-from hokical.metrics._sums import FullSums, full_losses, full_squares, ranked_squares, top_losses
 
 
 def ece(
-    confidence: Any,
-    correct: Any = None,
+    proba: Any,
+    labels: Any = None,
     *,
     n_bins: int = 15,
     bins: Bins = "width",
@@ -39,10 +36,12 @@ def ece(
 ) -> float:
     """Expected calibration error, in [0, 1]: the gap of confidence and accuracy, by bins.
 
-    `confidence` (n,) is the probability, in [0, 1], that each predicted label is right, and
-    `correct` (n,) whether it was: booleans, or 0 and 1. `sample_weight` (n,) says how often each
-    example counts; 2 is the same as passing it twice. Without weights the result does not depend on
-    the order of the rows, to the bit.
+    `proba` (n,) is the probability that each predicted label is right, and `labels` (n,) whether it
+    was: booleans, or 0 and 1. Or `proba` (n, classes) are the probabilities of all classes, whose
+    rows sum to 1 (within 1e-2, for float16) and are not rescaled, and `labels` (n,) the true
+    classes as column indices; then the likeliest class is the predicted label. `sample_weight` (n,)
+    says how often each example counts; 2 is the same as passing it twice. Without weights the
+    result does not depend on the order of the rows, to the bit.
 
     With `bins="width"` the J = `n_bins` bins are [j/J, (j+1)/J), the last closed; "mass" puts about
     equal weight in each, and equal confidences in one. `norm`, any exponent of at least 1 or inf,
@@ -50,16 +49,17 @@ def ece(
 
     >>> round(ece([0.9, 0.9, 0.6, 1.0], [True, False, True, True]), 6)
     0.3
-    >>> round(ece([0.9, 0.9, 0.6, 1.0], [True, False, True, True], norm=2), 6)
-    0.34641
+    >>> round(ece([[0.1, 0.9], [0.9, 0.1], [0.4, 0.6]], [1, 1, 1]), 6)
+    0.4
     """
-    sums = read_gaps(confidence, correct, sample_weight, n_bins, bins)
-    return float(gap_norm(sums.gap, sums.weight, check_norm(norm)))
+    n_bins, norm = check_count(n_bins), check_norm(norm)
+    found = read_levels(proba, labels, sample_weight).by_bin(n_bins, bins)
+    return float(gap_norm(found, norm))
 
 
 def debiased_ece(
-    confidence: Any,
-    correct: Any = None,
+    proba: Any,
+    labels: Any = None,
     *,
     n_bins: int = 15,
     bins: Bins = "width",
@@ -71,7 +71,7 @@ def debiased_ece(
     sum_j w_j/W [gap_j^2 - acc_j (1 - acc_j)/(w_j - 1)]. The noise of a bin with one example cannot
     be estimated; it adds 0. Weights are read as numbers of examples. The result is the root, on the
     scale of `ece(norm=2)`, or 0 if the estimate is negative; `squared=True` gives the estimate
-    itself, which is negative about half the time for a perfect model.
+    itself, which is negative about half the time for a perfect model. Arguments are as in `ece`.
 
     >>> rng = np.random.default_rng(0)
     >>> confidence = rng.uniform(size=2000)
@@ -79,100 +79,145 @@ def debiased_ece(
     >>> round(ece(confidence, correct, norm=2), 4), round(debiased_ece(confidence, correct), 4)
     (0.0407, 0.0207)
     """
-    sums = read_gaps(confidence, correct, sample_weight, n_bins, bins)
-    return float(debiased_error(*sums, squared=squared))
+    found = read_levels(proba, labels, sample_weight).by_bin(check_count(n_bins), bins)
+    return float(debiased_error(found, squared=squared))
 
 
 def classwise_ece(
-    proba: Any,
-    labels: Any = None,
-    *,
-    n_bins: int = 15,
-    bins: Bins = "width",
-    norm: float = 1,
-    sample_weight: Any = None,
+    proba: Any, labels: Any = None, *, n_bins: int = 15, sample_weight: Any = None
 ) -> float:
-    """Mean over the classes of the ECE of (proba[:, k], labels == k); options as in `ece`.
+    """Mean over the classes of the ECE of (proba[:, k], labels == k) (Kull et al., 2019).
 
-    `proba` (n, classes) has rows that sum to 1 (within 1e-2, for float16) and are not rescaled;
-    `labels` (n,) are column indices. All classes count alike, even one that never occurs. With many
-    classes most probabilities are near 0, and so is this mean: compare it only between models of
-    the same classes.
+    `proba` (n, classes) and the other arguments are as in `ece`. All classes count alike, even one
+    that never occurs. With many classes most probabilities are near 0, and so is this mean: compare
+    it only between models of the same classes.
 
     >>> round(classwise_ece([[0.8, 0.2], [0.8, 0.2], [0.3, 0.7]], [0, 1, 1]), 6)
     0.3
     """
-    n_bins, norm = check_count(n_bins), check_norm(norm)
-    columns = (proba, labels, sample_weight)
-    if bins == "width":
-        return add_chunks(FullSums.from_predictions, *columns, n_bins=n_bins).classwise_ece(norm)
-    if is_chunked(proba):
-        raise ValueError(
-            f'`bins` must be "width" for chunks, as equal-mass bins need all rows; got {bins!r}.'
-        )
-    data, errors = as_predictions(*columns), []
-    for k in range(data.n_classes):
-        column = data.proba[:, k].astype(np.float64)
-        rows = Examples(column, data.labels == k, data.weight)
-        sums = GapSums.from_table(gap_table(rows, n_bins, bins))
-        errors.append(gap_norm(sums.gap, sums.weight, norm))
-    return float(np.mean(errors))
+    n_bins = check_count(n_bins)
+
+    def make(*chunk: Any) -> VectorSums:
+        return VectorSums.from_rows(as_predictions(*chunk), n_bins, 0.0)
+
+    return add_chunks(make, proba, labels, sample_weight).values()["classwise_ece"]
 
 
-def brier(confidence: Any, correct: Any = None, *, sample_weight: Any = None) -> float:
-    """Mean of (1{correct} - confidence)^2, in [0, 1].
+def brier(proba: Any, labels: Any = None, *, sample_weight: Any = None) -> float:
+    """The Brier score of all classes (n, classes), in [0, 2], or of a confidence (n,), in [0, 1].
 
-    >>> round(brier([0.9, 0.6], [True, False]), 6)
-    0.185
+    The mean of the squared distance of the probabilities to what happened: of all classes the sum
+    over them of (proba - 1{label})^2, of a confidence (1{correct} - confidence)^2. Arguments are as
+    in `ece`. Of two classes it is twice scikit-learn's `brier_score_loss`.
+
+    >>> round(brier([0.9, 0.6], [True, False]), 6), round(brier([[0.7, 0.2, 0.1]], [0]), 6)
+    (0.185, 0.14)
     """
-    return read_bins(confidence, correct, sample_weight, 1).brier()
+    return _mean_score(brier_rows, squared_errors, proba, labels, sample_weight)
 
 
 def log_loss(
-    confidence: Any, correct: Any = None, *, clip: float = 0.0, sample_weight: Any = None
+    proba: Any, labels: Any = None, *, clip: float = 0.0, sample_weight: Any = None
 ) -> float:
-    """Mean of -log(probability given to what happened, right or wrong), in nats.
+    """Mean of -log(probability given to what happened), in nats.
 
-    Probabilities are raised to at least `clip`. By default they are not, and a label that was
-    certain and wrong makes the result inf. scikit-learn uses 2.2e-16.
+    Of probabilities (n, classes) that is the probability of the true class; of a confidence (n,),
+    that of being right, or wrong. Arguments are as in `ece`. Probabilities are raised to at least
+    `clip`. By default they are not, and a label that was certain and wrong makes the result inf.
+    scikit-learn uses 2.2e-16.
 
-    >>> round(log_loss([0.9, 0.6], [True, False]), 6)
-    0.510826
+    >>> round(log_loss([0.9, 0.6], [True, False]), 6), round(log_loss([[0.7, 0.2, 0.1]], [0]), 6)
+    (0.510826, 0.356675)
     >>> log_loss([0.9, 1.0], [True, False])
     inf
     """
-    losses = partial(top_losses, clip=check_clip(clip))
-    return mean_of_rows(losses, as_examples, confidence, correct, sample_weight)
-
-
-def brier_full(proba: Any, labels: Any = None, *, sample_weight: Any = None) -> float:
-    """Mean over examples of the sum over classes of (proba - 1{label})^2, in [0, 2].
-
-    >>> round(brier_full([[0.7, 0.2, 0.1]], [0]), 6)
-    0.14
-    """
-    return mean_of_rows(full_squares, as_predictions, proba, labels, sample_weight)
+    clip = check_clip(clip)
+    return _mean_score(
+        lambda data: log_loss_rows(data, clip),
+        lambda levels: log_losses(levels, clip),
+        proba, labels, sample_weight,
+    )  # fmt: skip
 
 
 def ranked_probability_score(proba: Any, labels: Any = None, *, sample_weight: Any = None) -> float:
     """Mean over examples of the sum over k of (P(class <= k) - 1{label <= k})^2, below classes - 1.
 
     A proper score for classes whose columns are in order (Epstein, 1969): being off by one grade
-    costs less than by two.
+    costs less than by two. Arguments are as in `ece`.
 
     >>> [round(ranked_probability_score([[0.7, 0.2, 0.1]], [label]), 2) for label in (0, 1, 2)]
     [0.1, 0.5, 1.3]
     """
-    return mean_of_rows(ranked_squares, as_predictions, proba, labels, sample_weight)
+
+    def make(*chunk: Any) -> FloatArray:
+        return _weighted_sum(ranked_rows, as_predictions(*chunk))
+
+    total, weight = add_chunks(make, proba, labels, sample_weight)
+    return float(total / weight)
 
 
-def log_loss_full(
-    proba: Any, labels: Any = None, *, clip: float = 0.0, sample_weight: Any = None
+def _mean_score(
+    of_rows: Callable[[Predictions], FloatArray],
+    of_levels: Callable[[Levels], FloatArray],
+    *columns: Any,
 ) -> float:
-    """Mean of -log(probability of the true class), in nats; `clip` as in `log_loss`.
+    """A proper score of all classes, or of a confidence; the shape decides."""
 
-    >>> round(log_loss_full([[0.7, 0.2, 0.1]], [0]), 6)
-    0.356675
-    """
-    losses = partial(full_losses, clip=check_clip(clip))
-    return mean_of_rows(losses, as_predictions, proba, labels, sample_weight)
+    def make(*chunk: Any) -> Any:
+        if np.ndim(chunk[0]) != 2:
+            return level_sums(*chunk)
+        return _weighted_sum(of_rows, as_predictions(*chunk))
+
+    found = add_chunks(make, *columns)
+    if isinstance(found, LevelSums):
+        return float(found.levels.mean(of_levels(found.levels)))
+    return float(found[0] / found[1])
+
+
+def _weighted_sum(score: Callable[[Predictions], FloatArray], data: Predictions) -> FloatArray:
+    """The weighted sum of a score of rows, and the weight."""
+    weight = data.filled_weight()
+    return np.array([(weight * score(data)).sum(), weight.sum()])
+
+
+def squared_errors(levels: Levels) -> FloatArray:
+    """Sum of (1{correct} - confidence)^2 by level, (..., levels)."""
+    c = levels.confidence
+    return np.asarray(levels.correct * (1.0 - c) ** 2 + levels.errors * c**2)
+
+
+def log_losses(levels: Levels, clip: float) -> FloatArray:
+    """Sum of -log(probability of what happened) by level, (..., levels)."""
+    limit = loss_limit(clip)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # log1p keeps digits of 1 - confidence that a subtraction would round away.
+        right = levels.correct * np.minimum(-np.log(levels.confidence), limit)
+        wrong = levels.errors * np.minimum(-np.log1p(-levels.confidence), limit)
+    return np.where(levels.correct > 0, right, 0.0) + np.where(levels.errors > 0, wrong, 0.0)
+
+
+def gap_norm(bins: BinSums, norm: float = 1.0) -> FloatArray:
+    """The p-norm of gap / weight under the bins' shares of weight, along the last axis."""
+    size, weight = np.abs(bins.gap), bins.weight
+    whole = weight.sum(axis=-1)
+    if norm == 1.0:
+        return np.asarray(size.sum(axis=-1) / whole)
+    mean = np.divide(size, weight, out=np.zeros_like(size), where=weight > 0)
+    if math.isinf(norm):
+        return np.asarray(mean.max(axis=-1))
+    # Relative to the largest gap, so that powers of small gaps do not all underflow.
+    largest = mean.max(axis=-1, keepdims=True)
+    share = np.divide(mean, largest, out=np.zeros_like(mean), where=largest > 0)
+    power = (weight * share**norm).sum(axis=-1) / whole
+    return np.asarray(largest[..., 0] * power ** (1.0 / norm))
+
+
+def debiased_error(bins: BinSums, *, squared: bool = False) -> FloatArray:
+    """Kumar's estimate of the squared calibration error, along the last axis, or its root."""
+    weight = bins.weight
+    enough = weight > 1
+    w = np.where(enough, weight, 2.0)
+    accuracy = bins.correct / w
+    square = (bins.gap / w) ** 2 - accuracy * (1.0 - accuracy) / (w - 1.0)
+    mean = np.asarray(np.where(enough, w * square, 0.0).sum(axis=-1) / weight.sum(axis=-1))
+    return mean if squared else np.sqrt(np.maximum(mean, 0.0))

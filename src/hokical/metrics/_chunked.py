@@ -1,9 +1,8 @@
 """How metrics read their examples: from arrays, from chunks, or from Dask arrays.
 
-Chunks are (confidence, correct) or (confidence, correct, sample_weight); for `_full` metrics
-(proba, labels). A list of them, an iterator, or a function that returns one replaces the first
-argument: `ece(chunks, n_bins=10)`. Dask arrays are passed as arrays are. Both become sums that add
-up, see `sums`.
+A chunk is (proba, labels) or (proba, labels, sample_weight). A list of them, an iterator, or a
+function that returns one replaces the first argument: `ece(chunks, n_bins=10)`. Dask arrays are
+passed as arrays are. Both become sums that add up.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,71 +12,30 @@ from typing import Any, TypeVar
 import numpy as np
 
 from hokical._core.arrays import backend_of
-from hokical._core.bins import check_count
 from hokical._core.reading import to_numpy
-from hokical._core.types import FloatArray
-from hokical.metrics._binned_sums import BinnedSums, Bins, GapSums, gap_table
-from hokical.metrics._examples import Examples, as_examples
-from hokical.metrics._sums import MetricSums
+from hokical.metrics._examples import as_examples
+from hokical.metrics._levels import Levels, LevelSums
 
 Sums = TypeVar("Sums")
 _ARRAYS = ("__array__", "__dlpack__", "shape")
 
 
-def read_examples(confidence: Any, correct: Any, sample_weight: Any) -> Examples:
-    """The examples; those of chunks at levels of confidence, see `sums`."""
-    if is_chunked(confidence):
-        columns = (confidence, correct, sample_weight)
-        return add_chunks(MetricSums.from_examples, *columns).rounded_examples()
-    return as_examples(confidence, correct, sample_weight)
+def level_sums(proba: Any, labels: Any, sample_weight: Any = None) -> LevelSums:
+    """Counts by level of confidence, of the arrays of one chunk."""
+    return LevelSums.from_rows(as_examples(proba, labels, sample_weight))
 
 
-def read_bins(
-    confidence: Any, correct: Any, sample_weight: Any, n_bins: int, bins: Bins = "width"
-) -> BinnedSums:
-    """Per-bin sums."""
-    columns = (confidence, correct, sample_weight)
-    return _add_bins(BinnedSums.from_rows, columns, n_bins, bins)
+def read_levels(proba: Any, labels: Any, sample_weight: Any) -> Levels:
+    """The table of levels, from a metric's arguments."""
+    return add_chunks(level_sums, proba, labels, sample_weight).levels
 
 
-def read_gaps(
-    confidence: Any, correct: Any, sample_weight: Any, n_bins: int, bins: Bins
-) -> GapSums:
-    """The sums that calibration errors need, and no others."""
-    columns = (confidence, correct, sample_weight)
-    return GapSums.from_table(_add_bins(gap_table, columns, n_bins, bins))
-
-
-def _add_bins(
-    make: Callable[[Examples, int, Bins], Sums], columns: tuple[Any, ...], n_bins: int, bins: Bins
-) -> Sums:
-    """Sums by bin; equal-mass bins depend on all examples, those of chunks on their levels."""
-    n_bins = check_count(n_bins)
-    if bins == "mass":
-        return make(read_examples(*columns), n_bins, bins)
-    return add_chunks(lambda *chunk: make(as_examples(*chunk), n_bins, bins), *columns)
-
-
-def mean_of_rows(
-    score: Callable[[Any], FloatArray], read: Callable[..., Any], *columns: Any
-) -> float:
-    """The weighted mean of a score (n,) over rows that `read` checks, of arrays or chunks."""
-
-    def make(*chunk: Any) -> FloatArray:
-        rows = read(*chunk)
-        weight = rows.filled_weight()
-        return np.array([(weight * score(rows)).sum(), weight.sum()])
-
-    total, weight = add_chunks(make, *columns)
-    return float(total / weight)
-
-
-def add_chunks(make: Callable[..., Sums], *columns: Any, **options: Any) -> Sums:
-    """The sums `make(*columns, **options)` of arrays; of chunks or Dask arrays, added up."""
+def add_chunks(make: Callable[..., Sums], *columns: Any) -> Sums:
+    """The sums `make(*columns)` of arrays; of chunks or Dask arrays, added up."""
     if not is_chunked(columns[0]):
-        return make(*columns, **options)
+        return make(*columns)
     found: Sums | None = None
-    make_if_any = partial(sums_if_any, partial(make, **options))
+    make_if_any = partial(sums_if_any, make)
     backend = backend_of(columns[0])
     if backend is not None and backend.is_lazy:
         found = backend.reduce_rows(make_if_any, plus, columns)
@@ -87,8 +45,8 @@ def add_chunks(make: Callable[..., Sums], *columns: Any, **options: Any) -> Sums
         for chunk in columns[0]() if callable(columns[0]) else columns[0]:
             if not isinstance(chunk, (tuple, list)) or len(chunk) not in (2, 3):
                 raise TypeError(
-                    "a chunk must be (confidence, correct) or (confidence, correct, sample_weight),"
-                    f" with (proba, labels) for `_full` metrics; got {type(chunk).__name__}."
+                    "a chunk must be (proba, labels) or (proba, labels, sample_weight); got "
+                    f"{type(chunk).__name__}."
                 )
             found = plus(found, make_if_any(*chunk))
     if found is None:
@@ -116,7 +74,8 @@ def plus(sums: Any, others: Any) -> Any:
 
 def is_chunked(data: Any) -> bool:
     """Whether an argument holds chunks, returns them, or is a Dask array."""
-    if is_lazy(data):
+    backend = backend_of(data)
+    if backend is not None and backend.is_lazy:
         return True
     if isinstance(data, (list, tuple)):
         # The columns of a chunk are arrays; a row of probabilities holds numbers.
@@ -124,9 +83,3 @@ def is_chunked(data: Any) -> bool:
         return isinstance(head, (list, tuple)) and len(head) > 0 and np.ndim(head[0]) > 0
     streams = callable(data) or isinstance(data, Iterable)
     return streams and not any(hasattr(data, name) for name in _ARRAYS)
-
-
-def is_lazy(data: Any) -> bool:
-    """Whether it is an array whose blocks are elsewhere, such as Dask's."""
-    backend = backend_of(data)
-    return backend is not None and backend.is_lazy

@@ -55,11 +55,23 @@ class Predictions(_WeightedRows):
     def n_classes(self) -> int:
         return int(self.proba.shape[1])
 
+    @property
+    def top_label(self) -> Examples:
+        """The probability of the most likely class, and whether it is the true one."""
+        # At most 1: rows of float16 may sum to a little more.
+        confidence = np.minimum(self.proba.max(axis=1).astype(np.float64), 1.0)
+        return Examples(confidence, self.proba.argmax(axis=1) == self.labels, self.weight)
 
-def as_examples(confidence: Any, correct: Any, sample_weight: Any = None) -> Examples:
-    """Check top-label data and drop rows of weight 0."""
-    values = as_confidence(confidence)
-    truth = _as_correct(correct, values.shape[0])
+
+def as_examples(proba: Any, labels: Any, sample_weight: Any = None) -> Examples:
+    """Check (n,) confidences and whether each was right, or (n, classes) and labels.
+
+    Rows of weight 0 are dropped.
+    """
+    if np.ndim(proba) == 2:
+        return as_predictions(proba, labels, sample_weight).top_label
+    values = as_confidence(proba)
+    truth = _as_correct(labels, values.shape[0])
     return Examples(*_drop_weightless(values, truth, sample_weight))
 
 
@@ -104,8 +116,8 @@ def as_confidence(confidence: Any) -> FloatArray:
     array = to_numpy(confidence, "confidence")
     if array.ndim != 1:
         raise ValueError(
-            f"`confidence` must be 1-D (n,), one number per example; got shape {array.shape}. "
-            "For probabilities (n, classes) use the `_full` metrics, or pick the predicted column."
+            "`confidence` must be 1-D (n,), one number per example, or probabilities "
+            f"(n, classes); got shape {array.shape}. Flatten it, or use `hokical.Dense`."
         )
     if array.dtype.kind not in "fiub":
         raise TypeError(f"`confidence` must be numbers in [0, 1]; got dtype {array.dtype}.")

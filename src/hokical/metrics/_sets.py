@@ -35,7 +35,8 @@ class SetSummary:
 
     The interval of the mean size is normal, those of coverage are Clopper and Pearson's; each
     misses with probability `delta`. `size_violation` is the largest distance of the coverage of
-    sets of one size from `goal`, None without one; `empty` the share of empty sets.
+    sets of one size from `goal`, None without one; `empty` the share of empty sets; `source` says
+    where thresholds come from.
     """
 
     overall: SetRow
@@ -47,18 +48,19 @@ class SetSummary:
     goal: float | None
     size_violation: float | None
     delta: float
+    source: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and strings."""
         return asdict(self)
 
 
-def set_summary(
-    members: Any, labels: Any, *, goal: float | None = None, delta: float = 0.05
+def summarize_sets(
+    members: Any, labels: Any, *, goal: float | None = None, delta: float = 0.05, source: str = ""
 ) -> SetSummary:
     """Coverage and size of sets `members` (n, classes), bool, for true `labels` (n,).
 
-    >>> found = set_summary([[True, False], [True, True]], [1, 1], goal=0.9)
+    >>> found = summarize_sets([[True, False], [True, True]], [1, 1], goal=0.9)
     >>> found.overall.coverage, found.overall.mean_size, found.size_violation
     (0.5, 1.5, 0.9)
     """
@@ -90,6 +92,7 @@ def set_summary(
         goal=goal,
         size_violation=max(gaps, default=None),
         delta=delta,
+        source=source,
     )
 
 

@@ -1,24 +1,12 @@
-"""Plots: `x(...)` computes the numbers of a plot, `draw_x(numbers, ax)` draws them on an Axes.
+"""Plots: each `draw_...` takes the arrays of a metric, an Axes to draw on, and matplotlib's styles.
 
-Computing needs no matplotlib; drawing does (the extra `plot`).
+Drawing needs matplotlib (the extra `plot`); `reliability` computes numbers without it.
 """
 
-from hokical.plots._methods import (
-    RiskCoverage,
-    draw_risk_coverage,
-    risk_coverage,
-)
-from hokical.plots._reliability import (
-    ConfidenceHistogram,
-    Reliability,
-    confidence_histogram,
-    draw_histogram,
-    draw_reliability,
-    reliability,
-)
+from hokical.plots._reliability import draw_histogram, draw_reliability, reliability
+from hokical.plots._risk import draw_risk_coverage
 from hokical.plots._sets import draw_sets
 
 __all__ = [
-    "ConfidenceHistogram", "Reliability", "RiskCoverage", "confidence_histogram", "draw_histogram",
-    "draw_reliability", "draw_risk_coverage", "draw_sets", "reliability", "risk_coverage",
+    "draw_histogram", "draw_reliability", "draw_risk_coverage", "draw_sets", "reliability",
 ]  # fmt: skip

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
-from hokical._core.bins import bin_edges
+from hokical._core.bins import bin_edges, bin_index, check_count
 from hokical._core.types import FloatArray, IntArray
 from hokical.guarantees._binomial import check_chance
-from hokical.metrics._binned_sums import BinnedSums, Bins, mass_index
-from hokical.metrics._examples import Examples, as_examples
+from hokical.metrics._calibration import gap_norm
+from hokical.metrics._chunked import read_levels
+from hokical.metrics._levels import Bins, Levels
 from hokical.plots._axes import BLUE, GREY, ORANGE, Axes, axes_or_new, ink
 
 
@@ -21,8 +22,9 @@ class Reliability:
     """The occupied bins of a reliability diagram, (bins,) each, in order of confidence.
 
     `low` and `high` are a bin's ends (of equal-mass bins, the lowest and highest confidence
-    inside), `weight` and `correct` the weight of its examples and of the correct ones;
-    `accuracy_low` and `accuracy_high` are Wilson's interval, one bin at a time.
+    inside), `weight` and `correct` the weight of its examples and of the correct ones, `count` the
+    weight in whole examples; `accuracy_low` and `accuracy_high` are Wilson's interval, one bin at a
+    time.
     """
 
     low: FloatArray
@@ -39,38 +41,93 @@ class Reliability:
     scheme: Bins
     delta: float
 
+    @classmethod
+    def from_levels(cls, levels: Levels, n_bins: int, bins: Bins, delta: float = 0.05) -> Self:
+        """The bins of a table of levels."""
+        z = -NormalDist().inv_cdf(0.5 * check_chance("delta", delta))
+        n_bins = check_count(n_bins)
+        found = levels.by_bin(n_bins, bins)
+        full = found.weight > 0
+        gap, weight, hits = (column[full] for column in found)
+        low, high = _bin_ends(levels, n_bins, bins)
+        accuracy = hits / weight
+        ends = wilson_interval(hits, weight, z)
+        columns = (low, high, np.rint(weight).astype(np.int64), weight, hits)
+        error = float(gap_norm(found))
+        return cls(
+            *columns, (hits - gap) / weight, accuracy, *ends, error, n_bins, bins, float(delta)
+        )
+
     @property
     def gap(self) -> FloatArray:
         """accuracy - confidence: below 0 in over-confident bins."""
         return self.accuracy - self.confidence
 
+    def draw(self, ax: Axes | None = None, **style: Any) -> Axes:
+        """Bars of accuracy, the gap to the confidence, bands, and a strip of counts below."""
+        ax = axes_or_new(ax)
+        shape: dict[str, Any] = {"width": self.high - self.low, "align": "edge"}
+        gap: dict[str, Any] = {"facecolor": "none", "edgecolor": ORANGE, "hatch": "////"}
+        bars = {"color": BLUE, "edgecolor": ax.get_facecolor(), "label": "accuracy"} | style
+        ax.bar(self.low, self.accuracy, **bars, **shape)
+        gap |= {"bottom": self.accuracy, "label": "gap to the confidence"}
+        ax.bar(self.low, -self.gap, **gap, **shape)
+        ends = (self.accuracy - self.accuracy_low, self.accuracy_high - self.accuracy)
+        band: dict[str, Any] = {"fmt": "o", "markersize": 3, "elinewidth": 1, "capsize": 2}
+        band |= {"yerr": np.maximum(ends, 0.0), "label": f"{1.0 - self.delta:.0%} interval"}
+        ax.errorbar(self.confidence, self.accuracy, color=ink(ax), **band)
+        ax.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--", label="calibrated")
+        self._draw_counts(ax)
+        ax.set(xlim=(0, 1), ylim=(-0.2, 1.02), yticks=np.arange(6) / 5)
+        ax.set(xlabel="confidence", ylabel="accuracy")
+        ax.set_title(f"ECE {self.ece:.4f} ({self.n_bins} bins of equal {self.scheme})")
+        ax.legend(loc="upper left", edgecolor="none")  # bands may be behind it
+        return ax
+
+    def _draw_counts(self, ax: Axes) -> None:
+        """The counts, in a strip below the diagram, the largest at full height."""
+        height = 0.11 * self.weight / self.weight.max()
+        shape: dict[str, Any] = {"width": self.high - self.low, "align": "edge", "bottom": -0.19}
+        ax.bar(self.low, height, color=GREY, edgecolor=ax.get_facecolor(), **shape)
+        ax.axhline(0.0, color=ink(ax), linewidth=0.8)
+        ax.text(0.01, -0.04, f"examples per bin, most {self.count.max()}", fontsize=8, va="center")
+
 
 def reliability(
-    confidence: Any,
-    correct: Any,
+    proba: Any,
+    labels: Any,
     *,
     n_bins: int = 15,
     bins: Bins = "width",
     delta: float = 0.05,
     sample_weight: Any = None,
 ) -> Reliability:
-    """Accuracy per confidence bin, with counts and confidence bands; arguments as in `ece`.
+    """Accuracy per confidence bin, with counts and intervals; arguments as in `ece`.
 
-    A band misses its bin's accuracy with probability `delta`. Weights count as examples.
+    An interval misses its bin's accuracy with probability `delta`. Weights count as examples.
 
     >>> data = reliability([0.92, 0.95, 0.97, 0.55], [True, True, False, True], n_bins=10)
     >>> data.count.tolist(), data.accuracy.round(3).tolist()
     ([1, 3], [1.0, 0.667])
     """
-    z = -NormalDist().inv_cdf(0.5 * check_chance("delta", delta))
-    examples = as_examples(confidence, correct, sample_weight)
-    sums = BinnedSums.from_rows(examples, n_bins, bins)
-    low, high = _bin_ends(examples, sums.n_bins, bins)
-    full = sums.count > 0
-    weight, hits = sums.weight[full], sums.correct[full]
-    means = (sums.mean_confidence[full], sums.accuracy[full], *wilson_interval(hits, weight, z))
-    found = (low[full], high[full], sums.count[full], weight, hits, *means)
-    return Reliability(*found, sums.ece(), n_bins=sums.n_bins, scheme=bins, delta=float(delta))
+    levels = read_levels(proba, labels, sample_weight)
+    return Reliability.from_levels(levels, n_bins, bins, delta)
+
+
+def draw_reliability(
+    proba: Any,
+    labels: Any,
+    ax: Axes | None = None,
+    *,
+    n_bins: int = 15,
+    bins: Bins = "width",
+    delta: float = 0.05,
+    sample_weight: Any = None,
+    **style: Any,
+) -> Axes:
+    """Reliability diagram; arguments as in `reliability`, `style` is that of matplotlib's bars."""
+    options: dict[str, Any] = {"n_bins": n_bins, "bins": bins, "delta": delta}
+    return reliability(proba, labels, sample_weight=sample_weight, **options).draw(ax, **style)
 
 
 def wilson_interval(
@@ -84,91 +141,44 @@ def wilson_interval(
     return np.maximum((centre - half) / scale, 0.0), np.minimum((centre + half) / scale, 1.0)
 
 
-def draw_reliability(data: Reliability, ax: Axes | None = None) -> Axes:
-    """Bars of accuracy, the gap to the confidence, bands, and a strip of counts below."""
-    ax = axes_or_new(ax)
-    shape: dict[str, Any] = {"width": data.high - data.low, "align": "edge"}
-    gap: dict[str, Any] = {"facecolor": "none", "edgecolor": ORANGE, "hatch": "////"}
-    ax.bar(
-        data.low, data.accuracy, color=BLUE, edgecolor=ax.get_facecolor(), label="right", **shape
-    )
-    gap |= {"bottom": data.accuracy, "label": "gap to what it says"}
-    ax.bar(data.low, -data.gap, **gap, **shape)
-    ends = (data.accuracy - data.accuracy_low, data.accuracy_high - data.accuracy)
-    band: dict[str, Any] = {"fmt": "o", "markersize": 3, "elinewidth": 1, "capsize": 2}
-    band |= {"yerr": np.maximum(ends, 0.0), "label": f"{1.0 - data.delta:.0%} band"}
-    ax.errorbar(data.confidence, data.accuracy, color=ink(ax), **band)
-    ax.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--", label="honest")
-    _draw_counts(data, ax)
-    ax.set(xlim=(0, 1), ylim=(-0.2, 1.02), yticks=np.arange(6) / 5)
-    ax.set(xlabel="how sure it says it is", ylabel="how often it is right")
-    ax.set_title(f"ECE {data.ece:.4f} ({data.n_bins} bins of equal {data.scheme})")
-    ax.legend(loc="upper left", edgecolor="none")  # bands may be behind it
-    return ax
-
-
-def _draw_counts(data: Reliability, ax: Axes) -> None:
-    """The counts, in a strip below the diagram, the largest at full height."""
-    height = 0.11 * data.count / data.count.max()
-    shape: dict[str, Any] = {"width": data.high - data.low, "align": "edge", "bottom": -0.19}
-    ax.bar(data.low, height, color=GREY, edgecolor=ax.get_facecolor(), **shape)
-    ax.axhline(0.0, color=ink(ax), linewidth=0.8)
-    ax.text(0.01, -0.04, f"examples per bin, most {data.count.max()}", fontsize=8, va="center")
-
-
-def _bin_ends(examples: Examples, n_bins: int, bins: Bins) -> tuple[FloatArray, FloatArray]:
-    """Ends of each bin; of equal-mass bins, the lowest and highest confidence inside."""
+def _bin_ends(levels: Levels, n_bins: int, bins: Bins) -> tuple[FloatArray, FloatArray]:
+    """Ends of each occupied bin; of equal mass, the lowest and highest confidence inside."""
+    confidence = levels.confidence
     if bins == "width":
         edges = bin_edges(n_bins)
-        return edges[:-1], edges[1:]
-    index = mass_index(examples.confidence, n_bins, examples.weight)
-    low, high = np.full(n_bins, np.inf), np.full(n_bins, -np.inf)
-    np.minimum.at(low, index, examples.confidence)
-    np.maximum.at(high, index, examples.confidence)
-    return low, high
+        place = bin_index(confidence[levels.bin_starts(n_bins)], n_bins)
+        return edges[place], edges[place + 1]
+    starts = np.unique(levels.mass_starts(n_bins))
+    starts = starts[starts < confidence.size]
+    return confidence[starts], confidence[np.append(starts[1:], confidence.size) - 1]
 
 
-@dataclass(frozen=True, eq=False)
-class ConfidenceHistogram:
-    """`edges` (bins + 1,), `right` and `wrong` (bins,) by weight, and the overall means."""
+def draw_histogram(
+    proba: Any,
+    labels: Any,
+    ax: Axes | None = None,
+    *,
+    n_bins: int = 20,
+    sample_weight: Any = None,
+    **style: Any,
+) -> Axes:
+    """Histogram of confidence, right and wrong examples stacked; arguments as in `ece`.
 
-    edges: FloatArray
-    right: FloatArray
-    wrong: FloatArray
-    mean_confidence: float
-    accuracy: float
-
-
-def confidence_histogram(
-    confidence: Any, correct: Any, *, n_bins: int = 20, sample_weight: Any = None
-) -> ConfidenceHistogram:
-    """Weight of right and wrong examples in bins of equal width; arguments as in `ece`.
-
-    >>> data = confidence_histogram([0.1, 0.9, 0.9], [False, True, False], n_bins=2)
-    >>> data.right.tolist(), data.wrong.tolist()
-    ([0.0, 1.0], [1.0, 1.0])
+    Lines mark the mean confidence and the accuracy. `style` is that of matplotlib's bars.
     """
-    sums = BinnedSums.from_examples(confidence, correct, n_bins=n_bins, sample_weight=sample_weight)
-    return ConfidenceHistogram(
-        edges=bin_edges(sums.n_bins),
-        right=sums.correct,
-        wrong=sums.weight - sums.correct,
-        mean_confidence=sums.overall_confidence,
-        accuracy=sums.overall_accuracy,
+    ax, levels = axes_or_new(ax), read_levels(proba, labels, sample_weight)
+    edges, place = bin_edges(check_count(n_bins)), bin_index(levels.confidence, n_bins)
+    right, wrong = (np.bincount(place, w, n_bins) for w in (levels.correct, levels.errors))
+    shape: dict[str, Any] = {"width": np.diff(edges), "align": "edge"}
+    shape |= {"edgecolor": ax.get_facecolor()} | style
+    ax.bar(edges[:-1], right, **({"color": BLUE, "label": "right"} | shape))
+    stacked = {"color": ORANGE, "label": "wrong", "bottom": right, "hatch": "////"}
+    ax.bar(edges[:-1], wrong, **(stacked | shape))
+    mean, accuracy = map(
+        float, (levels.mean(levels.weight * levels.confidence), levels.mean(levels.correct))
     )
-
-
-def draw_histogram(data: ConfidenceHistogram, ax: Axes | None = None) -> Axes:
-    """Stacked bars, and lines at the mean confidence and the accuracy."""
-    ax = axes_or_new(ax)
-    shape: dict[str, Any] = {"width": np.diff(data.edges), "align": "edge"}
-    shape["edgecolor"] = ax.get_facecolor()
-    ax.bar(data.edges[:-1], data.right, color=BLUE, label="right", **shape)
-    shape |= {"bottom": data.right, "hatch": "////"}
-    ax.bar(data.edges[:-1], data.wrong, color=ORANGE, label="wrong", **shape)
-    says = f"says {data.mean_confidence:.1%} on average"
-    ax.axvline(data.mean_confidence, color=ink(ax), label=says)
-    ax.axvline(data.accuracy, color=ink(ax), linestyle=":", label=f"right {data.accuracy:.1%}")
-    ax.set(xlim=(0, 1), xlabel="how sure it says it is", ylabel="examples")
+    ax.axvline(mean, color=ink(ax), label=f"mean confidence {mean:.1%}")
+    ax.axvline(accuracy, color=ink(ax), linestyle=":", label=f"accuracy {accuracy:.1%}")
+    ax.set(xlim=(0, 1), xlabel="confidence", ylabel="examples")
     ax.legend(loc="upper left", frameon=False)
     return ax

@@ -1,108 +1,85 @@
-"""Fit several calibrators on one validation set and measure them on one test set.
+"""Fit several methods on one validation set and evaluate them on one test set, or on several."""
 
-Results are data: the command line, the report and the tests all read the same `Comparison`.
-"""
+from __future__ import annotations
 
+import csv
+import io
 import json
+import math
+import os
 import time
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from copy import copy
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from hokical._core.arrays import to_host
-from hokical._core.bins import bin_index, sum_by
-from hokical._core.labels import as_labels
-from hokical._core.logits import Logits, as_logits
+from hokical._core.logits import Logits
 from hokical._core.progress import track
 from hokical._core.storage import json_values
-from hokical._core.topk import TopK
-from hokical._core.types import BoolArray, FloatArray, IntArray
+from hokical._core.types import IntArray
 from hokical._core.warn import ConvergenceWarning, FitDataWarning, sklearn_class, warn_user
 from hokical.calibrators._automatic import AutoCalibrator
-from hokical.calibrators._calibrator import Calibrator
-from hokical.metrics import summary
-from hokical.metrics._by_group import group_table
-from hokical.metrics._examples import Examples, Predictions
-from hokical.metrics._metric import METRICS
-from hokical.metrics._sets import SetSummary, set_summary
-from hokical.metrics._sums import row_scores
-from hokical.report._results import (
-    DataFacts,
-    MethodResult,
-    Provenance,
-    are_same,
-    choose_entrants,
-    is_fitted,
-)
-from hokical.report._tables import Tables
+from hokical.metrics._metric import METRICS, SummaryOptions
+from hokical.report._data import ReportFacts, report_data
+from hokical.report._differences import Difference, paired_differences
+from hokical.report._entrants import Methods, choose_entrants, is_fitted
+from hokical.report._evaluate import check_examples, check_names, judge_logits, measure_sets
+from hokical.report._evaluation import Evaluation, main_columns
+from hokical.report._judging import Setting
+from hokical.report._page import write_page
+from hokical.report._provenance import DataFacts, Provenance, are_same
+from hokical.report._standings import rank_methods
+from hokical.report._tables import as_latex, as_markdown
 
-#: Confidences (n,), and whether each was right (n,).
-Said = tuple[FloatArray, BoolArray]
 #: The method that the headline is about if none is named: the default of the library.
 DEFAULT = "auto"
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison(Tables):
-    """Methods in the given order, the provenance of their numbers, and the headline's `subject`.
+class Comparison:
+    """Evaluations of methods, in the given order, and the headline's `subject`.
 
     `skipped` has the methods that the data do not allow, and why; `class_names` are by column, or
     empty.
     """
 
-    results: tuple[MethodResult, ...]
+    results: tuple[Evaluation, ...]
     provenance: Provenance
     subject: str
     title: str | None = None
     skipped: dict[str, str] = field(default_factory=dict)
     class_names: tuple[str, ...] = ()
 
+    def __getitem__(self, name: str) -> Evaluation:
+        for result in self.results:
+            if result.name == name:
+                return result
+        raise KeyError(f"no method {name!r} here; there are {[r.name for r in self.results]}.")
+
     @property
-    def scores(self) -> tuple[str, ...]:
-        """The scores that all methods have, the lower the better."""
-        known = (m for m in METRICS.values() if self.has_vectors or not m.all_classes)
-        return tuple(metric.name for metric in known if metric.ranking)
+    def main_columns(self) -> tuple[str, ...]:
+        """What small tables show, in order."""
+        return main_columns(self.results)
 
     def headline(self, name: str | None = None) -> str:
-        """What one method changed (None: the subject), in words, with a guarantee.
+        """What one method changed (None: the subject), in words, with a guarantee."""
+        return self[name or self.subject].headline
 
-        The bound is always Bousquet's: the smallest of several would hold less often.
+    def best(self, score: str) -> Evaluation:
+        """The method with the lowest value of a score."""
+        return min(self.results, key=lambda result: result.score(score))
+
+    def differences(
+        self, metric: str = "log_loss", *, against: str | None = None, delta: float = 0.05
+    ) -> tuple[Difference, ...]:
+        """Paired differences of every other method to one, with intervals and verdicts.
+
+        `metric` is "log_loss", "brier" or "ece"; `against` None is the subject. `delta` is the
+        probability that an interval misses, and the level of verdicts, which allow for the number
+        of methods (Holm).
         """
-        result = self[name or self.subject]
-        after = result.summary
-        says, right = (after[name].value for name in ("mean_confidence", "accuracy"))
-        error, level = after["ece"].value, 1 - after.options.delta
-        proven = ""
-        if "bousquet" in after.bounds:
-            proven = (
-                f"; on new data of the same kind the true one is, with {level:.0%} confidence, "
-                f"below {after.bounds['bousquet']:.4f}"
-            )
-        others = {other.name for other in self.results} - {result.name}
-        if "uncalibrated" not in others:
-            own = result.name == "uncalibrated"
-            who = "Your model" if own else f"With {result.label} your model"
-            claim = self._claim(says, right)
-            return f"{who} {claim}. Its calibration error is {error:.4f}{proven}."
-        before = self["uncalibrated"].summary
-        kept = right == before["accuracy"].value
-        change = error - before["ece"].value
-        verb = "fell" if change < 0 else "rose" if change > 0 else "stayed, going"
-        return (
-            f"Your model {self._claim(before['mean_confidence'].value, before['accuracy'].value)}. "
-            f"After calibration with {result.label} it says {says:.1%}"
-            f"{'' if kept else f' and is right {right:.1%}'}. Its calibration error {verb} from "
-            f"{before['ece'].value:.4f} to {error:.4f}{proven}."
-        )
-
-    def _claim(self, says: float, right: float) -> str:
-        if self.provenance.test.what == "scores":
-            return f"gives labels {says:.1%} on average, and {right:.1%} of them are there"
-        return f"says {says:.1%} and is right {right:.1%} of the time"
+        return paired_differences(self.results, self[against or self.subject], metric, delta)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and strings, for JSON."""
@@ -110,7 +87,7 @@ class Comparison(Tables):
             "title": self.title,
             "subject": self.subject,
             "headline": self.headline(),
-            "methods": [result.to_dict() for result in self.results],
+            "methods": [result.method_dict() for result in self.results],
             "differences": [asdict(found) for found in self.differences()],
             "skipped": self.skipped,
             "provenance": asdict(self.provenance),
@@ -120,12 +97,89 @@ class Comparison(Tables):
         """`to_dict` as JSON; NaN and infinities become null."""
         return json.dumps(json_values(self.to_dict()), indent=2)
 
+    def to_html(self, path: str | os.PathLike[str], *, method: str | None = None) -> Path:
+        """Write a report as one self-contained HTML file, which is returned.
+
+        `method` is that of the headline, shown first; None takes the subject.
+        """
+        chosen = self[method or self.subject].name
+        found = self.differences(against=chosen)
+        facts = ReportFacts(
+            self.title, chosen, self.headline(chosen), self.provenance, found, self.skipped
+        )
+        return write_page(report_data(self.results, facts), path)
+
+    def to_csv(self) -> str:
+        """One line per method: every metric and its interval, the difference to the subject.
+
+        Numbers are not rounded.
+        """
+        rows, out = self._flat_rows(), io.StringIO()
+        writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        for row in rows:  # only NaN differs from itself
+            writer.writerow({key: "" if value != value else value for key, value in row.items()})
+        return out.getvalue()
+
+    def to_pandas(self) -> Any:
+        """The columns of `to_csv` as a DataFrame indexed by method; needs pandas."""
+        import pandas  # type: ignore[import-untyped]
+
+        return pandas.DataFrame(self._flat_rows()).set_index("method")
+
+    def to_markdown(self) -> str:
+        """A table of the main scores, the best in bold."""
+        return as_markdown(*self._cells("**{}**"))
+
+    def to_latex(self) -> str:
+        """The same as a `tabular` of the package booktabs."""
+        return as_latex(*self._cells("\\textbf{{{}}}"))
+
+    __str__ = to_markdown
+
+    def _cells(self, mark: str) -> tuple[list[str], list[list[tuple[str, str]]]]:
+        """Heads and cells of a small table: text, and the mark around it."""
+        heads = ["method", *(METRICS[name].full_title for name in self.main_columns)]
+        rows = [[(result.label, "{}"), *self._marked(result, mark)] for result in self.results]
+        return heads, rows
+
+    def marked_cells(self, result: Evaluation, mark: str) -> list[str]:
+        """The cells of a small table, the best of each score in `mark`."""
+        return [style.format(text) for text, style in self._marked(result, mark)]
+
+    def _marked(self, result: Evaluation, mark: str) -> list[tuple[str, str]]:
+        """Equal as shown is equal: readers cannot see which 0.0107 is lower."""
+        cells = []
+        for name in self.main_columns:
+            metric = METRICS[name]
+            shown, best = (metric.format(r.score(name)) for r in (result, self.best(name)))
+            cells.append((shown, mark if metric.ranking and shown == best else "{}"))
+        return cells
+
+    def _flat_rows(self) -> list[dict[str, Any]]:
+        rows = []
+        verdicts = {found.method: found for found in self.differences()}
+        for result in self.results:
+            row: dict[str, Any] = {"method": result.name, "title": result.title}
+            for name, found in result.summary.estimates.items():
+                row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+            row["true_ece_below"] = result.summary.bounds.get("bousquet", math.nan)
+            against = verdicts.get(result.name)
+            row |= {
+                f"difference_{field}": "" if against is None else getattr(against, field)
+                for field in ("against", "metric", "value", "low", "high", "p_value", "verdict")
+            }
+            rows.append(row | {"fit_seconds": result.fit_seconds})
+        return rows
+
 
 def compare(
-    validation: tuple[Any, Any],
-    test: tuple[Any, Any],
-    methods: Iterable[Any] | Mapping[str, Any] | None = None,
+    validation: Any,
+    test: Any,
+    methods: Methods = None,
     *,
+    metric: str = "log_loss",
+    delta: float = 0.05,
     subject: str | None = None,
     title: str | None = None,
     data_names: tuple[str | None, str | None] = (None, None),
@@ -135,20 +189,27 @@ def compare(
     n_resamples: int = 1000,
     random_state: int = 0,
     progress: bool | None = None,
-) -> Comparison:
-    """Fit each method on `validation` (logits, labels) and measure it on `test`.
+) -> Any:
+    """Fit each method on `validation` (logits, labels) and evaluate it on `test`.
 
     Parameters
     ----------
-    validation, test : (logits, labels)
-        Logits (n, classes) and labels (n,); the methods are fitted on the first and measured on the
-        second.
+    validation, test : (logits, labels), or mappings of names to such pairs
+        Logits (n, classes) and labels (n,); the methods are fitted on the first and evaluated on
+        the second. Mappings are several data sets, each under the same name in both; the result
+        then says how the methods stand over all of them, and has a comparison of each.
     methods : names, estimators, or a mapping of names to them, optional
         Registry names, estimators with options, classes of your own. A fitted calibrator is used as
         it is, others are fitted. Anything else with `fit` and `predict_proba`, as scikit-learn's
         classifiers have, gets the logits as features; a copy is fitted. None means "auto" and every
         method that needs only logits and labels. Methods that the data do not allow are left out,
         see `Comparison.skipped`.
+    metric : str
+        Of several data sets: what ranks, "log_loss", "brier", "ece" or any other metric that is
+        better the lower.
+    delta : float
+        Probability that an interval or a bound fails; of several data sets also the level of the
+        critical difference.
     subject : str, optional
         The method of the headline, to which others are compared. None: "auto" if it is among them,
         else the last one. Name it before you look at the test set: the guarantee needs that.
@@ -159,14 +220,15 @@ def compare(
     class_names : sequence of str
         Names of the classes in the report, by column; empty shows column numbers.
     coverage : float, optional
-        Also measure prediction sets of this coverage: thresholds come from every other row of the
-        test set, what they cover from the rows between.
+        Also measures prediction sets of this coverage: thresholds come from every other row of the
+        test set, coverage from the rows between.
     groups : (groups of the validation rows, groups of the test rows)
-        Also look whom each method is wrong about, by groups of the test rows: text or numbers (n,),
-        or several columns, as in `hokical.metrics.group_table`. "auto" learns from the groups of
-        the validation rows; None for none.
+        Tells which groups each method is miscalibrated for, by groups of the test rows: text or
+        numbers (n,), or several columns, as in `hokical.metrics.group_table`. "auto" learns from
+        the groups of the validation rows; None for none.
     n_resamples : int
-        Number of resamples of the bootstrap intervals; 0 for none.
+        Number of resamples of the bootstrap intervals; 0 for none. Of several data sets, those are
+        resampled.
     random_state : int
         Seed of the bootstrap, also passed to methods given by name.
     progress : bool, optional
@@ -174,31 +236,57 @@ def compare(
 
     Examples
     --------
-    >>> from hokical import Hoki
+    >>> from hokical import Hoki, compare
     >>> from hokical.demo import demo_logits
     >>> methods = {"uncalibrated": "uncalibrated", "hoki 20": Hoki(n_bins=20)}
-    >>> comparison = compare(*demo_logits(), methods, n_resamples=0)
-    >>> comparison.best("ece").label
+    >>> val, (logits, labels) = demo_logits()
+    >>> compare(val, (logits, labels), methods, n_resamples=0).best("ece").label
     'Hoki (hoki 20)'
+    >>> tests = {f"part {k}": (logits[k::3], labels[k::3]) for k in range(3)}
+    >>> found = compare({name: val for name in tests}, tests, ["uncalibrated", "temps"])
+    >>> [(row.method, row.rank) for row in found.rows]
+    [('temps', 1.0), ('uncalibrated', 2.0)]
     """
-    val_logits, val_labels = check_examples(validation)
-    logits, labels = check_examples(test)
-    names = _check_class_names(class_names, logits.n_classes)
-    entrants, skipped = choose_entrants(methods, random_state, (val_logits, logits))
+    if isinstance(validation, Mapping):
+        found = _compare_each(validation, test, methods, metric, random_state, progress)
+        return rank_methods(found, metric, delta, n_resamples, random_state)
+    known, new = check_examples(validation), check_examples(test)
+    names = check_names(class_names, new[0].n_classes)
+    entrants, skipped = choose_entrants(methods, random_state, (known[0], new[0]))
     chosen = _choose_subject(subject, list(entrants))
-    options = {"n_resamples": n_resamples, "random_state": random_state}
+    options = SummaryOptions(delta=delta, n_resamples=n_resamples, seed=random_state)
+    setting = Setting(options, None, groups[1], names)
+    facts = (DataFacts.collect(*known, data_names[0]), DataFacts.collect(*new, data_names[1]))
+    origin = Provenance.collect(*facts, random_state, are_same(known, new))
     results = []
     for name in track(list(entrants), "Comparing {}", len(entrants), progress):
-        seconds, notes = _fit(entrants[name], val_logits, val_labels, groups[0])
-        found = judge(name, entrants[name], (logits, labels), options, groups[1], coverage)
-        results.append(replace(found, fit_seconds=seconds, notes=notes))
-    facts = (
-        DataFacts.collect(val_logits, val_labels, data_names[0]),
-        DataFacts.collect(logits, labels, data_names[1]),
-    )
-    same = are_same((val_logits, val_labels), (logits, labels))
-    origin = replace(Provenance.collect(*facts, random_state), tested_on_validation=same)
-    return Comparison(tuple(results), origin, chosen, title, skipped, names)
+        method = entrants[name]
+        seconds, notes = _fit(method, *known, groups[0])
+        sets = None if coverage is None else measure_sets(method, new, coverage, groups[1])
+        one = judge_logits(name, method, new, setting, origin, sets)
+        results.append(replace(one, fit_seconds=seconds, notes=notes))
+    before = next((one for one in results if one.name == "uncalibrated"), None)
+    linked = (one if one is before else replace(one, before=before) for one in results)
+    return Comparison(tuple(linked), origin, chosen, title, skipped, names)
+
+
+def _compare_each(
+    validation: Any, test: Any, methods: Methods, metric: str, seed: int, progress: bool | None
+) -> dict[str, Comparison]:
+    """A comparison of each data set, by its name."""
+    if not isinstance(test, Mapping) or set(validation) != set(test) or not validation:
+        raise ValueError(
+            "`validation` and `test` must have the same data sets, at least one; got "
+            f"{list(validation)} and {list(test) if isinstance(test, Mapping) else type(test)}."
+        )
+    lower = [name for name, m in METRICS.items() if m.better == "lower" and not m.ordered]
+    if metric not in lower:
+        raise ValueError(f"`metric` must be one of {lower}; got {metric!r}.")
+    options: dict[str, Any] = {"n_resamples": 0, "random_state": seed, "progress": False}
+    return {
+        name: compare(validation[name], test[name], methods, **options)
+        for name in track(list(validation), "Comparing on {}", len(validation), progress)
+    }
 
 
 def _choose_subject(subject: str | None, names: list[str]) -> str:
@@ -214,32 +302,12 @@ def _choose_subject(subject: str | None, names: list[str]) -> str:
     return subject
 
 
-def _check_class_names(names: Sequence[str], n_classes: int) -> tuple[str, ...]:
-    if isinstance(names, str) or len(names) not in (0, n_classes):
-        raise ValueError(
-            f"`class_names` must have a name for each of the {n_classes} classes; got {names!r}. "
-            "List them in the order of the columns, or leave it out."
-        )
-    return tuple(map(str, names))
-
-
-def check_examples(examples: tuple[Any, Any]) -> tuple[Logits, IntArray]:
-    """Logits and labels of a pair of both."""
-    if not isinstance(examples, (tuple, list)) or len(examples) != 2:
-        raise TypeError(
-            f"data must be a pair (logits, labels); got {type(examples).__name__}. As in "
-            "`hokical.compare((val_logits, val_labels), (test_logits, test_labels))`."
-        )
-    logits = as_logits(examples[0])
-    return logits, as_labels(examples[1], logits.n_rows, logits.n_classes)
-
-
 def _fit(
     calibrator: Any, logits: Logits, labels: IntArray, groups: Any
 ) -> tuple[float | None, tuple[str, ...]]:
     """Fit, unless it is; the seconds it took, and its warnings as notes.
 
-    Warnings about the examples are given instead: most methods have the same to say.
+    Warnings about the examples are given instead: most methods have the same.
     """
     if is_fitted(calibrator):
         return None, ()
@@ -254,53 +322,3 @@ def _fit(
             warn_user(str(found.message), FitDataWarning)
     notes = (str(w.message) for w in caught if w.category is not FitDataWarning)
     return seconds, tuple(notes)
-
-
-def _measure_sets(
-    calibrator: Calibrator, logits: Logits, labels: IntArray, coverage: float
-) -> SetSummary:
-    """Sets whose threshold one half of the test set gives, on the other half."""
-    known, new = np.arange(0, labels.size, 2), np.arange(1, labels.size, 2)
-    judge = copy(calibrator)
-    # A test on the validation set is reported elsewhere.
-    judge.kept_ = replace(judge.kept_, fit_rows=None)
-    judge.certify(logits.take(known), labels[known])
-    found = judge.predict_set(logits.take(new), coverage=coverage)
-    return set_summary(to_host(found.members), labels[new], goal=coverage)
-
-
-def judge(
-    name: str,
-    calibrator: Calibrator,
-    test: tuple[Logits, IntArray],
-    options: dict[str, Any],
-    groups: Any = None,
-    coverage: float | None = None,
-    full: bool = True,
-) -> MethodResult:
-    """A fitted method on the test set, of all classes if `full`; `options` as of `summary`."""
-    logits, labels = calibrator._attach_groups(test[0], groups), test[1]
-    predicted = to_host(calibrator.predict(logits))
-    confidence = to_host(calibrator.predict_confidence(logits)).astype(np.float64)
-    options = options | {"predicted": predicted}
-    if full and not isinstance(logits, TopK):
-        options |= {"proba": to_host(calibrator.predict_proba(logits)), "labels": labels}
-    said = confidence, predicted == labels
-    found = judge_answers(name, calibrator, said, options, groups)
-    sets = None if coverage is None else _measure_sets(calibrator, logits, labels, coverage)
-    return replace(found, sets=sets)
-
-
-def judge_answers(
-    name: str, calibrator: Any, said: Said, options: dict[str, Any], groups: Any = None
-) -> MethodResult:
-    """A method by its confidences (n,) and whether they were right; `options` as in `judge`."""
-    confidence, correct = said
-    gap, place = correct - confidence, bin_index(confidence, 15)
-    known = "proba" in options
-    vectors = Predictions(options["proba"], options["labels"], None) if known else None
-    rows = row_scores(Examples(*said, None), vectors)
-    rows["ece"] = np.sign(sum_by(place, gap, 15))[place] * gap  # its mean is the ECE
-    found = summary(*said, **options)
-    table = None if groups is None else group_table(*said, groups)
-    return MethodResult(name, calibrator, None, *said, (), found, rows, groups=table)

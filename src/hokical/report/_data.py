@@ -5,83 +5,94 @@ small as one of a thousand.
 """
 
 import math
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import numpy as np
-
-from hokical.metrics._binned_sums import Bins
-from hokical.metrics._by_group import GroupTable
-from hokical.plots._methods import risk_coverage
-from hokical.plots._reliability import reliability
-from hokical.report._comparison import Comparison
-from hokical.report._results import MethodResult
-from hokical.report._tables import Difference
+from hokical.metrics._groups import GroupTable
+from hokical.metrics._levels import Bins
+from hokical.metrics._metric import METRICS
+from hokical.plots._reliability import Reliability
+from hokical.plots._risk import RiskCoverage
+from hokical.report._differences import Difference
+from hokical.report._provenance import Provenance
 
 #: Bin counts a reader can choose from; 15 is what the table's ECE uses.
 BIN_COUNTS = (5, 10, 15, 20, 30, 50)
 SCHEMES: tuple[Bins, ...] = ("width", "mass")
-CURVE_POINTS = 200
 #: Classes that the table of classes shows; the worst, if there are more.
 MOST_CLASSES = 12
 #: Groups that are shown; the worst, if there are more.
 MOST_GROUPS = 20
 
 
-def report_data(comparison: Comparison, method: str | None = None) -> dict[str, Any]:
-    """All of a report; `method` as in `write_report`. Non-finite numbers become None."""
-    if not comparison.results:
-        raise ValueError("`comparison` must hold at least one method; it holds none.")
-    chosen = comparison[method or comparison.subject]
-    names = [result.name for result in comparison.results]
-    reference = comparison["uncalibrated"] if "uncalibrated" in names else None
-    main = comparison.main_columns  # the most important come first
-    differences = {found.method: found for found in comparison.differences(against=chosen.name)}
+@dataclass(frozen=True)
+class ReportFacts:
+    """What a report needs beside evaluations; `subject` is the method of the headline."""
+
+    title: str | None
+    subject: str
+    headline: str
+    provenance: Provenance
+    differences: tuple[Difference, ...] = ()
+    skipped: dict[str, str] = field(default_factory=dict)
+
+
+def report_data(results: Sequence[Any], facts: ReportFacts) -> dict[str, Any]:
+    """All of a report of evaluations; non-finite numbers become None."""
+    names = {result.name: result for result in results}
+    chosen, reference = names[facts.subject], names.get("uncalibrated")
+    differences = {found.method: found for found in facts.differences}
+    vectors = all(result.summary.vectors for result in results)
+    main = ["mean_confidence", "accuracy", "ece"]
+    main += ["classwise_ece", "brier", "log_loss"] if vectors else ["brier", "log_loss"]
+    scores = [
+        name for name, metric in METRICS.items()
+        if metric.ranking and all(name in result.summary.estimates for result in results)
+    ]  # fmt: skip
+    shown = [*dict.fromkeys((*main, *scores))]
     return {
-        "title": comparison.title or "Calibration report",
-        "headline": comparison.headline(chosen.name),
+        "title": facts.title or "Calibration report",
+        "headline": facts.headline,
         "chosen": chosen.name,
         "chosen_label": chosen.label,
         "reference": reference.name if reference else None,
+        "vectors": vectors,
         "bin_counts": list(BIN_COUNTS),
         "schemes": list(SCHEMES),
-        "columns": [*main, "difference", *(name for name in comparison.scores if name not in main)],
-        "best": {score: _best_names(comparison, score) for score in comparison.scores},
+        "columns": [*main, "difference", *(name for name in scores if name not in main)],
+        "best": {score: _best_names(results, score) for score in scores},
         "methods": [
-            _method_data(result, reference, comparison, differences.get(result.name))
-            for result in comparison.results
+            _method_data(result, reference, shown, differences.get(result.name))
+            for result in results
         ],
-        "skipped": comparison.skipped,
+        "skipped": facts.skipped,
         "options": asdict(chosen.summary.options),
-        "provenance": asdict(comparison.provenance),
+        "provenance": asdict(facts.provenance),
     }
 
 
-def _best_names(comparison: Comparison, score: str) -> list[str]:
+def _best_names(results: Sequence[Any], score: str) -> list[str]:
     """The methods with the lowest score; more than one only if they tie exactly."""
-    lowest = comparison.best(score).score(score)
-    return [result.name for result in comparison.results if result.score(score) == lowest]
+    lowest = min(result.score(score) for result in results)
+    return [result.name for result in results if result.score(score) == lowest]
 
 
 def _method_data(
-    result: MethodResult,
-    reference: MethodResult | None,
-    comparison: Comparison,
-    difference: Difference | None,
+    result: Any, reference: Any, shown: list[str], difference: Difference | None
 ) -> dict[str, Any]:
-    shown = dict.fromkeys((*comparison.main_columns, *comparison.scores))
     return {
         "name": result.name,
         "label": result.label,
         "fit_seconds": result.fit_seconds,
         "converged": result.converged,
         "may_change_labels": result.may_change_labels,
-        "notes": _notes(result, reference, comparison.class_names),
+        "notes": _notes(result, reference),
         "scores": {name: _plain(result.summary[name]) for name in shown},
         "difference": None if difference is None else _plain(difference),
-        "classes": _classes(result, comparison.class_names),
+        "classes": _table_data(result.classes, MOST_CLASSES),
         "sets": None if result.sets is None else result.sets.to_dict(),
-        "groups": None if result.groups is None else _groups(result.groups),
+        "groups": _table_data(result.groups, MOST_GROUPS),
         "bounds": {name: _round(bound) for name, bound in result.summary.bounds.items()},
         "reliability": {
             scheme: {str(n_bins): _bins(result, n_bins, scheme) for n_bins in BIN_COUNTS}
@@ -91,9 +102,7 @@ def _method_data(
     }
 
 
-def _notes(
-    result: MethodResult, reference: MethodResult | None, names: tuple[str, ...]
-) -> list[str]:
+def _notes(result: Any, reference: Any) -> list[str]:
     """Warnings about a method: it may change labels, or did not converge."""
     notes = list(result.notes)
     if result.may_change_labels:
@@ -104,46 +113,38 @@ def _notes(
         )
     if not result.converged and not result.notes:
         notes.append("The fit did not converge.")
-    warning = result.summary.warn_of_class(names)
-    if warning is not None:
-        notes.append(f"Warning: {warning}")
+    if result.class_warning is not None:
+        notes.append(f"Warning: {result.class_warning}")
     return notes
 
 
-def _classes(result: MethodResult, names: tuple[str, ...]) -> dict[str, Any]:
-    """The rows by predicted label, the worst first if there are many, and how many are left out."""
-    table = result.summary.classes
-    rows = () if table is None else table.rows
-    shown = rows if table is None or len(rows) <= MOST_CLASSES else table.worst(MOST_CLASSES)
-    named = [_plain(row) | {"name": names[row.label] if names else str(row.label)} for row in shown]
-    return {"rows": named, "n_more": len(rows) - len(shown)}
-
-
-def _groups(table: GroupTable) -> dict[str, Any]:
-    """The groups, the most certain to be off first if there are many, and the verdict."""
-    shown = table.rows if len(table.rows) <= MOST_GROUPS else table.worst(MOST_GROUPS)
+def _table_data(table: GroupTable | None, most: int) -> dict[str, Any] | None:
+    """The rows of a table, those of the smallest p-values if there are many, and the verdict."""
+    if table is None:
+        return None
+    shown = table.rows if len(table.rows) <= most else table.worst(most)
     return {
-        "rows": [_plain(row) for row in shown],
+        "rows": [_plain(row) | {"full_name": row.full_name} for row in shown],
         "n_groups": len(table.rows),
         "n_off": len(table.flagged),
+        "asked": list(table.asked),
         "verdict": table.verdict,
-        "worst": _plain(table.worst(1)[0]),
-        "largest": _plain(table.largest),
+        "worst": _plain(table.worst(1)[0]) | {"full_name": table.worst(1)[0].full_name},
+        "largest": None if table.largest is None else _plain(table.largest),
     }
 
 
-def _bins(result: MethodResult, n_bins: int, scheme: Bins) -> dict[str, Any]:
-    data = reliability(result.confidence, result.correct, n_bins=n_bins, bins=scheme)
+def _bins(result: Any, n_bins: int, scheme: Bins) -> dict[str, Any]:
+    data = Reliability.from_levels(result.levels, n_bins, scheme, result.summary.options.delta)
     return {
         "ece": _round(data.ece),
         "count": data.count.tolist(),
-        "correct": data.correct.astype(np.int64).tolist(),
-        **_columns(data, "low", "high", "confidence", "accuracy_low", "accuracy_high"),
+        **_columns(data, "low", "high", "confidence", "accuracy", "accuracy_low", "accuracy_high"),
     }
 
 
-def _curve(result: MethodResult) -> dict[str, Any]:
-    data = risk_coverage(result.confidence, result.correct, max_points=CURVE_POINTS)
+def _curve(result: Any) -> dict[str, Any]:
+    data = RiskCoverage.from_levels(result.levels)
     return {"area": _round(data.area), **_columns(data, "threshold", "coverage", "risk")}
 
 

@@ -1,4 +1,4 @@
-"""Groups in a report: whom each method is wrong about, and a picture of the headline's method."""
+"""Groups in a report: which are miscalibrated, and a picture of the headline's method."""
 
 from html import escape
 from typing import Any
@@ -14,21 +14,27 @@ def groups_html(data: dict[str, Any]) -> str:
     chosen = next((m for m in methods if m["name"] == data["chosen"]), methods[-1])
     before = next((m for m in methods if m["name"] == data["reference"]), chosen)
     more = chosen["groups"]["n_groups"] - len(chosen["groups"]["rows"])
-    heads = ("method", "certainly off", "most certainly", "largest standardised gap")
+    heads = ("method", "miscalibrated", "most clearly", "largest standardised gap")
     head = "".join(f'<th scope="col">{name}</th>' for name in heads)
-    left_out = f" The {more:,} groups that are least certain to be off are not shown." * (more > 0)
-    title, apart = "Who is it wrong about?", ""
+    left_out = f" The {more:,} groups of the largest p-values are not shown." * (more > 0)
+    asked = chosen["groups"]["asked"][1:]
+    also = (
+        f" Tested are the predicted label, and the probability of {escape(asked[0])}."
+        if asked
+        else ""
+    )
+    title, apart = "Which groups are miscalibrated?", ""
     if data["provenance"]["test"]["what"] == "scores":
-        title = "Which labels is it wrong about?"
+        title = "Which labels are miscalibrated?"
         apart = ", as if labels of one example were independent"
     return (
-        f"<section><h2>{title}</h2><p>A good average can hide a group. What is "
-        "certain holds for all groups at once; the p-value of the largest gap is that of all "
-        f'groups and four segments of confidence{apart}.</p><div class="scroll"><table><thead><tr>'
+        f"<section><h2>{title}</h2><p>A good average can hide a group.{also} Verdicts allow for "
+        "the number of groups; the p-value of the largest gap is that of all groups and four "
+        f'segments of confidence{apart}.</p><div class="scroll"><table><thead><tr>'
         f"{head}</tr></thead><tbody>{''.join(map(_row, methods))}</tbody></table></div>"
-        f"<p>{escape(chosen['label'])}: {escape(chosen['groups']['verdict'])}.</p><p>How often the "
-        "rows of each group are right, with its interval (blue), and what they say (orange; red "
-        "where that is certainly wrong)"
+        f"<p>{escape(chosen['label'])}: {escape(chosen['groups']['verdict'])}.</p><p>The "
+        "observed share of each group with its interval (blue), and the mean prediction (orange; "
+        "red where miscalibrated)"
         f"{'' if before is chosen else '; before calibration (grey)'}.{left_out}</p>"
         f"{picture(chosen['groups'], before['groups'])}</section>"
     )
@@ -40,8 +46,8 @@ def _row(method: dict[str, Any]) -> str:
     size = "infinite" if gap["z"] is None else f"{gap['z']:.1f}"
     cells = (
         f"{found['n_off']:,} of {found['n_groups']:,}",
-        f"{escape(worst['name'])}<small>says {worst['says']:.1%}, right {worst['right']:.1%}"
-        "</small>",
+        f"{escape(worst['full_name'])}<small>predicted {worst['predicted']:.1%}, observed "
+        f"{worst['observed']:.1%}</small>",
         f"{size}<small>{escape(gap['name'])}</small><small>p {gap['p_value']:.2g}</small>",
     )
     values = "".join(f"<td>{cell}</td>" for cell in cells)
@@ -49,9 +55,9 @@ def _row(method: dict[str, Any]) -> str:
 
 
 def picture(found: dict[str, Any], before: dict[str, Any]) -> str:
-    """What is said and what is true, by group, as SVG."""
-    earlier = {row["name"]: row["says"] for row in before["rows"]}
-    ends = [row[key] for row in found["rows"] for key in ("low", "high", "says")]
+    """Mean prediction and observed share, by group, as SVG."""
+    earlier = {row["full_name"]: row["predicted"] for row in before["rows"]}
+    ends = [row[key] for row in found["rows"] for key in ("low", "high", "predicted")]
     low, high = max(min([*ends, *earlier.values()]) - 0.02, 0.0), min(max(ends) + 0.02, 1.0)
 
     def x(share: float) -> str:
@@ -67,10 +73,10 @@ def picture(found: dict[str, Any], before: dict[str, Any]) -> str:
             f"{share:.0%}</text>"
         )
     for place, row in enumerate(found["rows"]):
-        y, name = _STEP * place + _STEP // 2, row["name"]
+        y, name = _STEP * place + _STEP // 2, row["full_name"]
         short = name if len(name) <= 26 else f"{name[:25]}\u2026"
         colour = "#c0392b" if row["flagged"] else "#e08a3c"
-        dots = [(row["right"], "#3f74b5", 5), (row["says"], colour, 4)]
+        dots = [(row["observed"], "#3f74b5", 5), (row["predicted"], colour, 4)]
         dots += [(earlier[name], "#9a9a9a", 3)] if before is not found and name in earlier else []
         parts.append(
             f'<text x="{_NAMES - 10}" y="{y + 4}" text-anchor="end" fill="currentColor">'
@@ -81,6 +87,6 @@ def picture(found: dict[str, Any], before: dict[str, Any]) -> str:
         parts += [f'<circle cx="{x(v)}" cy="{y}" r="{r}" fill="{c}"/>' for v, c, r in dots]
     return (
         f'<svg viewBox="0 -4 {_NAMES + _WIDTH + 30} {height + 28}" '
-        f'width="{_NAMES + _WIDTH + 30}" role="img" aria-label="What is said and what is true, by '
-        f'group">{"".join(parts)}</svg>'
+        f'width="{_NAMES + _WIDTH + 30}" role="img" aria-label="Predicted and observed share '
+        f'by group">{"".join(parts)}</svg>'
     )

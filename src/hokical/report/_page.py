@@ -7,11 +7,14 @@ enforce that, whatever a method's name or a note may contain.
 import base64
 import hashlib
 import json
+import os
 from html import escape
 from importlib.resources import files
+from pathlib import Path
 from string import Template
 from typing import Any
 
+from hokical._core.files import write_text_atomically
 from hokical.metrics._metric import METRICS
 from hokical.report._groups import groups_html
 from hokical.report._sets import sets_html
@@ -21,14 +24,35 @@ _SCRIPTS = ("svg.js", "reliability.js", "risk.js", "explorer.js")
 #: What the data are, by what was given of them, and what else a reader has to know.
 _DATA = {
     "logits": "{n_rows:,} examples of {n_classes} classes",
-    "confidences": "{n_rows:,} answers",
+    "confidences": "{n_rows:,} confidences",
     "scores": "{n_rows:,} examples with {n_classes} labels",
 }
 _OF_LABELS = (
-    " Every label of every example counts as one: what it says is the probability of the label, "
-    "and it is right where the label is there."
+    " Every label of every example is a prediction of its own: its confidence is the probability "
+    "of the label, and accuracy the share of labels that are there."
 )
-_TILES = {"mean_confidence": "it says", "accuracy": "it is right", "ece": "calibration error"}
+_TILES = {"mean_confidence": "confidence", "accuracy": "accuracy", "ece": "calibration error"}
+_SUFFIXES = (".html", ".htm")
+
+
+def write_page(data: dict[str, Any], path: str | os.PathLike[str]) -> Path:
+    """Write a report atomically to a file in a folder that exists."""
+    target = Path(path)
+    if target.suffix.lower() not in _SUFFIXES:
+        raise ValueError(
+            f"`path` must end in .html or .htm, as a report is an HTML page; got {target.name}. "
+            "For a PDF print the page from a browser; for tables see `to_csv` and `to_latex` of a "
+            "comparison."
+        )
+    if not target.parent.is_dir():
+        raise FileNotFoundError(
+            f"`path` must name a file in an existing folder; got {target}. Create {target.parent} "
+            "first."
+        )
+    if target.is_dir():
+        raise IsADirectoryError(f"`path` must name a file; {target} is a folder.")
+    write_text_atomically(target, render_page(data))
+    return target
 
 
 def render_page(data: dict[str, Any]) -> str:
@@ -55,6 +79,7 @@ def render_page(data: dict[str, Any]) -> str:
         facts=facts_html(data),
         of_answers=" hidden" if what == "scores" else "",
         of_logits="" if what == "logits" else " hidden",
+        of="of all classes" if data["vectors"] else "of the predicted label",
         level=f"{1.0 - data['options']['delta']:.0%}",
     )
 
@@ -212,6 +237,6 @@ def _cell(column: str, estimate: dict[str, float | None], is_best: bool) -> str:
 
 def _data_line(facts: dict[str, Any]) -> str:
     shape = f"{_DATA[facts['what']].format(**facts)}, {facts['dtype']} {facts['what']}"
-    right = "labels are there" if facts["what"] == "scores" else "answers right"
+    right = "of the labels are there" if facts["what"] == "scores" else "accuracy"
     name = "" if facts["name"] is None else f"<strong>{escape(facts['name'])}</strong>: "
     return f"{name}{escape(shape)}, {facts['accuracy']:.2%} {right}"

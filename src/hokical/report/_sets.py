@@ -17,8 +17,8 @@ def sets_html(data: dict[str, Any]) -> str:
     heads = ("method", "covered", "mean size", "worst class", "worst size")
     head = "".join(f'<th scope="col">{name}</th>' for name in heads)
     return (
-        f"<section><h2>Prediction sets at {goal:.0%}</h2><p>Every class above a probability whose "
-        "threshold comes from one half of the test set; measured on the other half.</p>"
+        f"<section><h2>Prediction sets at {goal:.0%}</h2><p>The classes that a row may "
+        f"have. {escape(chosen['sets']['source'])}</p>"
         f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
         f"</div><p>{escape(chosen['label'])}: share of the sets of each size (bars), and how often "
         f"they hold the true class (points).</p>{picture(chosen['sets'])}</section>"

@@ -1,17 +1,17 @@
 """Methods over several data sets: mean scores and ranks, intervals, critical differences."""
 
+import csv
+import io
 import math
-from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
-from hokical._core.progress import track
 from hokical._core.types import FloatArray
 from hokical.guarantees._binomial import check_chance
 from hokical.metrics._metric import METRICS
-from hokical.report._comparison import Comparison, compare
+from hokical.report._tables import as_latex, as_markdown
 
 Ends = tuple[float, float]
 
@@ -32,7 +32,7 @@ class Standings:
     """The methods that ran on every data set, the best mean rank first.
 
     Intervals are of resampled data sets. Two methods whose mean ranks are less than
-    `critical_difference` apart are not told apart, at the level `delta` for all pairs at once
+    `critical_difference` apart are not distinguished, at the level `delta` for all pairs at once
     (Nemenyi's test; Demsar, 2006). `comparisons` has each data set's own.
     """
 
@@ -40,7 +40,7 @@ class Standings:
     rows: tuple[Standing, ...]
     critical_difference: float
     delta: float
-    comparisons: dict[str, Comparison] = field(default_factory=dict)
+    comparisons: dict[str, Any] = field(default_factory=dict)
 
     def table(self) -> FloatArray:
         """The metric (data sets, methods), methods in the order of `rows`."""
@@ -53,14 +53,14 @@ class Standings:
 
     @property
     def verdict(self) -> str:
-        """What the ranks tell apart, in words."""
+        """Which methods the ranks distinguish, in words."""
         best = self.rows[0]
         alike = [r.method for r in self.rows if r.rank - best.rank < self.critical_difference]
         known = f"{len(self.comparisons)} data sets"
         if not np.isnan(self.rows[0].mean_interval).any():
             known += f", {1.0 - self.delta:.0%} intervals"
         apart = f"critical difference of ranks {self.critical_difference:.2f}"
-        end = f"{', '.join(alike)} are not told apart." if len(alike) > 1 else "One is ahead."
+        end = f"{', '.join(alike)} do not clearly differ." if len(alike) > 1 else "One is ahead."
         return f"{known}; {apart}. {end}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -77,16 +77,41 @@ class Standings:
         }
 
     def to_markdown(self) -> str:
-        """A table, and what the ranks tell apart."""
-        title = METRICS[self.metric].full_title
-        lines = [f"| method | mean {title} | mean rank |", "|---|--:|--:|"]
-        for row in self.rows:
-            pairs = ((row.mean, row.mean_interval, 4), (row.rank, row.rank_interval, 2))
-            cells = " | ".join(_with_ends(*pair) for pair in pairs)
-            lines.append(f"| {row.method} | {cells} |")
-        return "\n".join([*lines, "", self.verdict])
+        """A table of mean scores and ranks, and the verdict."""
+        return f"{as_markdown(*self._cells())}\n{self.verdict}"
+
+    def to_latex(self) -> str:
+        """The same table as a `tabular` of the package booktabs."""
+        return as_latex(*self._cells())
+
+    def to_pandas(self) -> Any:
+        """The metric of every data set and method, with mean and rank, by method; needs pandas."""
+        import pandas  # type: ignore[import-untyped]
+
+        names = [row.method for row in self.rows]
+        found = pandas.DataFrame(self.table().T, index=names, columns=[*self.comparisons])
+        found["mean"] = [row.mean for row in self.rows]
+        found["rank"] = [row.rank for row in self.rows]
+        return found.rename_axis("method")
+
+    def to_csv(self) -> str:
+        """The numbers of `to_pandas`, one line per method, not rounded."""
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(["method", *self.comparisons, "mean", "rank"])
+        for row, scores in zip(self.rows, self.table().T.tolist(), strict=True):
+            writer.writerow([row.method, *scores, row.mean, row.rank])
+        return out.getvalue()
 
     __str__ = to_markdown
+
+    def _cells(self) -> tuple[list[str], list[list[tuple[str, str]]]]:
+        """Heads and cells of a table."""
+        rows = []
+        for row in self.rows:
+            pairs = ((row.mean, row.mean_interval, 4), (row.rank, row.rank_interval, 2))
+            rows.append([(row.method, "{}"), *((_with_ends(*pair), "{}") for pair in pairs)])
+        return ["method", f"mean {METRICS[self.metric].full_title}", "mean rank"], rows
 
 
 def _with_ends(value: float, ends: tuple[float, float], digits: int) -> str:
@@ -95,52 +120,10 @@ def _with_ends(value: float, ends: tuple[float, float], digits: int) -> str:
     return f"{value:.{digits}f}" + ("" if np.isnan(ends).any() else f" ({low} to {high})")
 
 
-def compare_many(
-    data: Mapping[str, tuple[tuple[Any, Any], tuple[Any, Any]]],
-    methods: Iterable[Any] | Mapping[str, Any] | None = None,
-    *,
-    metric: str = "log_loss_full",
-    delta: float = 0.05,
-    n_resamples: int = 1000,
-    random_state: int = 0,
-    progress: bool | None = None,
+def rank_methods(
+    found: dict[str, Any], metric: str, delta: float, n_resamples: int, random_state: int
 ) -> Standings:
-    """`compare` on each of several data sets, and how the methods stand over all of them.
-
-    Parameters
-    ----------
-    data : mapping of names to ((logits, labels), (logits, labels))
-        Validation and test set of each data set. Those of one origin are not independent.
-    methods
-        As in `compare`; those that some data set does not allow are left out.
-    metric : str
-        What ranks: "log_loss_full", "brier_full", "log_loss", "brier", "ece" or any other metric
-        that is better the lower.
-    delta : float
-        Level of the critical difference; intervals miss with this probability.
-    n_resamples : int
-        Resamples of the data sets, for the intervals.
-
-    Examples
-    --------
-    >>> from hokical import compare_many
-    >>> from hokical.demo import demo_logits
-    >>> val, (logits, labels) = demo_logits()
-    >>> parts = {f"part {k}": (val, (logits[k::3], labels[k::3])) for k in range(3)}
-    >>> found = compare_many(parts, ["uncalibrated", "temps"])
-    >>> [row.method for row in found.rows], [row.rank for row in found.rows]
-    (['temps', 'uncalibrated'], [1.0, 2.0])
-    """
-    lower = [name for name, m in METRICS.items() if m.better == "lower" and not m.ordered]
-    if metric not in lower:
-        raise ValueError(f"`metric` must be one of {lower}; got {metric!r}.")
-    options: dict[str, Any] = {"n_resamples": 0, "random_state": random_state, "progress": False}
-    found = {
-        name: compare(*data[name], methods, **options)
-        for name in track(list(data), "Comparing on {}", len(data), progress)
-    }
-    if not found:
-        raise ValueError("`data` must have at least one data set; got none.")
+    """Mean scores and ranks of the methods that every comparison has."""
     names = [result.name for result in next(iter(found.values())).results]
     names = [name for name in names if all(name not in one.skipped for one in found.values())]
     table = np.array([[one[name].score(metric) for name in names] for one in found.values()])

@@ -24,24 +24,26 @@ function markRow(name) {
 }
 
 function showClasses({ label: name, classes }) {
-  const cells = (row) => [count(row.n), percent(row.says), percent(row.right), row.flagged ? "off" : ""];
+  const verdict = (row) => (row.flagged ? "miscalibrated" : "");
+  const cells = (row) => [count(row.n), percent(row.predicted), percent(row.observed), verdict(row)];
   const rows = classes.rows.map((row) => html("tr", {}, html("th", { scope: "row" }, row.name),
     ...cells(row).map((text) => html("td", {}, text))));
   document.querySelector("#classes tbody").replaceChildren(...rows);
-  const rest = classes.n_more ? `; the ${rows.length} worst, ${count(classes.n_more)} more are not shown` : "";
+  const more = classes.n_groups - rows.length;
+  const rest = more ? `; the ${rows.length} worst, ${count(more)} more are not shown` : "";
   document.getElementById("classes-of").textContent = `${name}${rest}`;
 }
 
 function draw() {
   const state = choice();
-  if (reference) drawReliability(figures.before, "As the model has it", reference, state);
-  const heading = state.method === reference ? "As the model has it" : `After ${state.method.label}`;
+  if (reference) drawReliability(figures.before, "Before calibration", reference, state);
+  const heading = state.method === reference ? "Before calibration" : `After ${state.method.label}`;
   const facts = drawReliability(figures.after, heading, state.method, state);
   const shown = [{ method: state.method, role: "after" }];
   if (reference && state.method !== reference) shown.unshift({ method: reference, role: "before" });
   drawRisk(figures.risk, shown);
   markRow(state.method.name);
-  showClasses(state.method);
+  if (state.method.classes) showClasses(state.method);
   return `${state.method.label}: ${facts}`;
 }
 
@@ -59,7 +61,7 @@ document.getElementById("pair").append(...[figures.before, figures.after].filter
 document.getElementById("risk").append(figures.risk);
 controls.hidden = false;
 document.getElementById("legend").hidden = false;
-document.getElementById("by-class").hidden = report.methods.every(({ classes }) => classes.rows.length === 0);
+document.getElementById("by-class").hidden = report.methods.every(({ classes }) => classes === null);
 controls.addEventListener("change", () => {
   document.getElementById("status").textContent = draw();
 });

@@ -2,17 +2,15 @@
 
 const ROOM = { left: 40, right: 10, top: 8, main: 290, between: 38, strip: 56, bottom: 36 };
 
-const accuracyOf = (bins) => bins.correct.map((hits, k) => hits / bins.count[k]);
-
 function describeBin(bins, k) {
-  const right = bins.correct[k] / bins.count[k];
+  const right = bins.accuracy[k];
   const off = 100 * (bins.confidence[k] - right);
   const points = Math.abs(off).toFixed(1);
-  const side = off > 0 ? "too sure" : "not sure enough";
-  const verdict = points === "0.0" ? "as it says" : `${points} points ${side}`;
+  const side = off > 0 ? "overconfident" : "underconfident";
+  const verdict = points === "0.0" ? "calibrated" : `${points} points ${side}`;
   return (
     `Confidence ${bins.low[k].toFixed(4)} to ${bins.high[k].toFixed(4)}: ` +
-    `${count(bins.count[k])} examples, says ${percent(bins.confidence[k])}, right ` +
+    `${count(bins.count[k])} examples, confidence ${percent(bins.confidence[k])}, accuracy ` +
     `${percent(right)} (${percent(bins.accuracy_low[k])} to ${percent(bins.accuracy_high[k])}): ` +
     `${verdict}.`
   );
@@ -25,12 +23,12 @@ function drawFrame(picture, x, y, width) {
     picture.append(label(value.toFixed(1), x(value), ROOM.top + ROOM.main + 15));
   }
   const foot = ROOM.top + ROOM.main + ROOM.between + ROOM.strip;
-  picture.append(label("how sure it says it is (confidence)", width / 2 + 15, foot + 18));
+  picture.append(label("confidence", width / 2 + 15, foot + 18));
   picture.append(line(x(0), y(0), x(0), y(1), "axis"), line(x(0), y(0), x(1), y(0), "axis"));
 }
 
 function drawBin(bins, k, x, y, hatch) {
-  const right = bins.correct[k] / bins.count[k];
+  const right = bins.accuracy[k];
   const said = bins.confidence[k];
   const left = x(bins.low[k]);
   const width = Math.max(x(bins.high[k]) - left, 1.5); // a bin of one confidence must be seen too
@@ -82,11 +80,10 @@ function reliabilityPicture(id, title, bins, width) {
 }
 
 function binTable(bins) {
-  const accuracy = accuracyOf(bins);
-  const head = ["from", "to", "examples", "says", "right", "band"];
+  const head = ["from", "to", "examples", "confidence", "accuracy", "interval"];
   const rows = bins.count.map((n, k) => [
     bins.low[k].toFixed(4), bins.high[k].toFixed(4), count(n), percent(bins.confidence[k]),
-    percent(accuracy[k]), `${percent(bins.accuracy_low[k])} to ${percent(bins.accuracy_high[k])}`,
+    percent(bins.accuracy[k]), `${percent(bins.accuracy_low[k])} to ${percent(bins.accuracy_high[k])}`,
   ]);
   const cells = (tag, texts, extra) =>
     html("tr", {}, ...texts.map((text) => html(tag, extra, text)));
@@ -100,9 +97,9 @@ function binTable(bins) {
 // Fill `figure` with the diagram of `method`; its numbers stand in the caption and the table too.
 function drawReliability(figure, heading, method, state) {
   const bins = method.reliability[state.scheme][state.bins];
-  const { mean_confidence: says, accuracy: right } = method.scores;
+  const { mean_confidence: confidence, accuracy } = method.scores;
   const facts =
-    `says ${percent(says.value)}, right ${percent(right.value)}, ECE ${decimal(bins.ece)} over ` +
+    `confidence ${percent(confidence.value)}, accuracy ${percent(accuracy.value)}, ECE ${decimal(bins.ece)} over ` +
     `${state.bins} bins of equal ${state.scheme}`;
   const { picture, x, y } = reliabilityPicture(
     figure.id, `Reliability diagram of ${method.label}: ${facts}`, bins, figure.clientWidth);

@@ -27,8 +27,8 @@ function riskFrame(picture, x, y, top, width) {
     picture.append(label(`${Math.round(100 * value)}%`, x(value) - inwards, y(0) + 16));
   }
   picture.append(line(x(0), y(0), x(1), y(0), "axis"));
-  picture.append(label("share of examples answered, the surest first", width / 2 + 15, y(0) + 34));
-  picture.append(label("share of answers wrong", x(0) + 6, FIELD.top + 12, "start"));
+  picture.append(label("coverage, the most confident first", width / 2 + 15, y(0) + 34));
+  picture.append(label("risk: share of predictions wrong", x(0) + 6, FIELD.top + 12, "start"));
 }
 
 function describeRisk(methods, coverage) {

@@ -1,12 +1,12 @@
 """Data that do not fit into memory: a chunk at a time, from files, tables, iterators or functions.
 
 Arrays go to the methods of a calibrator, Dask's included. Everything else goes through here: each
-function takes a source, which is what `open_source` gives or takes.
+function takes a source, which is what `open_source` gives or takes. So does
+`hokical.evaluate`.
 """
 
 from hokical.io._opening import open_source
 from hokical.io._sources import ChunkSource as ChunkSource
-from hokical.streams._evaluation import evaluate as evaluate
 from hokical.streams._fitting import certify, fit, partial_fit
 from hokical.streams._predicting import predict, predict_to
 from hokical.streams._shift import estimate_shift

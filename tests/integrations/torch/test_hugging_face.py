@@ -185,7 +185,7 @@ def test_outputs_of_trainer_are_taken_as_they_are(tokenizer: Any, tmp_path: Path
     def compute_metrics(prediction: Any) -> dict[str, float]:
         proba = hokical.make("uncalibrated").fit(prediction.predictions, prediction.label_ids)
         found = proba.predict_proba(prediction.predictions)
-        return {"loss_again": hokical.metrics.log_loss_full(found, prediction.label_ids)}
+        return {"loss_again": hokical.metrics.log_loss(found, prediction.label_ids)}
 
     options = transformers.TrainingArguments(
         str(tmp_path), report_to="none", disable_tqdm=True, use_cpu=True

@@ -1,0 +1,286 @@
+"""Calibration by group: a good average can hide people, subjects, sites or classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from hokical._core.groups import GroupCoding, count_rows
+from hokical._core.labels import as_weights
+from hokical._core.types import FloatArray, IntArray
+from hokical.guarantees._binomial import check_chance, clopper_pearson
+from hokical.metrics._examples import Examples, as_examples, as_predictions
+from hokical.metrics._largest_gap import LargestGap, find_largest_gap, standardise
+from hokical.metrics._sum_test import holm, mean_p_values, sum_p_value
+
+#: Pairs of groups with fewer examples are left out: they can prove next to nothing.
+LEAST_OF_PAIR = 20
+#: What is asked of every table: is the predicted label right?
+LABEL = "label"
+
+
+@dataclass(frozen=True)
+class GroupRow:
+    """The `n` rows of a group: mean predicted probability, observed share with interval, and test.
+
+    `z` is the sum of what happened less what was predicted, in standard deviations; `p_value` the
+    probability of such a sum if every prediction were right. It is `flagged` if that is ruled out,
+    allowing for the number of groups. `asked` is "label" if predicted and observed are of the
+    predicted label being right, or the class whose probability was tested.
+    """
+
+    name: str
+    n: int
+    predicted: float
+    observed: float
+    low: float
+    high: float
+    z: float
+    p_value: float
+    flagged: bool
+    asked: str = LABEL
+
+    @property
+    def gap(self) -> float:
+        """Predicted less observed; above 0 where the predictions are over-confident."""
+        return self.predicted - self.observed
+
+    @property
+    def full_name(self) -> str:
+        """The name, with the class that was asked about."""
+        return self.name if self.asked == LABEL else f"{self.name} ({self.asked})"
+
+
+@dataclass(frozen=True)
+class GroupTable:
+    """One row per group, and per pair of groups of different columns; see `group_table`."""
+
+    rows: tuple[GroupRow, ...]
+    delta: float
+    largest: LargestGap | None = None
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """What was asked of each group: "label", and the positive class of two."""
+        return tuple(dict.fromkeys(row.asked for row in self.rows))
+
+    @property
+    def flagged(self) -> tuple[GroupRow, ...]:
+        """The groups that are certainly miscalibrated, the smallest p-value first."""
+        return tuple(row for row in self.worst() if row.flagged)
+
+    def worst(self, limit: int | None = None) -> tuple[GroupRow, ...]:
+        """The rows by p-value, the smallest first."""
+        return tuple(sorted(self.rows, key=lambda row: (row.p_value, -abs(row.z)))[:limit])
+
+    def __getitem__(self, name: str) -> GroupRow:
+        found = {row.full_name: row for row in self.rows}
+        if name not in found:
+            raise KeyError(f"no group is called {name!r}; there are {', '.join([*found][:20])}")
+        return found[name]
+
+    @property
+    def verdict(self) -> str:
+        """In words, for all groups at once."""
+        bad, largest = self.flagged, self.largest
+        n_groups = len({row.name for row in self.rows})
+        if bad:
+            row, n_bad = bad[0], len({row.name for row in bad})
+            return (
+                f"{n_bad} of {n_groups} groups are miscalibrated, most clearly {row.full_name}: "
+                f"{row.n:,} rows, predicted {row.predicted:.1%}, observed {row.observed:.1%}"
+            )
+        none = f"no group of {n_groups} is clearly miscalibrated"
+        if largest is None:
+            return none
+        found = f"{largest.name}, standardised gap {largest.z:.1f}, p {largest.p_value:.2g}"
+        if largest.p_value <= self.delta:
+            return f"no whole group is clearly miscalibrated, but a part is: {found}"
+        return f"{none}; the largest gap: {found}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and strings."""
+        return {"verdict": self.verdict, "asked": list(self.asked), **asdict(self)}
+
+    def __str__(self) -> str:
+        width = max(len("group"), *(len(row.full_name) for row in self.rows))
+        lines = [
+            f"{row.full_name:{width}} {row.n:>8,} {row.predicted:>9.1%} {row.observed:>9.1%} "
+            f"({row.low:.1%} to {row.high:.1%}){'  miscalibrated' if row.flagged else ''}"
+            for row in self.rows
+        ]
+        head = f"{'group':{width}} {'rows':>8} {'predicted':>9} {'observed':>9}"
+        asked = f"Asked: is the label right{''.join(f', and {a}' for a in self.asked[1:])}?"
+        end = f"{self.verdict[0].upper()}{self.verdict[1:]}."
+        return "\n".join([head, *lines, *([asked] if len(self.asked) > 1 else []), end])
+
+
+def group_table(
+    proba: Any,
+    labels: Any,
+    groups: Any,
+    *,
+    sample_weight: Any = None,
+    delta: float = 0.05,
+    class_names: Sequence[str] = (),
+) -> GroupTable:
+    """Which groups are miscalibrated? A row for each: predicted, observed, and a test.
+
+    Parameters
+    ----------
+    proba : array of shape (n, classes), or confidence of shape (n,)
+        Of probabilities, the label is the likeliest class, and its probability the confidence. Of
+        two classes the probability of the second is tested as well, in rows of their own: a risk
+        can be wrong where the label is right as often as predicted.
+    labels : array of shape (n,)
+        The true classes; with a confidence (n,), whether each prediction was right.
+    groups : array of shape (n,), or several columns
+        Text or numbers; a mapping, a DataFrame, a structured array or (n, columns) for several
+        columns, whose groups overlap. Then pairs of groups of two columns, of at least 20 rows, are
+        tested too. Numbers with more than 20 different values are cut at deciles, but for whole
+        numbers (n,) alone, which are names, such as the predicted labels.
+    sample_weight : array of shape (n,), optional
+        How much each row counts, as in a survey. Shares and tests are weighted; intervals are those
+        of as many rows as the weights are worth, which is approximate.
+    delta : float
+        Probability that any group is flagged if every prediction is right (Holm's method on exact
+        p-values, which holds however groups overlap). Intervals of the observed share (Clopper and
+        Pearson's) are at 1 - delta each.
+    class_names : sequence of str
+        Names of the classes, by column.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> site = rng.choice(["north", "south", "west"], size=3000)
+    >>> confidence = rng.uniform(0.6, 1.0, size=3000)
+    >>> right = rng.uniform(size=3000) < confidence - 0.1 * (site == "west")
+    >>> table = group_table(confidence, right, site)
+    >>> [row.name for row in table.flagged], table.largest.name, table.largest.p_value
+    (['west'], 'west', 0.001)
+    """
+    weights = None if sample_weight is None else as_weights(sample_weight, count_rows(labels))
+    if np.ndim(proba) != 2:
+        return audit({LABEL: as_examples(proba, labels)}, groups, weights, delta)
+    data = as_predictions(proba, labels)
+    questions = {LABEL: data.top_label} | class_question(data.proba, data.labels, class_names)
+    return audit(questions, groups, weights, delta)
+
+
+def class_question(proba: Any, labels: IntArray, names: Sequence[str] = ()) -> dict[str, Examples]:
+    """Of two classes, the probability of the second and whether it is the true one."""
+    if proba.shape[1] != 2:
+        return {}
+    name = str(names[1]) if names else "class 1"
+    risk = np.clip(np.asarray(proba[:, 1], np.float64), 0.0, 1.0)
+    return {name: Examples(risk, labels == 1, None)}
+
+
+def audit(
+    questions: dict[str, Examples], groups: Any, weights: FloatArray | None, delta: float
+) -> GroupTable:
+    """The table of checked rows, one or several questions about the same ones."""
+    check_chance("delta", delta)
+    n = next(iter(questions.values())).n_rows
+    seen = slice(None) if weights is None else np.flatnonzero(weights)
+    coding = GroupCoding.learn(groups, n, weights)
+    codes, weight = coding.codes(groups, n)[seen], None if weights is None else weights[seen]
+    cells = list(_cells(coding, codes))
+    tests, gaps = [], []
+    for asked, given in questions.items():
+        rows = Examples(given.confidence[seen], given.correct[seen], weight)
+        tests += [(name, asked, *_test(rows, own)) for name, own in cells]
+        gaps.append(find_largest_gap(rows, codes, cells, asked if asked != LABEL else ""))
+    worst = min(gaps, key=lambda gap: (gap.p_value, -gap.z))
+    return GroupTable(_make_rows(tests, delta), delta, worst.of_several(len(gaps)))
+
+
+def label_table(names: Sequence[str], sums: FloatArray, delta: float) -> GroupTable:
+    """A table from sums by group: rows, weight, its squares, confidence and correct, (5, groups).
+
+    p-values are bounds, as single rows are not known.
+    """
+    places = np.flatnonzero(sums[1] > 0.0)
+    count, weight, squares, confidence, correct = sums[:, places]
+    predicted, observed = (np.clip(s / weight, 0.0, 1.0) for s in (confidence, correct))
+    worth = weight**2 / squares
+    z = (observed - predicted) / np.sqrt(np.maximum(predicted * (1.0 - predicted), 1e-12) / worth)
+    p = mean_p_values(worth, predicted, observed)
+    columns = (count.astype(np.int64), worth, predicted, observed, z, p)
+    numbers = zip(*(column.tolist() for column in columns), strict=True)
+    tests = [(names[k], LABEL, *row) for k, row in zip(places.tolist(), numbers, strict=True)]
+    return GroupTable(_make_rows(tests, delta), delta)
+
+
+def label_rows(
+    rows: Examples, predicted: IntArray, names: Sequence[str], delta: float
+) -> GroupTable:
+    """The table of the groups that got each predicted label, with exact tests."""
+    cells = [(class_name(k, names), own) for k, own in _split(predicted)]
+    tests = [(name, LABEL, *_test(rows, own)) for name, own in cells]
+    return GroupTable(_make_rows(tests, delta), delta)
+
+
+def count_items(table: GroupTable, n_items: int) -> GroupTable:
+    """The table with tests for which rows of one item are one example."""
+    n, predicted, observed = (
+        np.array([getattr(row, name) for row in table.rows], np.float64)
+        for name in ("n", "predicted", "observed")
+    )
+    p = mean_p_values(np.minimum(n, n_items), predicted, observed)
+    flags = (holm(p) <= table.delta).tolist()
+    tested = zip(table.rows, p.tolist(), flags, strict=True)
+    rows = tuple(replace(row, p_value=value, flagged=flag) for row, value, flag in tested)
+    return replace(table, rows=rows)
+
+
+def class_name(k: int, names: Sequence[str]) -> str:
+    """The name of a class, or its number."""
+    return str(names[k]) if names else str(k)
+
+
+def _make_rows(tests: list[tuple[Any, ...]], delta: float) -> tuple[GroupRow, ...]:
+    """Rows with intervals, and flags that allow for the number of tests."""
+    names, asked, n, worth, predicted, observed, z, p = zip(*tests, strict=True)
+    trials, share = np.array(worth), np.array(observed)
+    hits = np.minimum(np.round(share * trials, 9), trials)
+    low, high = clopper_pearson(hits, trials, delta=delta).T
+    flags = (holm(np.array(p)) <= delta).tolist()
+    columns = (names, n, predicted, observed, low.tolist(), high.tolist(), z, p, flags, asked)
+    return tuple(GroupRow(*row) for row in zip(*columns, strict=True))
+
+
+def _cells(coding: GroupCoding, codes: IntArray) -> Iterator[tuple[str, IntArray]]:
+    """The groups that occur, then pairs of groups of two columns: name, and numbers of rows."""
+    names = [coding.full_names(k) for k in range(len(coding.columns))]
+    for k, own in enumerate(names):
+        yield from ((own[c], rows) for c, rows in _split(codes[:, k]) if rows.size)
+    for i, j in combinations(range(len(names)), 2):
+        for cell, rows in _split(codes[:, i] * len(names[j]) + codes[:, j]):
+            if rows.size >= LEAST_OF_PAIR:
+                first, second = divmod(cell, len(names[j]))
+                yield f"{names[i][first]}, {names[j][second]}", rows
+
+
+def _split(codes: IntArray) -> Iterator[tuple[int, IntArray]]:
+    """Each code that occurs, with the numbers of its rows."""
+    order = np.argsort(codes, kind="stable")
+    for rows in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1):
+        yield int(codes[rows[0]]), rows
+
+
+def _test(rows: Examples, own: IntArray) -> tuple[int, float, float, float, float, float]:
+    """Of a group: rows, how many they are worth, predicted, observed, standardised gap, p-value."""
+    confidence, correct = rows.confidence[own], rows.correct[own]
+    weight = None if rows.weight is None else rows.weight[own]
+    share = np.ones(own.size) if weight is None else weight / weight.mean()
+    predicted, observed = float((share * confidence).mean()), float((share * correct).mean())
+    variance = np.array([np.mean(share**2 * confidence * (1.0 - confidence)) / own.size])
+    z = float(standardise(np.array([observed - predicted]), variance)[0])
+    p = sum_p_value(confidence, correct, weight)
+    worth = own.size / float((share**2).mean())
+    return own.size, worth, predicted, observed, z, p

@@ -1,0 +1,243 @@
+"""Right and wrong examples counted by level of confidence: what every top-label metric is made of.
+
+Up to `MOST_EXACT` rows a level is one value of the confidence, and metrics are exact. Of more rows
+nearby confidences share a level. Over-confident networks say 1 - 1e-9 when they are right and
+1 - 1e-6 when they are wrong, so levels are fine near 0 and 1. With d = min(c, 1 - c),
+
+    d >= 2^-8:  d is rounded to a multiple of 2^-18,
+    d <  2^-8:  d is rounded to 10 binary digits after its first, down to 2^-53,
+
+so d changes by at most 2^-11 of itself (0.05 %) and by at most 2^-19 (2e-6); every level keeps the
+mean confidence of its rows. 1 - c is exact for c >= 1/2, and bits are shifted instead of taking a
+logarithm: levels are the same on every machine. Counts add up, over chunks and machines, to those
+of all rows at once; without weights to the bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, Self
+
+import numpy as np
+
+from hokical._core.bins import bin_index, sum_by
+from hokical._core.types import AnyArray, FloatArray, IntArray
+from hokical.metrics._examples import Examples
+
+Bins = Literal["width", "mass"]
+
+#: Rows up to which every confidence is a level of its own.
+MOST_EXACT = 1 << 20
+
+_STEPS = 1 << 18
+_DIGITS = 10
+_DROPPED = 52 - _DIGITS
+#: The shortened float of level 0; 2^-53, the smallest 1 - c, is level 1.
+_ZEROTH = ((1023 - 53) << _DIGITS) - 1
+#: Level of 2^-8, where even steps begin, and of 1/2.
+_EVEN = (53 - 8 << _DIGITS) + 1
+_HALF = _EVEN + _STEPS // 2 - (_STEPS >> 8)
+#: Number of levels: those of c up to 1/2, and of 1 - c down to 0.
+N_LEVELS = 2 * _HALF + 1
+
+
+@dataclass(frozen=True, eq=False)
+class LevelSums:
+    """Counts that add with `+`; see the module.
+
+    `value` (levels,) ascends; `sums` (3, levels) are the weight of its rows, the weight of the
+    wrong ones, and the weighted sum of confidence - value. `n_rows` have a weight above 0.
+
+    >>> rows = [Examples(np.array([c]), np.array([True]), None) for c in (0.9, 0.8, 0.9)]
+    >>> first, second, third = map(LevelSums.from_rows, rows)
+    >>> (first + second + third).levels.weight
+    array([1., 2.])
+    """
+
+    value: FloatArray
+    sums: FloatArray
+    n_rows: int
+    weighted: bool
+
+    @classmethod
+    def from_rows(cls, rows: Examples) -> Self:
+        """Counts of examples that were checked."""
+        n, weight, parts = rows.n_rows, rows.filled_weight(), []
+        for start in range(0, n, MOST_EXACT):  # which bounds the memory
+            some = slice(start, start + MOST_EXACT)
+            sums = np.stack([weight[some], weight[some] * ~rows.correct[some]])
+            sums = np.concatenate([sums, np.zeros((1, sums.shape[1]))])
+            parts.append(_collect(rows.confidence[some], sums, n))
+        value, sums = (np.concatenate(column, axis=-1) for column in zip(*parts, strict=True))
+        value, sums = (value, sums) if len(parts) == 1 else _collect(value, sums, n)
+        return cls(value, sums, n, rows.weight is not None)
+
+    def __add__(self, other: object) -> Self:
+        if not isinstance(other, LevelSums):
+            return NotImplemented
+        n_rows = self.n_rows + other.n_rows
+        value = np.concatenate([self.value, other.value])
+        found = _collect(value, np.concatenate([self.sums, other.sums], axis=1), n_rows)
+        return type(self)(*found, n_rows, self.weighted or other.weighted)
+
+    @cached_property
+    def levels(self) -> Levels:
+        """The table that metrics are computed from."""
+        weight, errors, shift = self.sums
+        return Levels(np.clip(self.value + shift / weight, 0.0, 1.0), weight, errors)
+
+
+def _collect(value: FloatArray, sums: FloatArray, n_rows: int) -> tuple[FloatArray, FloatArray]:
+    """Values and sums (3, n) with equal values, or those of one level, merged."""
+    if n_rows <= MOST_EXACT:
+        distinct, place = np.unique(value, return_inverse=True)
+        return distinct, np.stack([sum_by(place, row, distinct.size) for row in sums])
+    level = confidence_level(value)
+    rows = (sums[0], sums[1], sums[2] + sums[0] * (value - level_confidence(level)))
+    whole = np.stack([sum_by(level, row, N_LEVELS) for row in rows])
+    kept = np.flatnonzero(whole[0])
+    return level_confidence(kept), whole[:, kept]
+
+
+def confidence_level(confidence: FloatArray) -> IntArray:
+    """Level of each confidence in [0, 1], monotone, from 0 for 0.0 to N_LEVELS - 1 for 1.0.
+
+    >>> level = confidence_level(np.array([0.0, 0.5, 1 - 1e-9, 1 - 1e-10, 1.0]))
+    >>> level.tolist()
+    [0, 176129, 328629, 332066, 352258]
+    """
+    distance = np.minimum(confidence, 1.0 - confidence)
+    half = np.int64(1) << np.int64(_DROPPED - 1)
+    short = ((distance.view(np.int64) + half) >> _DROPPED) - _ZEROTH
+    even = np.rint(distance * _STEPS).astype(np.int64) - (_STEPS >> 8) + _EVEN
+    # Level 0 is 0 alone: a log loss is infinite there and nowhere else.
+    near = np.where(distance < 2.0**-8, np.maximum(short, distance > 0.0), even)
+    return np.asarray(np.where(confidence < 0.5, near, N_LEVELS - 1 - near))
+
+
+def level_confidence(level: IntArray) -> FloatArray:
+    """The confidence that represents each level.
+
+    >>> level_confidence(np.array([0, 176129, N_LEVELS - 1]))
+    array([0. , 0.5, 1. ])
+    """
+    near = np.minimum(level, N_LEVELS - 1 - level)
+    short = ((near + _ZEROTH) << _DROPPED).view(np.float64)
+    even = (near - _EVEN + (_STEPS >> 8)) / _STEPS
+    distance = np.where(near < _EVEN, np.where(near > 0, short, 0.0), even)
+    return np.asarray(np.where(level <= _HALF, distance, 1.0 - distance))
+
+
+class BinSums(NamedTuple):
+    """Sums of correct - confidence, of weight and of correct by bin, (..., bins) each."""
+
+    gap: FloatArray
+    weight: FloatArray
+    correct: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Levels:
+    """`confidence` (levels,) ascending and distinct; `weight` and `errors` (..., levels).
+
+    `errors` is the weight of the wrong examples. Leading axes are resamples of the same examples;
+    there a level may have weight 0.
+    """
+
+    confidence: FloatArray
+    weight: FloatArray
+    errors: FloatArray
+
+    @cached_property
+    def correct(self) -> FloatArray:
+        """Weight of the correct examples, (..., levels)."""
+        return self.weight - self.errors
+
+    @cached_property
+    def gap(self) -> FloatArray:
+        """Sum of 1{correct} - confidence, (..., levels)."""
+        return self.weight * (1.0 - self.confidence) - self.errors
+
+    @cached_property
+    def weight_above(self) -> FloatArray:
+        """Weight at or above each confidence, kept by a threshold there, (..., levels)."""
+        return sum_from_top(self.weight)
+
+    @cached_property
+    def errors_above(self) -> FloatArray:
+        """Weight of the errors at or above each confidence, (..., levels)."""
+        return sum_from_top(self.errors)
+
+    @property
+    def total(self) -> FloatArray:
+        """Sum of the weights, (...)."""
+        return np.asarray(self.weight_above[..., 0])
+
+    def mean(self, values: Any) -> FloatArray:
+        """Values (..., levels) that are sums over a level's rows, divided by the total weight."""
+        return np.asarray(np.sum(values, axis=-1) / self.total)
+
+    def bin_starts(self, n_bins: int) -> IntArray:
+        """The first level of each bin of equal width that is not empty."""
+        return run_starts(bin_index(self.confidence, n_bins))
+
+    def mass_starts(self, n_bins: int) -> IntArray:
+        """The first level of each bin of about equal weight, (..., n_bins).
+
+        A level is in bin floor(n_bins * share of the weight below it, half its own included), so
+        equal confidences are in one bin and the order of rows does not matter. Where many examples
+        share one confidence, neighbouring bins are empty: they begin where the next begins.
+        """
+        middle = n_bins * (2.0 * self.weight_above - self.weight)  # doubled, from the top
+        cuts = np.multiply.outer(2.0 * self.total, np.arange(n_bins, 0, -1))
+        rows = zip(np.atleast_2d(middle)[:, ::-1], np.atleast_2d(cuts), strict=True)
+        kept = np.stack([np.searchsorted(row, cut, side="right") for row, cut in rows])
+        return np.asarray(self.confidence.size - kept.reshape(cuts.shape))
+
+    def by_bin(self, n_bins: int, bins: Bins = "width") -> BinSums:
+        """Sums by bin; of equal width, of the bins that are not empty."""
+        if bins not in ("width", "mass"):
+            raise ValueError(f"`bins` must be one of ['width', 'mass']; got {bins!r}.")
+        # Sums of multiples of 2^-26 are exact, so that equal confidence and accuracy cancel.
+        head = np.rint(self.confidence * 2.0**26) * 2.0**-26
+        rounded, rest = self.correct - self.weight * head, self.weight * (self.confidence - head)
+        columns = (rounded, rest, self.weight, self.correct)
+        if bins == "width":
+            starts = self.bin_starts(n_bins)
+            sums = [np.add.reduceat(column, starts, axis=-1) for column in columns]
+        else:
+            starts = self.mass_starts(n_bins)
+            sums = [_between(column, starts) for column in columns]
+        return BinSums(sums[0] - sums[1], *sums[2:])
+
+
+def _between(values: FloatArray, starts: IntArray) -> FloatArray:
+    """Sums of values (..., levels) from each start (..., bins) to the next."""
+    ends = np.concatenate([starts[..., 1:], np.full((*starts.shape[:-1], 1), values.shape[-1])], -1)
+    if values.ndim == 1:  # each bin by itself, which loses fewer digits
+        return np.array([values[a:b].sum() for a, b in zip(starts, ends, strict=True)])
+    upto = np.concatenate([np.zeros((*values.shape[:-1], 1)), np.cumsum(values, axis=-1)], axis=-1)
+    return np.asarray(
+        np.take_along_axis(upto, ends, axis=-1) - np.take_along_axis(upto, starts, axis=-1)
+    )
+
+
+def sum_from_top(values: FloatArray) -> FloatArray:
+    """Sums from each entry to the last, along the last axis."""
+    return np.cumsum(values[..., ::-1], axis=-1)[..., ::-1]
+
+
+def row_dot(values: FloatArray, other: FloatArray) -> FloatArray:
+    """Sum of products along the last axis, (...); does not depend on the number of threads."""
+    return np.asarray(np.einsum("...g,...g->...", values, other))
+
+
+def run_starts(sorted_values: AnyArray) -> IntArray:
+    """Where each run of equal values begins, for `np.add.reduceat`.
+
+    >>> run_starts(np.array([3, 3, 5, 7, 7]))
+    array([0, 2, 3])
+    """
+    changed = np.flatnonzero(sorted_values[1:] != sorted_values[:-1]) + 1
+    return np.concatenate([[0], changed]).astype(np.int64)

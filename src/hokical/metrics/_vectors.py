@@ -1,0 +1,104 @@
+"""Scores of the probabilities of all classes, and their sums, which add up over chunks."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from hokical._core.bins import bin_index, sum_by
+from hokical._core.blocks import row_slices
+from hokical._core.types import FloatArray
+from hokical.metrics._examples import Predictions
+
+
+@dataclass(frozen=True, eq=False)
+class VectorSums:
+    """Sums over (proba, labels), of `total` weight. They add with `+`.
+
+    `scores` sums the scores of rows by name; `gaps` (classes * bins) sums 1{label} - probability by
+    class and bin of the probability.
+    """
+
+    total: float
+    scores: dict[str, float]
+    gaps: FloatArray
+    n_classes: int
+
+    @classmethod
+    def from_rows(cls, rows: Predictions, n_bins: int, clip: float, ordered: bool = False) -> Self:
+        """Sums of rows that were checked."""
+        weight = rows.filled_weight()
+        scores = class_scores(rows, clip, ordered)
+        sums = {name: float((weight * values).sum()) for name, values in scores.items()}
+        return cls(float(weight.sum()), sums, class_gaps(rows, n_bins), rows.n_classes)
+
+    def __add__(self, other: object) -> Self:
+        if not isinstance(other, VectorSums):
+            return NotImplemented
+        scores = {name: own + other.scores[name] for name, own in self.scores.items()}
+        total, gaps = self.total + other.total, self.gaps + other.gaps
+        return type(self)(total, scores, gaps, self.n_classes)
+
+    def values(self) -> dict[str, float]:
+        """The metrics of all classes, by their names."""
+        error = float(np.abs(self.gaps).sum() / (self.n_classes * self.total))
+        means = {name: value / self.total for name, value in self.scores.items()}
+        return means | {"classwise_ece": error}
+
+
+def class_gaps(rows: Predictions, n_bins: int) -> FloatArray:
+    """Weighted sums of 1{label} - probability by class and bin, (classes * bins,)."""
+    n_classes, weight = rows.n_classes, rows.filled_weight()
+    gaps = np.zeros(n_classes * n_bins)
+    for part in row_slices(rows.n_rows, n_classes):
+        proba = rows.proba[part].astype(np.float64, order="C")
+        cell = n_bins * np.arange(n_classes) + bin_index(proba, n_bins)
+        proba[np.arange(proba.shape[0]), rows.labels[part]] -= 1.0
+        gaps -= sum_by(cell.ravel(), (proba * weight[part, None]).ravel(), gaps.size)
+    return gaps
+
+
+def class_scores(data: Predictions, clip: float, ordered: bool) -> dict[str, FloatArray]:
+    """The scores (n,) whose means are metrics of all classes."""
+    found = {"brier": brier_rows(data), "log_loss": log_loss_rows(data, clip)}
+    return found | ({"ranked_probability_score": ranked_rows(data)} if ordered else {})
+
+
+def log_loss_rows(data: Predictions, clip: float) -> FloatArray:
+    """-log(probability of the true class) per example, (n,)."""
+    likelihood = data.proba[np.arange(data.n_rows), data.labels].astype(np.float64)
+    with np.errstate(divide="ignore"):
+        return np.minimum(-np.log(likelihood), loss_limit(clip))
+
+
+def ranked_rows(data: Predictions) -> FloatArray:
+    """Sum over k of (P(class <= k) - 1{label <= k})^2 per example, (n,)."""
+    cumulative = np.cumsum(data.proba[:, :-1], axis=1, dtype=np.float64)
+    reached = data.labels[:, None] <= np.arange(data.n_classes - 1)
+    return np.asarray(((cumulative - reached) ** 2).sum(axis=1))
+
+
+def brier_rows(data: Predictions) -> FloatArray:
+    """Sum over classes of (proba - 1{label})^2 per example, (n,)."""
+    out = np.empty(data.n_rows)
+    for rows in row_slices(data.n_rows, data.n_classes):
+        block = data.proba[rows].astype(np.float64, order="C")  # which decides the order of sums
+        block[np.arange(block.shape[0]), data.labels[rows]] -= 1.0
+        out[rows] = np.einsum("ij,ij->i", block, block)
+    return out
+
+
+def top_label_rows(confidence: FloatArray, correct: Any, clip: float = 0.0) -> dict[str, Any]:
+    """The scores (n,) of confidences whose means are metrics of the predicted label."""
+    with np.errstate(divide="ignore"):
+        # log1p keeps digits of 1 - confidence that a subtraction would round away.
+        losses = np.where(correct, -np.log(confidence), -np.log1p(-confidence))
+    return {"brier": (confidence - correct) ** 2, "log_loss": np.minimum(losses, loss_limit(clip))}
+
+
+def loss_limit(clip: float) -> float:
+    """The largest log loss of a row."""
+    return math.inf if clip == 0.0 else -math.log(clip)

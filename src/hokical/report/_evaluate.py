@@ -1,0 +1,267 @@
+"""`evaluate`: every metric of a calibrator on new rows, before and after calibration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from hokical._core.arrays import to_host
+from hokical._core.bins import sum_by
+from hokical._core.labels import as_labels, as_weights
+from hokical._core.logits import Logits, as_logits
+from hokical._core.reading import to_numpy
+from hokical._core.topk import TopK
+from hokical._core.types import IntArray
+from hokical.calibrators._calibrator import Calibrator
+from hokical.calibrators._catalog import make
+from hokical.calibrators._confidence import ConfidenceCalibrator
+from hokical.calibrators._multilabel import MultilabelCalibrator, read_labels
+from hokical.dense import Dense
+from hokical.metrics._examples import Predictions, as_examples
+from hokical.metrics._metric import SummaryOptions
+from hokical.metrics._sets import SetSummary, summarize_sets
+from hokical.report._entrants import is_fitted
+from hokical.report._evaluation import Evaluation
+from hokical.report._judging import Predicted, Setting, judge
+from hokical.report._provenance import DataFacts, Provenance
+from hokical.report._streamed import evaluate_dense, evaluate_source
+
+
+def evaluate(
+    cal: Any,
+    x: Any,
+    y: Any = None,
+    *,
+    sample_weight: Any = None,
+    groups: Any = None,
+    coverage: float | None = None,
+    mask: Any = None,
+    class_names: Sequence[str] = (),
+    data_name: str | None = None,
+    n_bins: int = 15,
+    delta: float = 0.05,
+    n_resamples: int = 1000,
+    random_state: int = 0,
+) -> Evaluation:
+    """Every metric of a calibrator on new rows, before and after calibration.
+
+    Parameters
+    ----------
+    cal : fitted calibrator, or None
+        Fitted or loaded: of logits, a `ConfidenceCalibrator`, a `MultilabelCalibrator` or `Dense`.
+        None evaluates the uncalibrated softmax of logits (n, classes), or confidences (n,).
+    x, y
+        Examples that nothing was fitted on: logits (n, classes) or a `TopK` and labels (n,);
+        confidences (n,) and whether each was right (n,); scores and labels, both (n, labels), where
+        every known label counts as a prediction of its own; maps for `Dense`. Without `y`, `x` is a
+        stream that need not fit into memory: a path, a source of `hokical.streams`, or an iterable
+        of chunks (logits, labels) or (logits, labels, sample_weight).
+    sample_weight : array of shape (n,), optional
+        How much each row counts; then there are no bounds.
+    groups : array of shape (n,), or several columns, optional
+        Tells which groups are miscalibrated, as in `hokical.metrics.group_table`; also passed to a
+        calibrator that learned from groups. Of several labels, each is a group.
+    coverage : float, optional
+        Also measures the prediction sets of `cal` with this coverage.
+    mask : array, optional
+        Of `Dense`: which positions count.
+    class_names : sequence of str
+        Names of the classes, or of the labels, by column.
+    data_name : str, optional
+        Name of the data in reports.
+    n_bins : int
+        Bins of the calibration errors.
+    delta : float
+        Probability that an interval or a bound fails.
+    n_resamples, random_state : int
+        Resamples of the bootstrap intervals, 0 for none, and their seed. A stream has no intervals;
+        those of `Dense` are by item, and several labels have none, as labels of one example are
+        dependent.
+
+    Examples
+    --------
+    >>> from hokical import TemperatureScaling, evaluate
+    >>> from hokical.demo import demo_logits
+    >>> (val_logits, val_labels), (logits, labels) = demo_logits()
+    >>> cal = TemperatureScaling().fit(val_logits, val_labels)
+    >>> found = evaluate(cal, logits, labels, n_resamples=0)
+    >>> round(found.before["ece"].value, 3), round(found["ece"].value, 3)
+    (0.047, 0.01)
+    """
+    options = SummaryOptions(n_bins, delta=delta, n_resamples=n_resamples, seed=random_state)
+    names = tuple(map(str, class_names))
+    given = {"sample_weight": sample_weight, "groups": groups, "coverage": coverage, "mask": mask}
+    if isinstance(cal, Dense):
+        _refuse(given, "Dense", "sample_weight", "mask")
+        return evaluate_dense(cal, x, y, mask, sample_weight, options, names, data_name)
+    if y is None:
+        _refuse(given, "a stream (without `y`), whose chunks may have weights,")
+        return evaluate_source(cal, x, options, names, data_name)
+    if isinstance(cal, MultilabelCalibrator):
+        _refuse(given, "several labels")
+        return _evaluate_labels(cal, x, y, options, names, data_name)
+    if isinstance(cal, ConfidenceCalibrator) or (cal is None and np.ndim(x) == 1):
+        _refuse(given, "confidences", "sample_weight", "groups")
+        weight = as_weights(sample_weight, len(y))
+        return _evaluate_confidence(cal, x, y, Setting(options, weight, groups), data_name)
+    if not (cal is None or isinstance(cal, Calibrator)):
+        raise TypeError(
+            f"`cal` must be a fitted calibrator of hokical, or None; got {type(cal).__name__}. "
+            "`hokical.compare` fits and compares other models."
+        )
+    _refuse(given, "logits", "sample_weight", "groups", "coverage")
+    test = check_examples((x, y))
+    check_names(names, test[0].n_classes)
+    setting = Setting(options, as_weights(sample_weight, len(test[1])), groups, names)
+    return _evaluate_logits(cal, test, setting, coverage, data_name)
+
+
+def _refuse(given: dict[str, Any], kind: str, *allowed: str) -> None:
+    """Refuse options that a kind of data does not have."""
+    for name, value in given.items():
+        if value is not None and name not in allowed:
+            raise TypeError(f"`{name}` cannot be given for {kind}; leave it out.")
+
+
+def check_examples(examples: Any) -> tuple[Logits, IntArray]:
+    """Logits and labels of a pair of both."""
+    if not isinstance(examples, (tuple, list)) or len(examples) != 2:
+        raise TypeError(
+            f"data must be a pair (logits, labels); got {type(examples).__name__}. As in "
+            "`hokical.compare((val_logits, val_labels), (test_logits, test_labels))`."
+        )
+    logits = as_logits(examples[0])
+    return logits, as_labels(examples[1], logits.n_rows, logits.n_classes)
+
+
+def check_names(names: Sequence[str], n_classes: int) -> tuple[str, ...]:
+    """Names of all classes, or none."""
+    if isinstance(names, str) or len(names) not in (0, n_classes):
+        raise ValueError(
+            f"`class_names` must have a name for each of the {n_classes} classes; got {names!r}. "
+            "List them in the order of the columns, or leave it out."
+        )
+    return tuple(map(str, names))
+
+
+def _evaluate_logits(
+    cal: Any,
+    test: tuple[Logits, IntArray],
+    setting: Setting,
+    coverage: float | None,
+    data_name: str | None,
+) -> Evaluation:
+    if coverage is not None and setting.weight is not None:
+        raise TypeError("`coverage` cannot be given with `sample_weight`; leave one out.")
+    origin = Provenance.collect(None, DataFacts.collect(*test, data_name), setting.options.seed)
+    softmax = make("uncalibrated").fit(*test)
+    sets = measure_sets(softmax, test, coverage) if cal is None and coverage is not None else None
+    before = judge_logits("uncalibrated", softmax, test, setting, origin, sets)
+    if cal is None or cal.name == "uncalibrated":
+        return before
+    if coverage is not None:
+        logits = cal._attach_groups(test[0], setting.groups)
+        members = cal.predict_set(logits, coverage=coverage).members
+        source = "Thresholds are those of the calibrator."
+        sets = summarize_sets(to_host(members), test[1], goal=coverage, source=source)
+    return replace(judge_logits(cal.name, cal, test, setting, origin, sets), before=before)
+
+
+def judge_logits(
+    name: str,
+    calibrator: Any,
+    test: tuple[Logits, IntArray],
+    setting: Setting,
+    origin: Provenance,
+    sets: SetSummary | None = None,
+) -> Evaluation:
+    """The evaluation of a fitted calibrator on checked logits and labels."""
+    (logits, labels), groups = test, setting.groups
+    predicted = to_host(calibrator.predict(logits, groups=groups))
+    confidence = to_host(calibrator.predict_confidence(logits, groups=groups)).astype(np.float64)
+    vectors = None
+    if not isinstance(logits, TopK):
+        proba = to_host(calibrator.predict_proba(logits, groups=groups))
+        vectors = Predictions(proba, labels, None)
+    rows = Predicted(confidence, predicted == labels, predicted, vectors)
+    return judge(name, calibrator, rows, setting, origin, sets)
+
+
+def measure_sets(
+    calibrator: Any, test: tuple[Logits, IntArray], coverage: float, groups: Any = None
+) -> SetSummary:
+    """Sets whose threshold one half of the test set gives, on the other half."""
+    logits, labels = calibrator._attach_groups(test[0], groups), test[1]
+    known, new = np.arange(0, labels.size, 2), np.arange(1, labels.size, 2)
+    twin = copy(calibrator)
+    # A test on the validation set is reported elsewhere.
+    twin.kept_ = replace(twin.kept_, fit_rows=None)
+    twin.certify(logits.take(known), labels[known])
+    found = twin.predict_set(logits.take(new), coverage=coverage)
+    source = "Thresholds come from one half of the test set; coverage is that of the other half."
+    return summarize_sets(to_host(found.members), labels[new], goal=coverage, source=source)
+
+
+def _evaluate_confidence(
+    cal: Any, confidence: Any, right: Any, setting: Setting, data_name: str | None
+) -> Evaluation:
+    values = to_numpy(confidence, "confidence")
+    stated = values if cal is None else cal._uncalibrated(confidence)
+    rows = as_examples(stated, right)
+    facts = DataFacts(
+        rows.n_rows, 1, str(values.dtype), float(rows.correct.mean()), data_name, "confidences"
+    )
+    origin = Provenance.collect(None, facts, setting.options.seed)
+    own = Predicted(rows.confidence, rows.correct)
+    before = judge("uncalibrated", None, own, setting, origin)
+    if cal is None or not is_fitted(cal):
+        return before
+    after = Predicted(to_host(cal.predict(confidence, setting.groups)), rows.correct)
+    return replace(judge(cal.name, cal, after, setting, origin), before=before)
+
+
+def _evaluate_labels(
+    cal: MultilabelCalibrator,
+    scores: Any,
+    labels: Any,
+    options: SummaryOptions,
+    names: tuple[str, ...],
+    data_name: str | None,
+) -> Evaluation:
+    """Every known label as a prediction of its own."""
+    own = cal._uncalibrated(scores)
+    marks = read_labels(labels, own.shape)
+    called = np.array(names or [f"label {k}" for k in range(own.shape[1])])
+    if called.shape != own.shape[1:]:
+        raise ValueError(
+            f"`class_names` must name each of the {own.shape[1]} labels; got {called.size} names."
+        )
+    known = ~np.isnan(marks)
+    there, example = marks[known] == 1.0, np.nonzero(known)[0]
+    kind = str(to_numpy(scores, "scores").dtype)
+    n, n_labels = own.shape
+    facts = DataFacts(n, n_labels, kind, float(there.mean()), data_name, "scores")
+    origin = Provenance.collect(None, facts, options.seed)
+    groups = np.broadcast_to(called, own.shape)[known]
+    setting = Setting(replace(options, n_resamples=0), groups=groups, class_names=names)
+    before = judge("uncalibrated", None, Predicted(own[known], there), setting, origin)
+    before = _by_example(before, example)
+    if not is_fitted(cal):
+        return before
+    proba = to_host(cal.predict_proba(scores))[known]
+    after = judge(cal.name, cal, Predicted(proba, there), setting, origin)
+    return replace(_by_example(after, example), before=before)
+
+
+def _by_example(found: Evaluation, example: IntArray) -> Evaluation:
+    """Without what dependent rows cannot have; scores of rows as means over their labels."""
+    n_rows, known = int(example.max()) + 1, found.summary.estimates
+    kept = {n: e for n, e in known.items() if n not in ("aurc", "selective_risk")}
+    share = n_rows / example.size
+    rows = {name: share * sum_by(example, one, n_rows) for name, one in found.row_scores.items()}
+    summary = replace(found.summary, estimates=kept, bounds={})
+    return replace(found, summary=summary, row_scores=rows)

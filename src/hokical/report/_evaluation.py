@@ -1,0 +1,211 @@
+"""One calibrator on one data set: every metric, before and after, as data, table, plot and page."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hokical._core.types import FloatArray
+from hokical.metrics._groups import GroupTable
+from hokical.metrics._levels import Levels
+from hokical.metrics._metric import METRICS
+from hokical.metrics._sets import SetSummary
+from hokical.metrics._summaries import Estimate, Summary
+from hokical.plots._reliability import Reliability
+from hokical.report._data import ReportFacts, report_data
+from hokical.report._differences import paired_differences
+from hokical.report._page import write_page
+from hokical.report._provenance import Provenance
+
+#: A class is worth a warning if its gap is at least this, and at least twice the ECE.
+_MATERIAL_GAP = 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """One method on one data set; `hokical.evaluate` makes it.
+
+    `summary` has the metrics with their intervals and the bounds on the true calibration error;
+    `found["ece"]` is `found.summary["ece"]`. `before` is the evaluation of the uncalibrated
+    predictions on the same rows, None if this is it. `classes` and `groups` say which predicted
+    labels and which groups are miscalibrated, `sets` how prediction sets do. `levels` counts right
+    and wrong rows by confidence. `row_scores` (n,) are the scores whose mean is a metric, `weight`
+    (n,) the rows' weights. `fit_seconds` is None if the calibrator came fitted.
+
+    `print(found)` shows a table, `found.plot()` a reliability diagram; `found.to_html(path)` writes
+    a report.
+    """
+
+    name: str
+    calibrator: Any
+    summary: Summary
+    levels: Levels
+    provenance: Provenance
+    before: Evaluation | None = None
+    classes: GroupTable | None = None
+    groups: GroupTable | None = None
+    sets: SetSummary | None = None
+    class_names: tuple[str, ...] = ()
+    row_scores: dict[str, FloatArray] = field(default_factory=dict)
+    weight: FloatArray | None = None
+    fit_seconds: float | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return self.summary.n
+
+    @property
+    def title(self) -> str:
+        """The method in full words; "" if it has none."""
+        return method_title(self.calibrator)
+
+    @property
+    def label(self) -> str:
+        """The method in full words, its name in brackets."""
+        known = not self.title or self.title in self.name
+        return self.name if known else f"{self.title} ({self.name})"
+
+    @property
+    def may_change_labels(self) -> bool:
+        """Whether the method can make another class the most likely one."""
+        rule = getattr(self.calibrator, "rule_", None)
+        return not getattr(rule, "preserves_labels", True)
+
+    @property
+    def converged(self) -> bool:
+        """Whether the fit converged; True for methods without iterations."""
+        return bool(getattr(self.calibrator, "converged_", True))
+
+    def __getitem__(self, name: str) -> Estimate:
+        return self.summary[name]
+
+    def score(self, name: str) -> float:
+        """The value of one metric."""
+        return self.summary[name].value
+
+    @property
+    def class_warning(self) -> str | None:
+        """One line if the average hides a predicted label that is miscalibrated, else None."""
+        error = self.score("ece")
+        rows = () if self.classes is None else self.classes.flagged
+        bad = [row for row in rows if abs(row.gap) > max(_MATERIAL_GAP, 2.0 * error)]
+        if not bad:
+            return None
+        worst, others = max(bad, key=lambda row: abs(row.gap)), len(bad) - 1
+        more = f" ({others} more such {'class' if others == 1 else 'classes'})" if others else ""
+        return (
+            f"the top-label ECE of {error:.4f} hides class {worst.name}: its {worst.n:,} rows have "
+            f"confidence {worst.predicted:.1%} and accuracy {worst.observed:.1%}{more}. Methods "
+            "that learn each class can correct this: auto, structured, vecs."
+        )
+
+    @property
+    def headline(self) -> str:
+        """What calibration changed, in words, with a guarantee.
+
+        The bound is always Bousquet's: the smallest of several would hold less often.
+        """
+        confidence, accuracy = (self.score(name) for name in ("mean_confidence", "accuracy"))
+        error, proven = self.score("ece"), ""
+        if "bousquet" in self.summary.bounds:
+            level = 1.0 - self.summary.options.delta
+            proven = (
+                f"; on new data of the same kind the true one is, with {level:.0%} confidence, "
+                f"below {self.summary.bounds['bousquet']:.4f}"
+            )
+        if self.before is None:
+            own = self.name == "uncalibrated"
+            who = "Your model" if own else f"With {self.label} your model"
+            claim = self._claim(confidence, accuracy)
+            return f"{who} {claim}. Its calibration error is {error:.4f}{proven}."
+        first = {name: self.before.score(name) for name in ("mean_confidence", "accuracy", "ece")}
+        kept = accuracy == first["accuracy"]
+        change = error - first["ece"]
+        verb = "fell" if change < 0 else "rose" if change > 0 else "stayed, going"
+        return (
+            f"Your model {self._claim(first['mean_confidence'], first['accuracy'])}. After "
+            f"calibration with {self.label} its confidence is {confidence:.1%}"
+            f"{'' if kept else f' and its accuracy {accuracy:.1%}'}. Its calibration error {verb} "
+            f"from {first['ece']:.4f} to {error:.4f}{proven}."
+        )
+
+    def _claim(self, confidence: float, accuracy: float) -> str:
+        if self.provenance.test.what == "scores":
+            return f"gives labels {confidence:.1%} on average, and {accuracy:.1%} of them are there"
+        return f"has a mean confidence of {confidence:.1%} and an accuracy of {accuracy:.1%}"
+
+    def plot(self, ax: Any = None, *, n_bins: int = 15, **style: Any) -> Any:
+        """A reliability diagram on a matplotlib Axes; `style` is that of its bars."""
+        delta = self.summary.options.delta
+        return Reliability.from_levels(self.levels, n_bins, "width", delta).draw(ax, **style)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and strings: the methods before and after, and the headline."""
+        both = [found for found in (self.before, self) if found is not None]
+        return {
+            "headline": self.headline,
+            "methods": [found.method_dict() for found in both],
+            "provenance": asdict(self.provenance),
+        }
+
+    def method_dict(self) -> dict[str, Any]:
+        """The numbers of this method alone."""
+        parts = {"classes": self.classes, "groups": self.groups, "sets": self.sets}
+        return {
+            "method": self.name,
+            "title": self.title,
+            "fit_seconds": self.fit_seconds,
+            "converged": self.converged,
+            "notes": list(self.notes),
+            **self.summary.to_dict(),
+            **{name: part.to_dict() for name, part in parts.items() if part is not None},
+        }
+
+    def to_html(self, path: str | os.PathLike[str], *, title: str | None = None) -> Path:
+        """Write a report as one self-contained HTML file, which is returned."""
+        results = tuple(found for found in (self.before, self) if found is not None)
+        differences = paired_differences(results, self)
+        facts = ReportFacts(title, self.name, self.headline, self.provenance, differences)
+        return write_page(report_data(results, facts), path)
+
+    def __str__(self) -> str:
+        both = [found for found in (self.before, self) if found is not None]
+        level = f"{1.0 - self.summary.options.delta:.0%} interval"
+        intervals = self.summary.options.n_resamples > 0
+        heads = [cell for found in both for cell in (found.name, *([level] if intervals else []))]
+        lines = [f"{'metric':<20}" + "".join(f"{head:>20}" for head in heads)]
+        for name in self.summary.estimates:
+            cells = [cell for found in both for cell in _cells(name, found[name], intervals)]
+            lines.append(
+                f"{METRICS[name].full_title:<20}" + "".join(f"{cell:>20}" for cell in cells)
+            )
+        warning = [] if self.class_warning is None else [f"Warning: {self.class_warning}"]
+        verdict = [] if self.groups is None else [f"Groups: {self.groups.verdict}."]
+        return "\n".join([*lines, self.headline, *verdict, *warning])
+
+
+def _cells(name: str, found: Estimate, intervals: bool) -> list[str]:
+    """A value, and its interval if there are any."""
+    shown = [METRICS[name].format(value) for value in (found.value, found.low, found.high)]
+    ends = "" if math.isnan(found.low) else f"{shown[1]} to {shown[2]}"
+    return [shown[0], ends] if intervals else shown[:1]
+
+
+def method_title(calibrator: Any) -> str:
+    """The method in full words, without what its title has in brackets; "" if it has none."""
+    return "" if calibrator is None else str(calibrator.method.title).split(" (")[0]
+
+
+def main_columns(results: Sequence[Evaluation]) -> tuple[str, ...]:
+    """What small tables show, in order."""
+    vectors = all(found.summary.vectors for found in results)
+    return (
+        "mean_confidence", "accuracy", "ece",
+        *(("classwise_ece",) if vectors else ()), "brier", "log_loss",
+    )  # fmt: skip
