@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hokical import Gaussian, label_stability
-from hokical._core.parallel import for_row_blocks, thread_count, threads
+from hokical._core.parallel import map_slices, thread_count, threads
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
@@ -20,7 +20,7 @@ def test_every_row_is_worked_on_once(count: int) -> None:
         seen[rows] += 1
 
     with threads(count):
-        for_row_blocks(work, 1003, 10)
+        map_slices(work, 1003, 10)
     np.testing.assert_array_equal(seen, 1)
 
 
@@ -34,7 +34,7 @@ def test_an_error_ends_all_work_before_it_is_raised() -> None:
         running.discard(rows.start)
 
     with threads(2), pytest.raises(ValueError, match="the first block"):
-        for_row_blocks(work, 500, 1)
+        map_slices(work, 500, 1)
     assert running == {0}
 
 
@@ -42,10 +42,10 @@ def test_work_inside_work_does_not_wait_for_itself() -> None:
     inner = np.zeros((8, 8), int)
 
     def outer(rows: slice) -> None:
-        for_row_blocks(lambda part: inner[rows.start].__setitem__(part, 1), 8, 1)
+        map_slices(lambda part: inner[rows.start].__setitem__(part, 1), 8, 1)
 
     with threads(2):
-        for_row_blocks(outer, 8, 1)
+        map_slices(outer, 8, 1)
     assert inner.all()
 
 

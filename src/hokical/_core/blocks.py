@@ -10,7 +10,7 @@ import numpy as np
 
 from hokical._core.arrays import NUMPY, Array, to_host
 from hokical._core.logits import FEW_COLUMNS
-from hokical._core.parallel import cut_rows, for_row_blocks, map_slices
+from hokical._core.parallel import cut_rows, map_slices
 from hokical._core.types import AnyArray, FloatArray
 
 Rows = TypeVar("Rows")
@@ -41,9 +41,12 @@ def by_blocks(work: Callable[[Any], Any], logits: Any, floats_per_row: int | Non
     step = block_rows(logits, per_row)
     if logits.n_rows <= step:
         return work_on_rows(work, logits)
-    if logits.is_numpy:
-        return _on_threads(work, logits, step)
-    parts = [work(logits.take(rows)) for rows in cut_rows(logits.n_rows, step)]
+    parts = map_slices(
+        lambda rows: work_on_rows(work, logits.take(rows)),
+        logits.n_rows,
+        step,
+        threads=logits.is_numpy,
+    )
     if isinstance(parts[0], tuple):
         return tuple(logits.xp.concat(list(column), axis=0) for column in zip(*parts, strict=True))
     return logits.xp.concat(parts, axis=0)
@@ -66,25 +69,6 @@ def block_rows(logits: Any, floats_per_row: int) -> int:
     if logits.is_numpy:
         size = min(size, max(_LEAST_BLOCK, logits.size // _LEAST_BLOCKS))
     return rows_per_block(floats_per_row, size)
-
-
-def _on_threads(work: Callable[[Any], Any], logits: Any, step: int) -> Any:
-    """The first block gives shapes and dtypes; the others are written to the same arrays."""
-    first = work(logits.take(slice(0, step)))
-    several = isinstance(first, tuple)
-    heads = first if several else (first,)
-    outs = tuple(np.empty((logits.n_rows, *head.shape[1:]), head.dtype) for head in heads)
-    for out, head in zip(outs, heads, strict=True):
-        out[:step] = head
-
-    def fill(rows: slice) -> None:
-        moved = slice(rows.start + step, rows.stop + step)
-        found = work_on_rows(work, logits.take(moved))
-        for out, part in zip(outs, found if several else (found,), strict=True):
-            out[moved] = part
-
-    for_row_blocks(fill, logits.n_rows - step, step)
-    return outs if several else outs[0]
 
 
 def per_row(

@@ -60,40 +60,24 @@ def cut_rows(n_rows: int, step: int) -> list[slice]:
     return [slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step)]
 
 
-def for_row_blocks(work: Callable[[slice], None], n_rows: int, rows_per_block: int) -> None:
-    """Call `work(rows)` for consecutive blocks of rows, on several threads if available."""
-    blocks = cut_rows(n_rows, max(1, rows_per_block))
-    workers = min(thread_count(), len(blocks))
+def map_slices(
+    work: Callable[[slice], Found], count: int, step: int, *, threads: bool = True
+) -> list[Found]:
+    """`work` of consecutive slices, in order; on several threads if wanted and available."""
+    slices = cut_rows(count, max(1, step))
+    workers = min(thread_count(), len(slices)) if threads else 1
     if workers <= 1 or threading.current_thread().name.startswith(_PREFIX):
-        for block in blocks:
-            work(block)
-        return
+        return [work(part) for part in slices]
     from concurrent.futures import wait  # loads `logging`, which one block does without
 
-    futures = [_pool(workers).submit(work, block) for block in blocks]
+    futures = [_pool(workers).submit(work, part) for part in slices]
     try:
-        for future in futures:
-            future.result()
+        return [future.result() for future in futures]
     except BaseException:
         for future in futures:
             future.cancel()
         wait(futures)  # no thread may still write into arrays that the caller drops
         raise
-
-
-def map_slices(
-    work: Callable[[slice], Found], count: int, step: int, *, threads: bool = True
-) -> list[Found]:
-    """`work` of consecutive slices, in order; on several threads if wanted and available."""
-    if not threads:
-        return [work(part) for part in cut_rows(count, step)]
-    found: dict[int, Found] = {}
-
-    def one(part: slice) -> None:
-        found[part.start] = work(part)
-
-    for_row_blocks(one, count, step)
-    return [found[start] for start in sorted(found)]
 
 
 def _pool(workers: int) -> ThreadPoolExecutor:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from hokical._core.arrays import Array
 from hokical._core.blocks import block_rows, by_blocks, work_on_rows
 from hokical._core.logits import Logits
-from hokical._core.parallel import for_row_blocks
+from hokical._core.parallel import map_slices
 from hokical._core.topk import TopK
 from hokical._core.types import AnyArray, FloatArray
 from hokical.rules._base import Rule
@@ -57,7 +57,7 @@ def _fill_blocks(rule: Rule, logits: Logits, dtype: type[np.floating[Any]]) -> A
             found = to_float32(found) if dtype is np.float32 else found
             into[slice(None) if left is None else left] = found
 
-    for_row_blocks(fill, logits.n_rows, block_rows(logits, logits.n_classes))
+    map_slices(fill, logits.n_rows, block_rows(logits, logits.n_classes))
     return out
 
 

@@ -3,10 +3,9 @@
 import numpy as np
 
 from hokical._core.arrays import Array
-from hokical._core.blocks import by_blocks, rows_per_block
+from hokical._core.blocks import by_blocks
 from hokical._core.jit import has_kernels
 from hokical._core.logits import Logits
-from hokical._core.parallel import for_row_blocks
 from hokical._core.types import AnyArray, FloatArray, IntArray
 
 
@@ -24,13 +23,13 @@ def distribution(logits: Logits, scale: Array) -> Array:
     """pi of every row and class, (n, classes)."""
     if not _is_compiled(logits):
         return portable_distribution(logits, scale)
-    out = np.empty((logits.n_rows, logits.n_columns))
 
-    def fill(rows: slice) -> None:
-        fill_distribution(logits.take(rows), scale, 0.0, out[rows])
+    def work(block: Logits) -> FloatArray:
+        out = np.empty((block.n_rows, block.n_columns))
+        fill_distribution(block, scale, 0.0, out)
+        return out
 
-    for_row_blocks(fill, logits.n_rows, rows_per_block(logits.n_columns))
-    return out
+    return by_blocks(work, logits)
 
 
 def fill_distribution(logits: Logits, scale: float, least: float, out: AnyArray) -> IntArray | None:
