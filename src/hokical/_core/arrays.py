@@ -60,7 +60,7 @@ class Backend:
         return self.namespace(like).asarray(array, device=device(like))
 
     def host_view(self, array: Array) -> AnyArray | None:
-        """A NumPy view without a copy if NumPy may compute the answer, else None."""
+        """A NumPy view without a copy if NumPy may compute on it, else None."""
         return None
 
     def is_traced(self, array: Array) -> bool:
@@ -105,7 +105,7 @@ class Backend:
         return None
 
     def predict_lazily(self, calibrator: Any, method: str, array: Array) -> Any:
-        """A calibrator's lazy answer for a lazy array; None for arrays in memory."""
+        """A calibrator's lazy predictions for a lazy array; None for arrays in memory."""
         return None
 
     def reduce_rows(
@@ -198,7 +198,7 @@ def ignore_overflow(xp: Namespace = np) -> AbstractContextManager[Any]:
 
 
 def to_input_library(found: Array, given: Any) -> Array:
-    """Convert an answer to the library, device and precision of the input.
+    """Convert predictions to the library, device and precision of the input.
 
     Floats are float64 for NumPy arrays and array-likes; for other libraries float32, unless the
     input was float64.

@@ -88,6 +88,6 @@ def tell_unknown(codes: Any, coding: GroupCoding) -> None:
         counts = ", ".join(f"{n:,} in {name!r}" for name, n in unknown.items() if n)
         warn_user(
             f"`groups` has rows, of {len(codes):,}, whose group is missing or was not in the fit: "
-            f"{counts}. They get the common answer.",
+            f"{counts}. They get the predictions for all groups together.",
             UserWarning,
         )

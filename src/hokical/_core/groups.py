@@ -18,8 +18,8 @@ from hokical._core.reading import to_numpy
 from hokical._core.storage import storable
 from hokical._core.types import AnyArray, FloatArray, IntArray
 
-#: Numbers with more different values than this are cut, into so many parts; in fits into the third
-#: number of parts, from the fourth number of examples on.
+#: Numbers with more different values than this are cut into the second number of parts; in fits
+#: into the third, from the fourth number of examples on.
 MANY, PARTS, FINE_PARTS, FINE_FROM = 20, 10, 30, 50_000
 #: The name of a column that came without one, and of a row's group that is not known.
 NAMELESS, UNKNOWN = "group", "missing or unknown"

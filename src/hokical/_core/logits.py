@@ -87,7 +87,7 @@ class Logits:
 
     @property
     def given(self) -> Any:
-        """What the caller passed, in whose library answers are, if a subclass keeps it."""
+        """What the caller passed, whose library predictions have, if a subclass keeps it."""
         return self
 
     @property
@@ -137,7 +137,7 @@ class Logits:
         Cached, so compute it on blocks of rows.
         """
         xp = self.xp
-        with ignore_overflow(xp):  # 1e308 above -1e308 overflows: practically impossible
+        with ignore_overflow(xp):  # 1e308 above -1e308 overflows: as good as masked
             if self.is_numpy:
                 below = np.subtract(
                     self.top[:, None], self.values, dtype=np.float64, order=self.order
@@ -168,12 +168,12 @@ class Logits:
 
     @property
     def single_choice(self) -> Array:
-        """Rows in which every class but one is impossible (-inf), (n,)."""
+        """Rows in which every class but one is masked (-inf), (n,)."""
         return self.possible_counts == 1.0
 
     @cached_property
     def gaps(self) -> Array:
-        """Gap between the largest and the second largest logit, (n,); inf if impossible."""
+        """Gap between the largest and the second largest logit, (n,); inf if all others are masked."""
         xp = self.xp
         with ignore_overflow(xp):
             if self.is_numpy:  # a third of the time that `where` takes
@@ -252,9 +252,9 @@ def as_logits(
 
     They are an array of any library that follows the array API standard (NumPy in any order,
     memory-mapped or not, torch, JAX, CuPy), or anything with `__array__` or `__dlpack__`, and stay
-    on their device; or a `TopK`. -inf marks an impossible class. Errors call them `name`; columns
+    on their device; or a `TopK`. -inf marks a masked class. Errors call them `name`; columns
     must match the `n_classes_` of the calibrator `fitted_by`, and those of a frame their order.
-    With `late`, who asks calls `check_rows` when the work on them is under way.
+    With `late`, the caller calls `check_rows` when the work on them is under way.
     """
     if isinstance(logits, Logits):
         _check_column_count((logits.n_rows, logits.n_classes), name, fitted_by)
@@ -330,8 +330,8 @@ def check_rows(logits: Logits, name: str = "logits") -> None:
 
 
 def raise_bad_row(row_values: AnyArray, row: int, name: str) -> None:
-    """Raise an error that says what is wrong with a row without a finite maximum."""
-    remedy = "Fix or drop the row; only -inf is allowed, for an impossible class."
+    """Raise an error that names the problem of a row without a finite maximum."""
+    remedy = "Fix or drop the row; only -inf is allowed, for a masked class."
     for word, found in (("NaN", np.isnan(row_values)), ("+inf", np.isposinf(row_values))):
         if found.any():
             column = int(np.argmax(found))

@@ -5,7 +5,7 @@ from typing import Any
 
 
 def import_optional(name: str, extra: str) -> Any:
-    """Import a module of an extra, or raise an error that says how to install it.
+    """Import a module of an extra, or raise an error with the command that installs it.
 
     >>> import_optional("json", "none").__name__
     'json'

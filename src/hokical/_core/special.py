@@ -96,12 +96,12 @@ def expit(x: Array, xp: Namespace) -> Array:
     return xp.where(x < 0.0, small, xp.ones_like(small)) / (1.0 + small)
 
 
-def safe_log(chance: Array, xp: Namespace) -> Array:
+def safe_log(x: Array, xp: Namespace) -> Array:
     """log; -inf at 0 or below, without a warning and with gradient 0."""
-    happens = chance > 0.0
+    positive = x > 0.0
     if xp is np:
-        return np.log(chance, out=np.full(np.shape(chance), -np.inf), where=happens)
-    return xp.where(happens, xp.log(xp.where(happens, chance, xp.ones_like(chance))), -xp.inf)
+        return np.log(x, out=np.full(np.shape(x), -np.inf), where=positive)
+    return xp.where(positive, xp.log(xp.where(positive, x, xp.ones_like(x))), -xp.inf)
 
 
 def erfcx(y: Array) -> Array:

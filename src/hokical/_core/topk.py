@@ -37,7 +37,7 @@ class TopK(Logits):
     Parameters
     ----------
     values : array-like of shape (n, k)
-        The seen logits or log-probabilities, in any order. -inf marks an impossible class.
+        The seen logits or log-probabilities, in any order. -inf marks a masked class.
     indices : array-like of shape (n, k)
         The class of each value, each once per row. -1 marks an unused slot, for rows in which
         fewer are known; its value is ignored.

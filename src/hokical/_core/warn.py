@@ -18,7 +18,7 @@ class ConvergenceWarning(UserWarning):
 
 
 class NotFittedError(ValueError, AttributeError):
-    """A calibrator was asked for answers before it was fitted."""
+    """A calibrator was asked for predictions before it was fitted."""
 
 
 #: Distributions of this project, whose own lines are not the user's.

@@ -1,6 +1,6 @@
-"""A fitted method is a rule: a few frozen numbers and one pure answer.
+"""A fitted method is a rule: a few frozen numbers and one pure function of logits.
 
-A rule says what the labels, the confidence and the probabilities of logits are, once, for arrays of
+A rule defines the labels, the confidence and the probabilities of logits, once, for arrays of
 every library: the estimator's `fit` makes it, files store it, the torch module wraps it, ONNX
 traces it. It is a frozen dataclass whose `__post_init__` checks its numbers, so that a file can
 hold only what a fit can make.
@@ -33,7 +33,7 @@ class Rule:
     preserves_labels: ClassVar[bool] = True
     #: True for methods that make do with the best logits of each row, as a `TopK`.
     accepts_top_k: ClassVar[bool] = False
-    #: The checked logits it answers; a subclass of `Logits` for methods that need more than those.
+    #: The checked logits it takes; a subclass of `Logits` for methods that need more than those.
     logits_kind: ClassVar[type[Logits]] = Logits
     #: The groups whose codes it needs beside logits, if it does (`GroupCoding`).
     needed_groups: Any = None
@@ -67,8 +67,8 @@ class Rule:
         return logits.at_label(proba) if self.preserves_labels else logits.xp.max(proba, axis=1)
 
     def proba(self, logits: Logits) -> Array:
-        """Probabilities (n, classes) float64; rows sum to 1, impossible classes get 0."""
-        raise TypeError(f"{type(self).__name__} does not say how to predict.")
+        """Probabilities (n, classes) float64; rows sum to 1, masked classes get 0."""
+        raise TypeError(f"{type(self).__name__} has no predictions.")
 
     def fill_proba(self, logits: Logits, out: AnyArray) -> IntArray | None:
         """Write the probabilities of NumPy's logits into `out` (n, classes), if that is quick.

@@ -12,7 +12,7 @@ from hokical.rules._base import Rule
 from hokical.rules._checks import LARGEST_COEFFICIENT, check_array, check_rising, store_float
 from hokical.rules._probabilities import log_probabilities, softmax
 
-#: Scores are compared as float32, in the fit and in the answer: rows that differ by rounding tie.
+#: Scores are compared as float32, in the fit and in predictions: rows that differ by rounding tie.
 LARGEST_KEY = float(np.finfo(np.float32).max)
 
 
@@ -29,7 +29,7 @@ class LogisticRule(Rule):
 
     def score(self, logits: Logits) -> Array:
         """The calibrated log-odds, (n,)."""
-        raise TypeError(f"{type(self).__name__} does not say how to predict.")
+        raise TypeError(f"{type(self).__name__} has no predictions.")
 
     def proba(self, logits: Logits) -> Array:
         score = self.score(logits)

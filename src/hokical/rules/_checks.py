@@ -1,6 +1,6 @@
 """What the numbers of a rule must be. Files may lie, so every rule checks all it is given.
 
-The limits are those within which no answer can overflow, vanish or become NaN: margins are at most
+The limits are those within which no prediction can overflow, vanish or become NaN: margins are at most
 1e150, and float64 ends at 1e308.
 """
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hokical._core.bins import check_count
 
-#: Temperatures and noise widths; margins divided by them stay finite, and impossible classes far.
+#: Temperatures and noise widths; margins divided by them stay finite, and masked classes far.
 LEAST_TEMPERATURE, LARGEST_TEMPERATURE = 1e-140, 1e140
 #: Coefficients; products with margins stay finite.
 LARGEST_COEFFICIENT = 1e100

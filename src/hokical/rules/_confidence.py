@@ -40,7 +40,7 @@ def cut_logs(confidence: Array, closest: float, xp: Namespace = np) -> tuple[Arr
 class ConfidenceCurve:
     """Log-odds of the confidence plus `coef` times features, plus those of the groups.
 
-    Confidences are cut to [`closest`, 1 - `closest`]: a stated 0 or 1 says no more. The features
+    Confidences are cut to [`closest`, 1 - `closest`]: a stated 0 or 1 means no more. The features
     (n, 3 + knots + atoms) are 1, the log-odds and the log of p (1 - p), which span log p and
     log(1 - p), less their `centre` (2,); hinges of the log-odds at `knots`; and indicators of the
     confidences `atoms`. `tables` hold, for each column of `coding`, what the first three

@@ -170,7 +170,7 @@ def between_knots(
 
 
 def _with_identity(fitted: Array, proba: Array, logits: Logits) -> Array:
-    """A trace of the probability mixed in, and 0 for impossible classes, (n, classes).
+    """A trace of the probability mixed in, and 0 for masked classes, (n, classes).
 
     NumPy's `proba` are overwritten.
     """

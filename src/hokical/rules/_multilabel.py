@@ -13,7 +13,7 @@ from hokical._core.storage import storable
 from hokical._core.types import FloatArray
 from hokical.rules._checks import check_array
 
-#: Scores and answers (log-odds) are cut here.
+#: Scores and calibrated log-odds are cut here.
 FARTHEST = 30.0
 
 
@@ -24,7 +24,7 @@ def _widest() -> FloatArray:
 def score_features(
     scores: Array, backend: Backend, edges: Array, ends: Array
 ) -> tuple[Array, Array, Array, Array]:
-    """Of scores of any shape: log-odds, the log of p (1 - p), and what is beyond either edge.
+    """Of scores of any shape: log-odds, the log of p (1 - p), and what lies outside either edge.
 
     Log-odds are cut to the `ends` (2,).
     """
@@ -40,7 +40,7 @@ def score_features(
 class MultilabelCurves:
     """Log-odds of label k: `shift`, `slope` times the score, `tilt` times the log of p (1 - p).
 
-    Each is (labels,). Scores are cut to the `ends` (2,). Those beyond the `edges` (2,), where the
+    Each is (labels,). Scores are cut to the `ends` (2,). Those outside the `edges` (2,), where the
     scores of the fit pile up as rounded ones do, add the `jumps` (2, labels), or (2, 1).
     """
 

@@ -1,4 +1,4 @@
-"""What a rule says of checked logits: in blocks of rows, in the library and type they came in."""
+"""Predictions of a rule for checked logits: in blocks of rows, in their library and type."""
 
 from functools import partial
 from typing import Any, Literal
@@ -86,7 +86,7 @@ def to_float32(found: FloatArray) -> NDArray[np.float32]:
 
 
 def predict_unchecked(rule: Rule, what: Output, logits: Logits) -> Array:
-    """`answer` for logits of which nothing is known: NaN for rows that `as_logits` would refuse."""
+    """`predict_blocks` for unchecked logits: NaN for rows that `as_logits` would refuse."""
     found = predict_blocks(rule, what, logits)
     if what == "labels":
         return found

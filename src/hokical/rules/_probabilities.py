@@ -9,7 +9,7 @@ from hokical._core.arrays import Array, Namespace
 from hokical._core.logits import Logits
 from hokical._core.types import FloatArray
 
-#: No possible class gets less than this, in float64 and in float32; 0 is for impossible ones.
+#: No possible class gets less than this, in float64 and in float32; 0 is for masked ones.
 LEAST, _LEAST_IN_FLOAT32 = 1e-300, 1e-37
 #: Shares below this have lost their digits.
 LEAST_SHARE = 1e-290
@@ -18,7 +18,7 @@ _ROUNDING, _ROUNDING_IN_FLOAT32 = 2.0**-52, 2.0**-23
 
 
 def log_probabilities(logits: Logits) -> Array:
-    """Log of the softmax, (n, columns); hugely negative where impossible."""
+    """Log of the softmax, (n, columns); hugely negative where masked."""
     return -log_norms(logits.margins, logits) - logits.margins
 
 
@@ -73,7 +73,7 @@ def put_at_label(table: Array, own: Array, logits: Logits) -> Array:
 
 
 def softmax(scores: Array, logits: Logits) -> Array:
-    """Probabilities (n, columns) from scores; 0 where impossible, whatever the score."""
+    """Probabilities (n, columns) from scores; 0 where masked, whatever the score."""
     xp = logits.xp
     if not logits.all_possible:
         scores = xp.where(logits.possible, scores, -xp.inf)
@@ -90,7 +90,7 @@ def first_maximum(proba: Array, logits: Logits) -> Array:
     """Probabilities (n, columns) with the label as first maximum, by one rounding if needed.
 
     At a large temperature, classes with different logits can come out with the same number, the
-    more so in float32, in which other libraries than NumPy get their answers to float32 logits.
+    more so in float32, in which other libraries than NumPy get predictions for float32 logits.
     """
     xp = logits.xp
     if logits.is_numpy and (np.argmax(proba, axis=1) == logits.label_columns).all():
@@ -105,7 +105,7 @@ def first_maximum(proba: Array, logits: Logits) -> Array:
 def keep_first_maximum(proba: Array, logits: Logits) -> Array:
     """Probabilities (n, columns) whose first maximum stays the first when they become float32.
 
-    In float32, in which other libraries than NumPy get their answers to logits that are not
+    In float32, in which other libraries than NumPy get predictions for logits that are not
     float64, an earlier class that is a little less likely can come out with the same number.
     """
     xp = logits.xp
@@ -124,7 +124,7 @@ def _caps(own: Array, label: Array, logits: Logits, wide: bool) -> Array:
 
 
 def least_probability(logits: Logits) -> float:
-    """What a possible class gets at least: answers of others than NumPy may become float32."""
+    """What a possible class gets at least: predictions of others than NumPy may become float32."""
     wide = logits.is_numpy and logits.values.dtype == np.float64
     return LEAST if wide else _LEAST_IN_FLOAT32
 

@@ -117,7 +117,7 @@ def row_features(logits: Logits, temperature: Array = 1.0) -> Array:
 
 
 def log_clipped(rest: Array, xp: Namespace) -> Array:
-    """The log of what the other classes sum to, (n,), as far as examples can tell."""
+    """The log of what the other classes sum to, (n,), clipped to what examples can show."""
     return xp.log(clip(rest, LEAST_REST, LARGEST_REST, xp))
 
 

@@ -83,7 +83,7 @@ class SetRule(WrappedRule):
         order = xp.argsort(-proba, axis=1, stable=True)
         rank = xp.argsort(order, axis=1, stable=True)
         inside = self._scores(proba, order, rank, draw, xp) <= self.threshold
-        if self.kind == "adaptive":  # an impossible class only where nothing is left out
+        if self.kind == "adaptive":  # a masked class only where nothing is left out
             inside = inside & ((proba > 0.0) | (self.threshold == xp.inf))
         if self.max_size:
             inside = inside & (rank < self.max_size)

@@ -26,7 +26,7 @@ from hokical.stability._gaussian import contract
 
 #: The third shape term is taken at this many temperatures.
 SOFTER = 3.0
-#: Least probability of another class that the shape terms can tell from 0.
+#: Least probability of another class that the shape terms distinguish from 0.
 LEAST_REST = 1e-12
 
 
@@ -34,7 +34,7 @@ LEAST_REST = 1e-12
 class StructuredRule(Rule):
     """`shape` (3,), `scale` and `bias` (classes,), `cross` (classes, classes) or (0, 0) for none.
 
-    `even` is the share of the uniform distribution over the possible classes in the answer.
+    `even` is the share of the uniform distribution over the possible classes in the probabilities.
     """
 
     name: ClassVar[str] = "structured"
@@ -96,8 +96,8 @@ def structured_features(
 ) -> tuple[Array, Array, Array, Array]:
     """z and the three shape terms of a block, each (n, classes) and finite.
 
-    An impossible class counts as the least likely of the possible ones: it must say something
-    finite to the others, and its own probability is 0 anyway.
+    A masked class counts as the least likely of the possible ones, so that cross terms stay
+    finite; its own probability is 0 anyway.
     """
     xp = logits.xp
     if logits.is_numpy and floor == 0.0:
@@ -111,7 +111,7 @@ def shape_features(
 ) -> tuple[Array, Array, Array, Array]:
     """The same from the distance of log(p + floor) below the label's, (n, classes).
 
-    The second shape term is the softmax at the temperature, 0 for an impossible class.
+    The second shape term is the softmax at the temperature, 0 for a masked class.
     """
     xp = logits.xp
     if not logits.all_possible:

@@ -28,7 +28,7 @@ _LEAST_TOTAL = 1e-30
 
 
 class WrappedRule(Rule):
-    """A rule around another: what it does not say otherwise is the inner rule's own."""
+    """A rule around another: what it does not define is the inner rule's."""
 
     rule: Rule
 
@@ -45,7 +45,7 @@ class WrappedRule(Rule):
 
 
 def add_floor(logits: Logits, floor: Array) -> Logits:
-    """Logits log(p + floor) for a block; impossible classes and labels stay."""
+    """Logits log(p + floor) for a block; masked classes and labels stay."""
     values = floored_values(logits, floor)
     made = Logits(values, logits.xp.max(values, axis=1), logits.backend)
     made.__dict__["labels"] = logits.labels  # also where classes that differed have become equal
@@ -99,7 +99,7 @@ class FlooredRule(WrappedRule):
 
     def proba(self, logits: Logits) -> Array:
         found = self.rule.proba(add_floor(logits, self.floor))
-        # The rule sees float64, whatever type its answers will have.
+        # The rule sees float64, whatever type its predictions will have.
         kept = self.preserves_labels and not logits.is_numpy
         return keep_first_maximum(found, logits) if kept else found
 

@@ -108,7 +108,7 @@ def portable_probabilities(logits: Logits, scale: Array, powers: Array) -> Array
     margins = xp.clip(logits.margins / scale, None, _FARTHEST)
     near = xp.clip(margins, None, REACH)
     log_pi = _row_powers(powers, near * (2.0 / REACH) - 1.0, xp)
-    log_pi = _add_beyond(log_pi, margins, xp)
+    log_pi = _extend_past_reach(log_pi, margins, xp)
     if logits.all_possible:
         pi = np.exp(log_pi, out=log_pi)
         return np.divide(pi, pi.sum(axis=1, keepdims=True), out=pi)
@@ -116,7 +116,7 @@ def portable_probabilities(logits: Logits, scale: Array, powers: Array) -> Array
     return pi / xp.sum(pi, axis=1, keepdims=True)
 
 
-def _add_beyond(log_pi: Array, margins: Array, xp: Namespace) -> Array:
+def _extend_past_reach(log_pi: Array, margins: Array, xp: Namespace) -> Array:
     """How log G goes on beyond REACH; NumPy's is changed in place, where it must be."""
     far = margins > REACH
     if xp is np and not far.any():

@@ -25,7 +25,7 @@ from hokical.stability._noise import Noise
 MOST_DRAWS = 10**7
 #: More noise than this, 1 GB, is a mistake, or a file that asks for too much memory.
 _MOST_NUMBERS = 1 << 27
-#: While a graph is traced: draws per step, and at most so many steps.
+#: While a graph is traced: draws per step, and the largest number of steps.
 _TRACED_STEP, _TRACED_STEPS = 64, 256
 #: Noisy logits from which counting is compiled. Both ways count the same.
 _MANY_COMPARISONS = 30_000_000

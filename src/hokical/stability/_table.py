@@ -1,4 +1,4 @@
-"""The sufficient statistic of Hoki: weights and correct answers per level of label stability.
+"""The sufficient statistic of Hoki: weights and correct predictions per level of label stability.
 
 Two examples with the same stability and the same starting bin share their bin in every step, so the
 whole design-time algorithm needs only this table. Stability is kept as an integer level, gamma =
