@@ -173,7 +173,7 @@ class Logits:
 
     @cached_property
     def gaps(self) -> Array:
-        """Gap between the largest and the second largest logit, (n,); inf if all others are masked."""
+        """Gap between the two largest logits, (n,); inf where all others are masked."""
         xp = self.xp
         with ignore_overflow(xp):
             if self.is_numpy:  # a third of the time that `where` takes

@@ -1,7 +1,7 @@
 """What the numbers of a rule must be. Files may lie, so every rule checks all it is given.
 
-The limits are those within which no prediction can overflow, vanish or become NaN: margins are at most
-1e150, and float64 ends at 1e308.
+Within the limits no prediction can overflow, vanish or become NaN: margins are at most 1e150, and
+float64 ends at 1e308.
 """
 
 from typing import Any
