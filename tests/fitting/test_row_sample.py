@@ -19,7 +19,7 @@ import hokical
 from hokical import Gaussian, Hoki
 from hokical._core.logits import as_logits
 from hokical._fitting import row_sample
-from hokical._fitting.examples import Examples
+from hokical._fitting.examples import Examples, InMemory
 from hokical.calibrators import make, method_names
 from hokical.guarantees._row_sketch import row_draws
 from hokical.streams import fit, open_source
@@ -203,6 +203,19 @@ def test_the_sample_is_uniform_in_every_order(order: str) -> None:
     chi_square = (np.bincount(found.labels, minlength=8) - expected) ** 2 / expected
     assert found.n_rows == MOST
     assert chi_square.sum() < 24.3  # 7 degrees of freedom: exceeded by one in a thousand
+
+
+@pytest.mark.parametrize(("rows_per_class", "n_rows"), [(0, 250), (5, 250), (10, 400), (20, 700)])
+def test_methods_that_need_them_get_more_rows_of_many_classes(
+    rows_per_class: int, n_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_sample, "MOST_FOR_CLASSES", 28_000)
+    logits, labels = synthetic_logits(800, 40, seed=0)
+    examples = InMemory(Examples(as_logits(logits), labels))
+    sample, _ = row_sample.read_sample(examples, rows_per_class=rows_per_class)
+    assert sample.n_rows == n_rows
+    assert sample.sampled_from == 800
+    assert make("vecs").method.rows_per_class == 25
 
 
 def test_no_weight_at_all_is_refused() -> None:

@@ -11,8 +11,8 @@ from hokical._core.bins import sum_by
 from hokical._core.groups import NAMELESS, GroupCoding
 from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical._core.warn import FitDataWarning, warn_user
+from hokical._fitting.example_stats import FEWEST_EXAMPLES
 from hokical._fitting.examples import effective_size, mean_and_error
-from hokical._fitting.fit_warnings import FEWEST_EXAMPLES
 from hokical._fitting.partial_pooling import PooledFit, fit_pooled
 from hokical._fitting.pooled_terms import BinaryTerms, binary_losses
 from hokical.rules._confidence import N_OWN, ConfidenceCurve, confidence_keys, cut_logs

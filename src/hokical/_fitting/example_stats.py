@@ -1,10 +1,12 @@
-"""What every fit notes about its examples: sums and minima that blocks add up to."""
+"""What every fit notes about its examples, in one pass, and warnings about them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import operator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial, reduce
+from typing import Any, Self
 
 import numpy as np
 
@@ -13,7 +15,8 @@ from hokical._core.blocks import per_row
 from hokical._core.conversion import look_like_probabilities
 from hokical._core.logits import Logits
 from hokical._core.types import BoolArray, FloatArray, IntArray
-from hokical._fitting.examples import Examples, Partition, Result, State, add_states
+from hokical._core.warn import FitDataWarning, warn_user
+from hokical._fitting.examples import Examples, Partition, Result
 from hokical.guarantees._calibration_data import SAMPLE_SIZE, CalibrationData
 from hokical.guarantees._class_scores import ClassScores, row_looks
 from hokical.guarantees._conformity import Conformity
@@ -21,8 +24,11 @@ from hokical.guarantees._row_sketch import RowSketch, row_draws, row_hashes
 from hokical.guarantees._score_table import ScoreTable, can_be_counts
 from hokical.guarantees._scores import conservative_levels, label_log_odds
 from hokical.guarantees._support import Support, support_minima
+from hokical.rules._base import Rule
 from hokical.rules._scaling import UncalibratedRule
 
+#: Fewer examples than this are a handful, from which nothing can be learned.
+FEWEST_EXAMPLES = 20
 #: How far `from_probabilities` puts zeros below the top of their row; nothing is farther.
 ZEROS_BELOW = (700.0, 745.0)
 #: Rows of an array in memory whose statistics are found at once: about 200 bytes for each.
@@ -33,8 +39,8 @@ _ROWS_AT_A_TIME = 1 << 18
 class ExampleStats:
     """How many examples count, for how many the classifier is right, and what the rows are like.
 
-    `kept` stays with the calibrator; the classifier's scores are counted if weights are
-    counts, and there is no support where no example counts, which the fit refuses.
+    `kept` stays with the calibrator; the classifier's scores are counted if weights are counts.
+    `keys` (k,) are those that the sample in it was chosen by, ascending.
     """
 
     n_rows: int
@@ -42,53 +48,51 @@ class ExampleStats:
     n_examples: int
     n_correct: int
     like_probabilities: bool
+    keys: FloatArray
     kept: CalibrationData
 
-    @classmethod
-    def from_state(cls, state: State) -> ExampleStats:
-        """Of what `block_stats` gave, joined."""
-        sums, count, wrong, minima, sample, hashes, *classes = state
-        uncounted, n_rows, n_zeros, n_examples, n_correct, weighted = sums.tolist()
-        scores = None if uncounted else ScoreTable(count, wrong)
-        support = Support.from_minima(minima[:4]) if n_examples else None
-        truth = None if weighted or not n_examples else _as_conformity(sample)
-        looks = ClassScores(*classes) if n_examples else None
-        kept = CalibrationData(
-            fit_scores=scores,
-            support=support,
-            fit_conformity=truth,
-            fit_rows=_sketch(hashes),
-            class_scores=looks,
+    def __add__(self, other: Self) -> Self:
+        """Of both lots of examples."""
+        keys = np.concatenate([self.keys, other.keys])
+        first = np.argsort(keys, kind="stable")[:SAMPLE_SIZE]
+        return type(self)(
+            self.n_rows + other.n_rows,
+            self.n_with_zeros + other.n_with_zeros,
+            self.n_examples + other.n_examples,
+            self.n_correct + other.n_correct,
+            self.like_probabilities and other.like_probabilities,
+            keys[first],
+            self._join_kept(other, first),
         )
-        return cls(n_rows, n_zeros, n_examples, n_correct, bool(minima[4] > 0.0), kept)
+
+    def _join_kept(self, other: Self, first: IntArray) -> CalibrationData:
+        """What is kept of both, with a sample by the keys; rows without a weight leave no trace."""
+        if not (self.n_examples and other.n_examples):
+            return self.kept if self.n_examples else other.kept
+        mine, others = self.kept.fit_conformity, other.kept.fit_conformity
+        sample = None if mine is None or others is None else (mine + others).take(first)
+        both = replace(self.kept, fit_conformity=None) + other.kept
+        return replace(both, fit_conformity=sample)
 
     @property
     def n_wrong(self) -> int:
         return self.n_examples - self.n_correct
 
 
-def block_stats(block: Examples) -> State:
-    """Sums (6,): blocks whose scores cannot be counted, and numbers; counts; minima (5,); a sample
-    of the examples (k, 6); hashes of all rows and how often each came (k, 2); `ClassScores`.
-    """
+def block_stats(block: Examples) -> ExampleStats:
+    """The statistics of some rows."""
     counting, found = block.counting, label_log_odds(block.logits)
-    key, rows = _choose_sample(block, counting)  # while a device is at the log-odds
+    keys, rows = _choose_sample(block, counting)  # while a device is at the log-odds
     log_odds, top = block.logits.to_host(found), block.logits.to_host(block.logits.top)
-    counted = can_be_counts(block.weights)
-    counts = _count_scores(block, log_odds, top) if counted else (np.zeros(1, np.int64),) * 2
-    right = (block.correct & counting).sum()
-    weighted = bool((block.counts[counting] != 1.0).any())
-    sums = [not counted, block.n_rows, has_zeros(block.logits), counting.sum(), right, weighted]
-    minima = support_minima(log_odds[counting], top[counting])
-    likeness = float(look_like_probabilities(block.logits, top))
-    hashes = row_hashes(block.logits)
-    sketch = RowSketch.from_hashes(hashes[counting])
-    looks = row_looks(block.logits, log_odds)
-    truth = (block.labels, block.correct, block.counts)
-    classes = ClassScores.from_rows(looks, *truth, block.logits.n_classes)
-    sample = _note_sample(block, rows, hashes)
-    notes = (np.column_stack([key, sample]), _sketch_array(sketch), *classes)
-    return np.array(sums, np.int64), *counts, np.append(minima, likeness), *notes
+    return ExampleStats(
+        block.n_rows,
+        int(has_zeros(block.logits)),
+        int(counting.sum()),
+        int((block.correct & counting).sum()),
+        bool(look_like_probabilities(block.logits, top)),
+        keys,
+        _keep(block, rows, log_odds, top) if rows.size else CalibrationData(),
+    )
 
 
 def _choose_sample(block: Examples, counting: BoolArray) -> tuple[FloatArray, IntArray]:
@@ -100,41 +104,27 @@ def _choose_sample(block: Examples, counting: BoolArray) -> tuple[FloatArray, In
     return key[rows], rows
 
 
-def _note_sample(block: Examples, rows: IntArray, hashes: FloatArray) -> FloatArray:
-    """`Conformity` (k, 5) of these rows."""
-    if not rows.size:
-        return np.empty((0, 5))
-    truth, some = block.labels[rows], block.logits.take(rows)
-    found = Conformity.from_rows(UncalibratedRule(), [some], truth, hashes[rows])
-    return np.column_stack([truth, found.proba, found.above, found.rank, found.draw])
-
-
-def _as_conformity(sample: FloatArray) -> Conformity:
-    label, proba, above, rank, draw = sample.T[1:]
-    return Conformity(label.astype(np.int64), proba, above, rank.astype(np.int64), draw)
-
-
-def _sketch(hashes: FloatArray) -> RowSketch:
-    return RowSketch.from_counts(hashes[:, 0], hashes[:, 1].astype(np.int64))
-
-
-def _sketch_array(sketch: RowSketch) -> FloatArray:
-    return np.stack([sketch.hashes, sketch.counts.astype(np.float64)], axis=1)
-
-
-def _count_scores(block: Examples, log_odds: FloatArray, top: FloatArray) -> State:
-    level = conservative_levels([log_odds], ~block.correct, top)
-    table = ScoreTable.from_examples(level, ~block.correct, block.weights)
-    return table.count, table.wrong
-
-
-def join_stats(left: State, right: State) -> State:
-    """The statistics of two parts together."""
-    sample = np.concatenate([left[4], right[4]])
-    first = sample[np.argsort(sample[:, 0], kind="stable")[:SAMPLE_SIZE]]
-    hashes = _sketch_array(_sketch(left[5]) | _sketch(right[5]))
-    sums, classes = add_states(left[:3], right[:3]), add_states(left[6:], right[6:])
-    return *sums, np.minimum(left[3], right[3]), first, hashes, *classes
+def _keep(
+    block: Examples, rows: IntArray, log_odds: FloatArray, top: FloatArray
+) -> CalibrationData:
+    """What is kept of a block, with a sample of these rows."""
+    counting, hashes, scores, sample = block.counting, row_hashes(block.logits), None, None
+    if can_be_counts(block.weights):
+        level = conservative_levels([log_odds], ~block.correct, top)
+        scores = ScoreTable.from_examples(level, ~block.correct, block.weights)
+    if (block.counts[counting] == 1.0).all():
+        some, truth = [block.logits.take(rows)], block.labels[rows]
+        found = Conformity.from_rows(UncalibratedRule(), some, truth, hashes[rows])
+        sample = replace(found, run=None)  # ordered sets ask for `certify`
+    looks, n_classes = row_looks(block.logits, log_odds), block.n_classes
+    classes = ClassScores.from_rows(looks, block.labels, block.correct, block.counts, n_classes)
+    return CalibrationData(
+        fit_scores=scores,
+        support=Support.from_minima(support_minima(log_odds[counting], top[counting])),
+        fit_conformity=sample,
+        fit_rows=RowSketch.from_hashes(hashes[counting]),
+        class_scores=ClassScores(*classes),
+    )
 
 
 def reduce_with_stats(
@@ -143,24 +133,19 @@ def reduce_with_stats(
     combine: Callable[[Result, Result], Result],
 ) -> tuple[Result, ExampleStats]:
     """`Partition.reduce`, and the statistics of all examples, in one pass."""
-    found, stats = examples.reduce(
-        partial(_work_with_stats, work=work),
-        partial(_join_with_stats, combine=combine),
+    found: tuple[Result, ExampleStats] = examples.reduce(
+        partial(_work_with_stats, work=work), partial(_join_with_stats, combine=combine)
     )
-    return found, ExampleStats.from_state(stats)
+    return found
 
 
-def _work_with_stats(block: Examples, work: Callable[[Examples], Result]) -> tuple[Result, State]:
+def _work_with_stats(block: Examples, work: Callable[[Examples], Result]) -> Any:
     parts = block.cut(_ROWS_AT_A_TIME) if block.logits.is_numpy else [block]
-    return work(block), reduce(join_stats, (block_stats(part) for part in parts))
+    return work(block), reduce(operator.add, map(block_stats, parts))
 
 
-def _join_with_stats(
-    left: tuple[Result, State],
-    right: tuple[Result, State],
-    combine: Callable[[Result, Result], Result],
-) -> tuple[Result, State]:
-    return combine(left[0], right[0]), join_stats(left[1], right[1])
+def _join_with_stats(left: Any, right: Any, combine: Callable[[Result, Result], Result]) -> Any:
+    return combine(left[0], right[0]), left[1] + right[1]
 
 
 def has_zeros(logits: Logits) -> bool:
@@ -177,3 +162,38 @@ def has_zeros(logits: Logits) -> bool:
         return xp.max(xp.where(block.possible, margins, xp.zeros_like(margins)), axis=1)
 
     return bool(ZEROS_BELOW[0] <= per_row(farthest, logits).max() <= ZEROS_BELOW[1])
+
+
+def warn_about_examples(method: str, stats: ExampleStats, rule: Rule) -> None:
+    """Warn of what a user should know about the examples that a method fitted the rule on."""
+    for problem in _find_problems(method, stats, rule):
+        warn_user(problem, FitDataWarning)
+
+
+def _find_problems(method: str, stats: ExampleStats, rule: Rule) -> Iterator[str]:
+    """What is wrong, each with its remedy."""
+    if stats.like_probabilities:
+        yield (
+            "`logits` look like probabilities: all rows lie in [0, 1] and sum to 1. Convert them "
+            "with `hokical.from_probabilities` (--probabilities), or pass the logits."
+        )
+    n, wrong = stats.n_examples, stats.n_wrong
+    if method == "uncalibrated":  # which learns nothing
+        return
+    if n < FEWEST_EXAMPLES:
+        yield f"`logits` hold {n} examples, too few to learn from. Use some hundred or more."
+    elif wrong == 0:
+        yield (
+            f"`labels` agree with the classifier on all {n:,} examples, as on data that it was "
+            "trained on: there is no mistake to learn from. Use examples that it has not seen."
+        )
+    elif wrong == n:
+        yield (
+            f"`labels` agree with the classifier on none of {n:,} examples. Check that they index "
+            "the columns of `logits`."
+        )
+    elif wrong < rule.core.n_parameters:
+        yield (
+            f"`labels` show {wrong} mistakes, fewer than the {rule.core.n_parameters} numbers that "
+            f"{rule.core.name!r} learns. Use more examples, or a simpler method such as 'temps'."
+        )

@@ -24,20 +24,23 @@ from hokical.guarantees._row_sketch import row_draws
 #: Above this number of logits a sample is used. It has at most as many logits, and at most this
 #: many rows: with 10 classes, 200,000 rows and 1,400,000 rows gave the same log loss to 0.001.
 MOST_LOGITS, MOST_ROWS = 4_000_000, 200_000
+#: Methods that need so many rows for each class get more logits, up to this number.
+MOST_FOR_CLASSES = 25_000_000
 #: The key of rows of weight 0; those of other rows are below 1.
 _NEVER = 2.0
 
 
 def read_sample(
-    examples: Partition, *, refusal: str | None = None
+    examples: Partition, *, rows_per_class: int = 0, refusal: str | None = None
 ) -> tuple[Examples, ExampleStats]:
     """Read all examples once: the sample, and the statistics of all of them.
 
+    The sample has at least `rows_per_class` times as many rows as there are classes, if possible.
     `refusal` is the message of the error for examples that are too many to use all of them.
     """
     kept, stats = reduce_with_stats(
         examples,
-        partial(_keep_block, grouped=examples.groups is not None),
+        partial(_keep_block, grouped=examples.groups is not None, rows_per_class=rows_per_class),
         partial(_join, refusal=refusal),
     )
     if not kept.n_counting:
@@ -90,12 +93,15 @@ class _Kept:
     n_counting: int
     parts: tuple[_Part, ...]
     counting: tuple[BoolArray, ...]
+    rows_per_class: int
     threshold: float = np.inf
 
     @property
     def _whole(self) -> int:
         """The largest number of rows that is used as a whole."""
-        return max(1, MOST_LOGITS // self.parts[0].block.logits.n_columns)
+        logits = self.parts[0].block.logits
+        more = min(self.rows_per_class * logits.n_classes * logits.n_columns, MOST_FOR_CLASSES)
+        return max(1, max(MOST_LOGITS, more) // logits.n_columns)
 
     @property
     def _wanted(self) -> int:
@@ -136,12 +142,12 @@ class _Kept:
         return block.take(chosen), rows[chosen]
 
 
-def _keep_block(block: Examples, grouped: bool = False) -> _Kept:
+def _keep_block(block: Examples, grouped: bool = False, rows_per_class: int = 0) -> _Kept:
     counting = block.counting
     keys = np.where(counting, row_draws(block.first_row, block.n_rows), _NEVER)
     part = _Part(keys, block.first_row + np.arange(block.n_rows), block)
     counts = (counting,) if grouped else ()
-    return _Kept(block.n_rows, int(counting.sum()), (part,), counts).pruned()
+    return _Kept(block.n_rows, int(counting.sum()), (part,), counts, rows_per_class).pruned()
 
 
 def _join(left: _Kept, right: _Kept, refusal: str | None) -> _Kept:
@@ -151,6 +157,7 @@ def _join(left: _Kept, right: _Kept, refusal: str | None) -> _Kept:
         left.n_counting + right.n_counting,
         left.parts + tuple(part for part in new if part.keys.size),
         left.counting + right.counting,
+        left.rows_per_class,
         min(left.threshold, right.threshold),
     )
     found.refuse(refusal)

@@ -27,8 +27,9 @@ from hokical._fitting.softmax_objective import (
 from hokical._fitting.temperature import base_temperature
 from hokical.rules._probabilities import log_probabilities
 
-#: Above this many classes, conjugate gradients cost less than the Hessian.
-DENSE_CLASSES = 300
+#: Above this many classes, conjugate gradients cost less than the Hessian; the last step then
+#: promises no more than this.
+DENSE_CLASSES, _MANY_CLASSES_TOLERANCE = 300, 1e-9
 #: Spreads of log-probabilities below the first are near their rounding errors; those above the
 #: second leave no room for temperatures.
 _SPREADS = (1e-6, 1e100)
@@ -58,11 +59,12 @@ def fit_vector(examples: Examples, ridge: float, max_iter: int) -> VectorFit:
     unit = min(temperature, spread)
     objective = vector_objective(examples, temperature, unit, ridge)
     dense = examples.n_classes <= DENSE_CLASSES
-    steps = _dense_step if dense else cg_steps(class_preconditioner, tol=TIGHT)
+    tol = TIGHT if dense else _MANY_CLASSES_TOLERANCE
+    steps = _dense_step if dense else cg_steps(class_preconditioner, tol=tol)
     start, units = np.zeros(objective.penalty.size), np.sqrt(ridge / objective.penalty)
     with one_blas_thread():
         found = minimize_newton(
-            objective.evaluate, start, steps, tol=TIGHT, max_iter=max_iter, units=units
+            objective.evaluate, start, steps, tol=tol, max_iter=max_iter, units=units
         )
     v, bias = found.x.reshape(-1, 2).T
     losses = objective.total(_class_losses, found.point.proba)

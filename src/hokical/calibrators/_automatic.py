@@ -15,9 +15,8 @@ from hokical._core.types import FloatArray, IntArray
 from hokical._core.warn import ConvergenceWarning, warn_user
 from hokical._fitting.averaging import BaseFit, fit_average
 from hokical._fitting.class_scaling import fit_class_scaling
-from hokical._fitting.example_stats import has_zeros
+from hokical._fitting.example_stats import FEWEST_EXAMPLES, has_zeros
 from hokical._fitting.examples import Examples
-from hokical._fitting.fit_warnings import FEWEST_EXAMPLES
 from hokical._fitting.floor import choose_floor
 from hokical._fitting.row_correction import (
     ERRORS,

@@ -14,9 +14,8 @@ from hokical._core.labels import as_labels, as_weights
 from hokical._core.logits import Logits, as_logits
 from hokical._core.reading import column_names
 from hokical._core.storage import CalibratorFileError
-from hokical._fitting.example_stats import ExampleStats
+from hokical._fitting.example_stats import ExampleStats, warn_about_examples
 from hokical._fitting.examples import Examples, InMemory, Partition
-from hokical._fitting.fit_warnings import warn_about_examples
 from hokical._fitting.floor import choose_floor, with_floor
 from hokical._fitting.row_sample import read_sample
 from hokical.calibrators._checks import acceptable
@@ -105,7 +104,7 @@ class FittedPredictions(Predictions):
 
     def _fit_all(self, examples: Partition) -> tuple[Fit, ExampleStats]:
         """Read all examples once, and fit on a sample of them, zeros raised to a floor."""
-        sample, stats = read_sample(examples)
+        sample, stats = read_sample(examples, rows_per_class=self.method.rows_per_class)
         if self.method.fits_floor and stats.n_with_zeros:
             floor = choose_floor(sample.learnable)
             found = self._fit(with_floor(sample, floor))

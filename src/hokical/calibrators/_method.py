@@ -25,6 +25,8 @@ class MethodInfo:
         Whether a fit accepts a `TopK` although the rule may need every class.
     learns_groups : bool
         Whether a fit makes use of groups.
+    rows_per_class : int
+        How many rows for each class a sample should have, even beyond 4 million logits.
     """
 
     rule: type[Any]
@@ -34,6 +36,7 @@ class MethodInfo:
     fits_floor: bool = True
     fits_top_k: bool = False
     learns_groups: bool = False
+    rows_per_class: int = 0
 
     @property
     def name(self) -> str:
