@@ -74,7 +74,7 @@ logits, labels = stored["logits"], stored["labels"]
 for _ in range(2):
     sets = cal.predict_set(logits, coverage=0.9)
     print(float(sets.sizes.sum()), float(cal.detect(logits, 1, recall=0.8).flagged.sum()))
-    cal.certify(logits + 0.1, labels)
+    cal.certify(1.01 * logits, labels)
 try:
     cal.predict_or_abstain(logits, risk=0.3)
 except ImportError as error:
@@ -95,6 +95,6 @@ def test_sets_and_bounds_need_nothing_more(tmp_path: Path) -> None:
     for _ in range(2):
         expected.append(float(cal.predict_set(logits, coverage=0.9).sizes.sum()))
         expected.append(float(cal.detect(logits, 1, recall=0.8).flagged.sum()))
-        cal.certify(logits + 0.1, labels)
+        cal.certify(1.01 * logits, labels)
     bound = calibration_bound(0.01, 1000, method="bousquet", brier=0.05)
     assert list(map(float, run.stdout.split())) == [*expected, bound]

@@ -29,8 +29,8 @@ def test_answers_are_of_the_library(name, method) -> None:
         if name != "dask.array":  # computed at once
             assert type(found) is type(given)
         assert_allclose(np.asarray(found), known, rtol=0, atol=1e-6)
-    accepted = cal.certify(given + 0.125, truth).predict_or_abstain(given, risk=0.3).accepted
-    known = host.certify(shaped + 0.125, labels).predict_or_abstain(shaped, risk=0.3).accepted
+    accepted = cal.certify(1.0625 * given, truth).predict_or_abstain(given, risk=0.3).accepted
+    known = host.certify(1.0625 * shaped, labels).predict_or_abstain(shaped, risk=0.3).accepted
     assert_array_equal(np.asarray(accepted), known)
 
 

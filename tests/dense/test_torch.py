@@ -140,8 +140,8 @@ def test_a_device_is_measured_and_certified_too() -> None:
         for each, data in zip((dense, host), ((given, truth), (logits, labels)), strict=True)
     )
     assert_allclose(full["brier"].value, expected["brier"].value, rtol=1e-8)
-    dense.certify(given + 0.125, truth)
-    host.certify(logits + 0.125, labels)
+    dense.certify(1.0625 * given, truth)
+    host.certify(1.0625 * logits, labels)
     accepted = dense.predict_or_abstain(given, risk=0.2).accepted
     assert accepted.dtype == torch.bool
     assert_array_equal(accepted.numpy(), host.predict_or_abstain(logits, risk=0.2).accepted)

@@ -24,6 +24,7 @@ from hokical.calibrators import make, method_names
 from hokical.cli import app
 from hokical.guarantees import clopper_pearson
 from hokical.guarantees._binomial import binomial_tail
+from hokical.guarantees._control import fewest_examples
 from hokical.guarantees._score_table import (
     NeighbourTable,
     ScoreTable,
@@ -38,7 +39,7 @@ from hokical.guarantees._scores import (
     level_log_odds,
     score_levels,
 )
-from hokical.guarantees._selective import choose_threshold, fewest_examples, starting_levels
+from hokical.guarantees._selective import choose_threshold, starting_levels
 from tests.conftest import synthetic_logits
 
 TEMPERATURE = 3.0
@@ -203,7 +204,7 @@ def test_a_mistake_more_never_lowers_the_threshold(seed: int, extra: int) -> Non
 @pytest.mark.parametrize("n_starts", [1, 4])
 @pytest.mark.parametrize("risk", [0.01, 0.05, 0.3])
 def test_the_fewest_examples_are_just_enough(risk: float, n_starts: int) -> None:
-    fewest = fewest_examples(risk, DELTA, n_starts)
+    fewest = fewest_examples(risk, DELTA / n_starts)
     enough, too_few = binomial_tail(0, [fewest, fewest - 1], risk)
     assert enough <= DELTA / n_starts < too_few
 
@@ -462,9 +463,9 @@ def test_the_words_and_the_numbers_agree() -> None:
     cal = make("temps").fit(logits[:1000], labels[:1000])
     found = cal.predict_or_abstain(logits[1000:], risk=0.1, delta=0.05)
     assert found.certified_on == "fit"
-    assert "With confidence 0.95, at most 0.1 of the accepted labels are wrong" in found.guarantee
-    assert f"{round(found.coverage * 1000):,} of 1,000" in found.guarantee
-    assert str(found).startswith(f"{found.accepted.sum()} of 1,000 accepted. With")
+    assert "At most 0.1 of the accepted labels are wrong, with confidence 0.95" in found.guarantee
+    assert f"accepts {round(found.coverage * 1000):,}, and" in found.guarantee
+    assert str(found).startswith(f"{found.accepted.sum()} of 1,000 accepted. At most")
     softmax = make("uncalibrated").fit(logits, labels).predict_confidence(logits[1000:])
     assert 0.5 < found.threshold < 1.0
     np.testing.assert_array_equal(found.accepted, softmax >= found.threshold)
@@ -481,10 +482,14 @@ def test_nothing_to_accept_is_no_error() -> None:
     assert (found.labels_or() == -1).all()
     assert found.coverage == 0.0
     assert found.threshold_log_odds == np.inf
-    assert "do not prove for any threshold" in found.guarantee
+    assert "500 examples do not prove a risk of 0.05 with confidence 0.9" in found.guarantee
+    assert "More examples will hardly help" in found.guarantee
     few = make("temps").fit(logits[:20], labels[:20]).predict_or_abstain(logits)
     assert "takes at least 77 examples" in few.guarantee
-    assert "the examples of the fit are 20" in few.guarantee
+    best = float(few.guarantee.split("smallest risk that they prove is ")[1].split()[0][:-1])
+    twin = make("temps").fit(logits[:20], labels[:20])
+    assert twin.predict_or_abstain(logits, risk=1.01 * best).accepted.any()
+    assert not twin.predict_or_abstain(logits, risk=0.98 * best).accepted.any()
 
 
 def test_answers_do_not_depend_on_the_batch() -> None:
@@ -509,7 +514,7 @@ def test_tables_add_up_and_a_new_fit_ends_a_certificate() -> None:
     new = lambda: Hoki(noise=Gaussian(3.0))  # noqa: E731
     whole = new().fit(logits, labels)
     first, second = new().fit(logits[:400], labels[:400]), new().fit(logits[400:], labels[400:])
-    first.certify(logits + 0.1, labels)
+    first.certify(1.01 * logits, labels)
     merged = first.merge(second)
     assert same_table(merged.kept_.fit_scores, whole.kept_.fit_scores)
     assert merged.kept_.held_out_scores is None
@@ -520,7 +525,7 @@ def test_tables_add_up_and_a_new_fit_ends_a_certificate() -> None:
         pickle.loads(pickle.dumps(whole)).kept_.fit_scores,
         whole.kept_.fit_scores,
     )
-    assert first.certify(logits + 0.1, labels).fit(logits, labels).kept_.held_out_scores is None
+    assert first.certify(1.01 * logits, labels).fit(logits, labels).kept_.held_out_scores is None
     halves = new().fit(logits, labels, np.full(900, 0.5))
     assert first.merge(halves).kept_.fit_scores is None
     assert first.partial_fit(logits, labels, np.full(900, 0.5)).kept_.fit_scores is None
@@ -537,7 +542,7 @@ def test_weights_must_count_examples() -> None:
         ValueError, match=r"not whole numbers of examples.*`certify\(logits, labels"
     ):
         cal.predict_or_abstain(logits)
-    assert cal.certify(logits + 0.1, labels).predict_interval(logits).shape == (300, 2)
+    assert cal.certify(1.01 * logits, labels).predict_interval(logits).shape == (300, 2)
 
 
 def test_bad_arguments_are_named() -> None:

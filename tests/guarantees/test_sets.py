@@ -13,10 +13,10 @@ import hokical
 from hokical import CalibratorFileError, TopK, load, make
 from hokical._core.logits import as_logits
 from hokical.calibrators import with_sets
-from hokical.guarantees import examples_to_cover, fewest_for_coverage, plan_coverage
+from hokical.guarantees import plan
 from hokical.guarantees._conformity import Conformity
+from hokical.guarantees._control import examples_to_cover, fewest_examples, find_thresholds
 from hokical.guarantees._sets import CertifiedSets, SetOptions
-from hokical.guarantees._thresholds import find_thresholds
 from hokical.rules._scaling import UncalibratedRule
 from hokical.rules._sets import SetRule, set_probabilities
 from tests.conftest import max_examples
@@ -95,12 +95,12 @@ def test_numbers_to_cover(n: int, coverage: float) -> None:
     k = examples_to_cover(n, coverage)
     assert k / (n + 1) >= coverage - 1e-9 or k == n + 1
     assert k == 1 or (k - 1) / (n + 1) < coverage
-    assert (k == n + 1) == (n < fewest_for_coverage(coverage))
+    assert (k == n + 1) == (n < fewest_examples(1.0 - coverage))
     for delta in (0.1, 0.01):
         sure = examples_to_cover(n, coverage, delta)
         passing = [j for j in range(1, n + 1) if beta.cdf(coverage, j, n + 1 - j) <= delta]
         assert sure == min(passing, default=n + 1)
-        assert (sure == n + 1) == (n < fewest_for_coverage(coverage, delta))
+        assert (sure == n + 1) == (n < fewest_examples(1.0 - coverage, delta))
 
 
 def true_coverage(threshold: Any) -> Any:
@@ -113,10 +113,7 @@ def true_coverage(threshold: Any) -> Any:
 def test_average_coverage_is_what_was_asked_for(n: int, coverage: float) -> None:
     rng = np.random.default_rng(n)
     cells = np.zeros(n, np.int64)
-    found = [
-        find_thresholds(rng.random(n), None, 1.0, cells, 1, coverage, None).values[0]
-        for _ in range(DRAWS)
-    ]
+    found = [find_thresholds(rng.random(n), cells, 1, coverage).values[0] for _ in range(DRAWS)]
     reached = true_coverage(found)
     error = 4.0 * reached.std() / DRAWS**0.5
     assert coverage - error <= reached.mean() <= coverage + 1.0 / (n + 1) + error
@@ -126,7 +123,7 @@ def test_average_coverage_is_what_was_asked_for(n: int, coverage: float) -> None
 def test_a_sure_coverage_fails_as_rarely_as_promised(n, coverage, delta) -> None:
     scores = np.random.default_rng(n).random((DRAWS, n))
     found = np.sort(scores, axis=1)[:, examples_to_cover(n, coverage, delta) - 1]
-    one = find_thresholds(scores[0], None, 1.0, np.zeros(n, np.int64), 1, coverage, delta)
+    one = find_thresholds(scores[0], np.zeros(n, np.int64), 1, coverage, delta)
     assert one.values[0] == found[0]
     failures = (true_coverage(found) < coverage).mean()
     assert failures <= delta + 4.0 * (delta / DRAWS) ** 0.5
@@ -144,7 +141,7 @@ def test_cells_keep_their_promise_whichever_is_rare() -> None:
     for _ in range(DRAWS):
         cells = rng.choice(5, size=101, p=share)
         scores = hard[cells] * rng.random(101)
-        found = find_thresholds(scores[1:], None, 1.0, cells[1:], 5, 0.9, None)
+        found = find_thresholds(scores[1:], cells[1:], 5, 0.9)
         new, hit = cells[0], scores[0] <= found.values[cells[0]]
         seen[new] += 1
         covered[new] += hit
@@ -164,13 +161,13 @@ def test_weights_are_counts_or_odds() -> None:
     for delta in (None, 0.1):
         both = [(scores, weights * 1.0), (again, None)]
         counted, repeated = (
-            find_thresholds(of, by, 1.0, np.zeros(of.size, np.int64), 1, 0.9, delta).values
+            find_thresholds(of, np.zeros(of.size, np.int64), 1, 0.9, delta, weights=by).values
             for of, by in both
         )
         np.testing.assert_array_equal(counted, repeated)
     cal = certified(sample_weight=np.linspace(0.1, 2.0, 500))
     assert cal.predict_set(world(50)[0], coverage=0.9).sizes.min() >= 1
-    with pytest.raises(ValueError, match="`delta` needs examples that count as whole numbers"):
+    with pytest.raises(ValueError, match="`delta` needs examples that all count alike"):
         cal.predict_set(world(50)[0], coverage=0.9, delta=0.1)
 
 
@@ -183,7 +180,8 @@ def test_weighted_examples_stand_for_a_shifted_world() -> None:
         scores = rng.random(100) * np.where(rare, 2.0, 1.0)
         weights = np.where(rare, 4.0, 1.0) + 1e-3
         cells = np.zeros(100, np.int64)
-        limit = find_thresholds(scores, weights, weights.max(), cells, 1, 0.9, None).values[0]
+        given = {"weights": weights, "unit": weights.max()}
+        limit = find_thresholds(scores, cells, 1, 0.9, **given).values[0]
         reached.append(0.5 * min(limit, 1.0) + 0.5 * min(limit / 2.0, 1.0))
     assert np.mean(reached) >= 0.9 - 4.0 * np.std(reached) / 2000**0.5
 
@@ -299,7 +297,10 @@ def test_groups() -> None:
     covered = found.members[np.arange(2000), truth]
     assert min(covered[::2].mean(), covered[1::2].mean()) > 0.86
     assert "1 of 3 groups have less than 9 examples; they get all classes" in found.guarantee
-    assert cal.predict_set(new[:2], coverage=0.9, by="group", groups=["z", "c"]).members.all()
+    with pytest.warns(UserWarning, match="1 of 2 rows whose group was not in `certify`"):
+        found = cal.predict_set(new[:2], coverage=0.9, by="group", groups=["z", "c"])
+    assert found.members.all()
+    assert found.n_unknown == 1
     with pytest.raises(ValueError, match="`groups` must be given"):
         cal.predict_set(new, coverage=0.9, by="group")
     with pytest.raises(ValueError, match="no groups to go by"):
@@ -357,7 +358,7 @@ def test_files_keep_sets(tmp_path) -> None:
     for options in (
         {"coverage": 0.9},
         {"coverage": 0.9, "kind": "adaptive", "random_state": 3},
-        {"coverage": 0.9, "by": "group", "groups": np.arange(200) % 4},
+        {"coverage": 0.9, "by": "group", "groups": np.arange(200) % 3},
     ):
         for other in (loaded, loaded):
             found, expected = (
@@ -474,7 +475,7 @@ def test_bad_arguments_are_named() -> None:
 
 
 def test_a_plan_tells_what_to_expect() -> None:
-    found = plan_coverage(0.9, examples=(5, 100, 1000))
+    found = plan(coverage=0.9, examples=(5, 100, 1000))
     assert found.fewest == 9
     assert found.low[0] == found.high[0] == 1.0
     rng = np.random.default_rng(0)
@@ -503,7 +504,7 @@ def test_parts_are_weighed_together() -> None:
     logits, labels = world(400, seed=4)
     first, last = (logits[:200], labels[:200]), (logits[200:], labels[200:])
     cal = make("temps").fit(*world(200, seed=3))
-    for weights, unit in ((np.full(200, 2.0), 1.0), (np.full(200, 0.5), 1.0)):
+    for weights, unit in ((np.full(200, 2.0), 2.0), (np.full(200, 0.5), 1.0)):
         noted = cal._certify_parts([(*first, weights), last]).kept_.held_out_conformity
         assert noted.weights.sum() == weights.sum() + 200.0
         assert noted.unit == unit

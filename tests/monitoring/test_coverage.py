@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from hokical import CalibrationMonitor, CalibratorFileError, Dense, make
 from hokical.cli import app
-from hokical.guarantees import plan_coverage
+from hokical.guarantees import plan
 from hokical.monitoring import CoverageMonitor
 from tests.guarantees.test_sets import world
 
@@ -62,7 +62,7 @@ def test_batches_and_restarts_change_nothing(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_few_certified_examples_are_not_held_against_the_sets() -> None:
     few = CoverageMonitor.of(watched(100).calibrator, 0.9)
-    assert few.tolerance == pytest.approx(0.9 - plan_coverage(0.9, examples=(100,)).low[0])
+    assert few.tolerance == pytest.approx(0.9 - plan(coverage=0.9, examples=(100,)).low[0])
     assert CoverageMonitor.of(watched(9000).calibrator, 0.9).tolerance == 0.01
     alarms = 0
     for seed in range(60):

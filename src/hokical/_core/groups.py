@@ -134,14 +134,36 @@ def read_columns(groups: Any, n_rows: int) -> dict[str, AnyArray]:
     return found
 
 
-def as_groups(groups: Any, n_rows: int) -> list[Any]:
-    """The group of each row, text or a number, None for a missing one; of several columns all."""
-    columns = [_plain(column) for column in read_columns(groups, n_rows).values()]
-    return (
-        columns[0]
-        if len(columns) == 1
-        else [", ".join(map(str, row)) for row in zip(*columns, strict=True)]
-    )
+def read_cells(groups: Any, n_rows: int) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
+    """The names of the columns, and the values of each row: text, a number, None if missing."""
+    columns = read_columns(groups, n_rows)
+    return tuple(columns), list(zip(*map(_plain, columns.values()), strict=True))
+
+
+def match_cells(
+    groups: Any, n_rows: int, columns: Sequence[str], cells: Sequence[tuple[Any, ...]]
+) -> IntArray:
+    """The place (n,) of each row's values among known `cells`; their number where it is not there.
+
+    Columns are matched by name, in any order, and must be those known; values by `look_up`.
+    """
+    given = read_columns(groups, n_rows)
+    if len(given) == len(columns) == 1 and NAMELESS in (*given, *columns):
+        given = dict(zip(columns, given.values(), strict=True))  # one column needs no name
+    if {*given} != {*columns}:
+        raise ValueError(
+            f"`groups` must have the columns {', '.join(columns)}, as in `certify`; got "
+            f"{', '.join(given)}. Pass a mapping or a DataFrame with these columns and no others."
+        )
+    codes = []
+    for name, values in zip(columns, zip(*cells, strict=True), strict=True):
+        levels = list(dict.fromkeys(values))
+        known = np.array([levels.index(value) for value in values])
+        names, place = _distinct(given[name])
+        codes.append((known, np.array(look_up(names, levels), np.int64)[place]))
+    known_cells, rows = (zip(*(pair[k].tolist() for pair in codes), strict=True) for k in (0, 1))
+    places = {cell: k for k, cell in enumerate(known_cells)}
+    return np.array([places.get(row, len(cells)) for row in rows], np.int64)
 
 
 def look_up(names: Sequence[Any], known: Sequence[Any]) -> list[int]:

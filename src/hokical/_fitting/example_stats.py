@@ -20,7 +20,7 @@ from hokical._fitting.examples import Examples, Partition, Result
 from hokical.guarantees._calibration_data import SAMPLE_SIZE, CalibrationData
 from hokical.guarantees._class_scores import ClassScores, row_looks
 from hokical.guarantees._conformity import Conformity
-from hokical.guarantees._row_sketch import RowSketch, row_draws, row_hashes
+from hokical.guarantees._row_sketch import RowSketch, margin_hashes, row_draws, row_hashes
 from hokical.guarantees._score_table import ScoreTable, can_be_counts
 from hokical.guarantees._scores import conservative_levels, label_log_odds
 from hokical.guarantees._support import Support, support_minima
@@ -122,7 +122,7 @@ def _keep(
         fit_scores=scores,
         support=Support.from_minima(support_minima(log_odds[counting], top[counting])),
         fit_conformity=sample,
-        fit_rows=RowSketch.from_hashes(hashes[counting]),
+        fit_rows=RowSketch.from_hashes(margin_hashes(block.logits)[counting]),
         class_scores=ClassScores(*classes),
     )
 

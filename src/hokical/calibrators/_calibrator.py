@@ -7,11 +7,11 @@ from copy import copy
 from dataclasses import replace
 from functools import reduce
 from operator import add
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from hokical._core.arrays import Array, float64_scope, to_input_library
 from hokical._core.grouped_logits import GroupedLogits
-from hokical._core.groups import count_rows
+from hokical._core.groups import count_rows, read_cells
 from hokical._core.labels import as_labels, as_weights
 from hokical._core.logits import Logits
 from hokical._core.topk import TopK
@@ -20,15 +20,17 @@ from hokical.calibrators import _decisions as decisions
 from hokical.calibrators import _sets as sets
 from hokical.calibrators import _shift as shift
 from hokical.calibrators._base import FittedPredictions
+from hokical.calibrators._decisions import Reused
 from hokical.calibrators._method import Fit, MethodInfo
 from hokical.guarantees._binomial import check_chance
 from hokical.guarantees._calibration_data import CalibrationData
 from hokical.guarantees._decisions import Decisions, Detections, decide
-from hokical.guarantees._row_sketch import row_hashes
+from hokical.guarantees._risk import RiskControl, control_risk
 from hokical.guarantees._selective import SelectivePrediction
 from hokical.guarantees._sets import CertifiedSets, PredictionSets, SetOptions
 from hokical.guarantees._shift import AccuracyEstimate, ShiftEstimate, estimate_shift
 from hokical.rules._base import Rule
+from hokical.rules._predicting import predict_on_host
 
 
 class Calibrator(FittedPredictions):
@@ -40,26 +42,36 @@ class Calibrator(FittedPredictions):
     """
 
     def certify(
-        self, logits: Any, labels: Any, sample_weight: Any = None, *, groups: Any = None
+        self,
+        logits: Any,
+        labels: Any,
+        sample_weight: Any = None,
+        *,
+        groups: Any = None,
+        counts: bool = False,
+        reused: Reused = "refuse",
     ) -> Self:
         """Count how the calibrated probabilities do on examples used for nothing else.
 
         `logits` (n, classes) and `labels` (n,) are of examples that neither the classifier nor this
-        calibrator was fitted on; rows of the fit are refused. `predict_or_abstain`,
-        `predict_interval` and `predict_set` then go by these, until the next fit. Whole numbers as
-        `sample_weight` (n,) say how often an example was seen; others how much likelier it is among
-        the examples to come, of which only `predict_set` makes use. `groups` (n,), text or numbers,
-        are for `predict_set(by="group")`, and for calibrators that learned from groups.
+        calibrator was fitted on. `predict_or_abstain`, `predict_interval` and `predict_set` then go
+        by these, until the next fit. `sample_weight` (n,) says how much likelier each example is
+        among the examples to come, on any scale; only promises on average can use it. With
+        `counts=True` it says how often each was seen, in whole numbers. `groups`, one column or
+        several, are for `by="group"`, and for calibrators that learned from groups. Rows of the fit
+        are refused, unless `reused="ignore"` says that they only look alike.
         """
-        data = self._check_logits(self._attach_groups(logits, groups))
-        truth = self._as_labels(labels, data)
-        weights = as_weights(sample_weight, data.n_rows)
-        self._refuse_rows_of_fit(row_hashes(data))
-        self.kept_ = decisions.count_held_out(self.rule_, self.kept_, data, truth, weights, groups)
-        return self
+        part = (logits, labels, sample_weight, groups)
+        return self._certify_parts([part], counts=counts, reused=reused)
 
     def predict_or_abstain(
-        self, logits: Any, *, risk: float = 0.05, delta: float = 0.1, groups: Any = None
+        self,
+        logits: Any,
+        *,
+        risk: float = 0.05,
+        delta: float = 0.1,
+        by: Literal["all", "group"] = "all",
+        groups: Any = None,
     ) -> SelectivePrediction:
         """Labels, and which of them to accept so that at most a fraction `risk` is wrong.
 
@@ -69,7 +81,9 @@ class Calibrator(FittedPredictions):
         The examples of the fit test the classifier's labels and no others: a label that calibration
         has changed is then not accepted, and the error rate counts among all rows that reach the
         threshold. If nothing can be accepted, `accepted` is False everywhere and `guarantee` says
-        why.
+        why, what risk could be proven, and how many examples the wanted one needs. With
+        `by="group"` it is guaranteed for each of the `groups` that `certify` knows, with a
+        threshold for each; rows of other groups are not accepted.
 
         >>> from hokical import Hoki
         >>> from hokical.demo import demo_logits
@@ -81,8 +95,10 @@ class Calibrator(FittedPredictions):
         """
         risk, delta = check_chance("risk", risk), check_chance("delta", delta)
         data = self._check_logits(self._attach_groups(logits, groups))
-        kept = self.kept_
-        found = decisions.abstain(self.rule_, kept, data, risk=risk, delta=delta)
+        if by not in ("all", "group"):
+            raise ValueError(f'`by` must be "all" or "group"; got {by!r}.')
+        options: dict[str, Any] = {"risk": risk, "delta": delta, "by_group": by == "group"}
+        found = decisions.abstain(self.rule_, self.kept_, data, groups, **options)
         return found.map_arrays(lambda array: to_input_library(array, logits))
 
     def predict_interval(self, logits: Any, *, delta: float = 0.05, groups: Any = None) -> Array:
@@ -125,6 +141,9 @@ class Calibrator(FittedPredictions):
             Whom it is guaranteed for: all together, each true class, or each of the `groups` (n,)
             that `certify` knows; with `delta`, for each with that probability, not for all at once.
             Those with too few examples share a threshold.
+        pooled : bool
+            With `by="class"`: thresholds by class that borrow from all classes, for few examples of
+            each; the coverage is then guaranteed on average over all.
         kind : {"smallest", "adaptive", "ordered"}
             Every class above a probability, the smallest sets on average; or the likeliest classes
             until their probabilities sum to a threshold (APS), larger where rows are difficult; or,
@@ -157,9 +176,11 @@ class Calibrator(FittedPredictions):
             )
         logits, groups = self._attach_groups(logits, groups), groups if by_group else None
         given = logits.given if isinstance(logits, Logits) else logits
+        n_unknown = 0
         if groups is not None or asked.options.random_state is not None:
             data = self._check_logits(logits)
-            members = to_input_library(sets.members_by_row(asked, self.rule_, data, groups), given)
+            found, n_unknown = sets.members_by_row(asked, self.rule_, data, groups)
+            members = to_input_library(found, given)
         else:
             members = self._with_rule(asked.rule(self.rule_))._output("members", logits)
         with float64_scope(given):
@@ -169,7 +190,7 @@ class Calibrator(FittedPredictions):
         about = (asked.options, asked.certified_on, asked.guarantee(), asked.least_and_most())
         names = self.class_names or None
         seen = None if top is None else top.indices
-        return PredictionSets(members, sizes, *about, other, names, seen)
+        return PredictionSets(members, sizes, *about, other, names, seen, n_unknown)
 
     def predict_action(self, logits: Any, costs: Any, *, groups: Any = None) -> Decisions:
         """The action of least expected cost for each row, with what it is expected to cost.
@@ -335,35 +356,95 @@ class Calibrator(FittedPredictions):
         found = self.estimate_shift(logits, sample_weight, delta=delta)
         return AccuracyEstimate(found.accuracy, found.accuracy_interval, found.holds)
 
+    def control_risk(
+        self,
+        logits: Any,
+        labels: Any,
+        *,
+        loss: Any,
+        risk: Any,
+        delta: float | None = None,
+        thresholds: Any = None,
+        by: Literal["all", "class", "group"] = "all",
+        groups: Any = None,
+        sample_weight: Any = None,
+        reused: Reused = "refuse",
+    ) -> RiskControl:
+        """The last threshold at which the mean of a loss of your own is proven to be small.
+
+        Parameters
+        ----------
+        logits, labels
+            Examples that nothing was fitted on, as for `certify`.
+        loss : callable, array of shape (n, thresholds), or a mapping of names to such
+            `loss(proba, labels, threshold)` gives a number in [0, 1] for each example (n,), NaN
+            for those that do not count: the mean is over the others, such as the wrong among
+            those found. Several losses are bounded at once.
+        risk : float, or a mapping of names to floats
+            What the mean loss of new examples must not exceed.
+        delta : float, optional
+            With probability 1 - delta over these examples it does not. Without it, on average over
+            them, which needs losses that count every example and never fall along the thresholds.
+        thresholds : array of shape (m,)
+            In the order in which they are tested, the safest first; 0, 0.01, ..., 1 by default.
+        by : {"all", "class", "group"}
+            For whom: all together, or also each true class, or each of the `groups`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from hokical import make
+        >>> from hokical.demo import demo_logits
+        >>> (val_logits, val_labels), (logits, labels) = demo_logits()
+        >>> cal = make("temps").fit(val_logits, val_labels)
+        >>> def missed(proba, labels, threshold):  # class 3 is not found
+        ...     return np.where(labels == 3, proba[:, 3] < threshold, np.nan)
+        >>> found = cal.control_risk(logits, labels, loss=missed, risk=0.05, delta=0.1)
+        >>> bool(0.1 < found.threshold < 0.9)
+        True
+        """
+        data = self._check_logits(self._attach_groups(logits, groups))
+        truth = self._as_labels(labels, data)
+        if decisions.check_reused(reused) == "refuse":
+            self._refuse_rows_of_fit(data)
+        cells: Any = None
+        if by == "class":
+            cells = [self.class_names[k] if self.class_names else k for k in truth.tolist()]
+        elif by == "group":
+            cells = [c[0] if len(c) == 1 else c for c in read_cells(groups, data.n_rows)[1]]
+        weights = as_weights(sample_weight, data.n_rows)
+        proba = predict_on_host(self.rule_, "proba", data)
+        options: dict[str, Any] = {"delta": delta, "thresholds": thresholds, "weights": weights}
+        return control_risk(proba, truth, loss=loss, risk=risk, groups=cells, **options)
+
     def forget_examples(self) -> None:
         """Drop what the examples of the fit would prove, where they are not independent."""
         self._check_fitted()
         self.kept_ = self.kept_.without_fit()
 
-    def _refuse_rows_of_fit(self, hashes: FloatArray) -> None:
-        """Raise if rows with these `row_hashes` are those of the fit, which learned from them."""
+    def _refuse_rows_of_fit(self, rows: Logits | FloatArray) -> None:
+        """Raise if rows, or their `margin_hashes` (n,), are of the fit, which learned from them."""
         # Where another method chose to learn nothing, it did so by these rows.
-        learned, rows = self.name != "uncalibrated" or bool(self.rule_.numbers()), None
-        if learned:
-            rows = self.kept_.fit_rows
-        if rows is not None:
-            rows.refuse(hashes, "logits")
+        learned = self.name != "uncalibrated" or bool(self.rule_.numbers())
+        known = self.kept_.fit_rows
+        if known is not None and learned and (isinstance(rows, Logits) or known.margins):
+            known.refuse(known.hashes_of(rows) if isinstance(rows, Logits) else rows, "logits")
 
-    def _certify_parts(self, parts: Iterable[tuple[Any, ...]]) -> Self:
+    def _certify_parts(
+        self, parts: Iterable[tuple[Any, ...]], *, counts: bool = False, reused: Reused = "refuse"
+    ) -> Self:
         """`certify` with examples in parts: (logits, labels), with weights, and with groups."""
-        twin, noted = copy(self), []
-        for part in parts:
-            twin.certify(*part[:3], groups=part[3] if len(part) > 3 else None)
-            kept = twin.kept_
-            noted.append((kept.held_out_scores, kept.held_out_conformity))
+        check, noted = decisions.check_reused(reused) == "refuse", []
+        for logits, labels, *more in parts:
+            weights, groups = (*more, None, None)[:2]
+            data = self._check_logits(self._attach_groups(logits, groups))
+            truth, weights = self._as_labels(labels, data), as_weights(weights, data.n_rows)
+            if check:
+                self._refuse_rows_of_fit(data)
+            noted.append(decisions.note(self.rule_, data, truth, weights, groups, counts=counts))
         if not noted:
             raise ValueError("there must be at least one part with examples; got none.")
-        tables, found = zip(*noted, strict=True)
-        self.kept_ = replace(
-            self.kept_,
-            held_out_scores=None if None in tables else reduce(add, tables),
-            held_out_conformity=reduce(add, found),
-        )
+        self.kept_ = self.kept_.with_held_out(reduce(add, noted))
         return self
 
     def _certified_sets(self, asked: SetOptions, only: int | None = None) -> CertifiedSets:

@@ -171,7 +171,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
             np.ones(found.size, np.int64),
             found,
             score_levels(confidence_log_odds(found)),
-            self.held_out_,
+            [self.held_out_],
             risk=risk,
             delta=delta,
             certified_on="held-out",

@@ -1,14 +1,14 @@
 """Abstention and intervals for the accuracy of labels, by a rule and its calibration data."""
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from hokical._core.grouped_logits import GroupedLogits
-from hokical._core.groups import as_groups
 from hokical._core.logits import Logits, as_logits
 from hokical._core.types import BoolArray, FloatArray, IntArray
+from hokical._core.warn import warn_user
 from hokical.guarantees import _scores as scores
 from hokical.guarantees._calibration_data import CalibrationData
 from hokical.guarantees._conformity import Conformity
@@ -18,43 +18,87 @@ from hokical.rules._base import Rule
 from hokical.rules._predicting import predict_on_host
 from hokical.rules._wrapped import BalancedRule
 
+#: What to do about rows that look like those of the fit.
+Reused = Literal["refuse", "ignore"]
 
-def count_held_out(
+
+def check_reused(reused: Any) -> Reused:
+    """A choice of what to do about rows of the fit."""
+    if reused not in get_args(Reused):
+        raise ValueError(f"`reused` must be one of {list(get_args(Reused))}; got {reused!r}.")
+    found: Reused = reused
+    return found
+
+
+def note(
     rule: Rule,
-    kept: CalibrationData,
     data: Logits,
     labels: IntArray,
     weights: FloatArray | None,
     groups: Any,
-) -> CalibrationData:
-    """The calibration data with these examples, which are held out, in place of earlier ones."""
+    *,
+    counts: bool,
+) -> Conformity:
+    """What the rule predicts of the true classes of held-out examples."""
+    if counts and not can_be_counts(weights):
+        raise ValueError("`sample_weight` must be whole numbers with `counts=True`.")
     forms = _serving_forms(data)
     odds = [scores.confidence_log_odds(predict_on_host(rule, "confidence", form)) for form in forms]
     wrong = np.any([predict_on_host(rule, "labels", form) != labels for form in forms], axis=0)
     level = scores.conservative_levels(odds, wrong, data.to_host(data.top))
-    counted = can_be_counts(weights)
-    table = ScoreTable.from_examples(level, wrong, weights) if counted else None
     found = Conformity.from_rows(rule, forms, labels)
+    found = replace(found, level=level, wrong=wrong.astype(np.int64))
     if groups is not None:
-        found = found.with_groups(as_groups(groups, data.n_rows))
-    if weights is not None:
-        counts, unit = weights[weights > 0.0], 1.0 if counted else float(weights.max())
-        found = replace(found.take(weights > 0.0), weights=counts, unit=unit)
-    return replace(kept, held_out_scores=table, held_out_conformity=found)
+        found = found.with_groups(groups)
+    if weights is None:
+        return found
+    unit = 1.0 if counts else float(weights.max())
+    return replace(found.take(weights > 0.0), weights=weights[weights > 0.0], unit=unit)
+
+
+def match_groups(known: Conformity, groups: Any, n_rows: int, what: str) -> tuple[IntArray, int]:
+    """The place (n,) of each row's group, and the number of unknown ones, which a warning gives."""
+    cells = known.match_groups(groups, n_rows)
+    n_unknown = int((cells == len(known.group_names)).sum())
+    if n_unknown:
+        warn_user(
+            f"`groups` has {n_unknown:,} of {n_rows:,} rows whose group was not in `certify`: they "
+            f"{what}. Certify with examples of all groups.",
+            UserWarning,
+        )
+    return cells, n_unknown
 
 
 def abstain(
-    rule: Rule, kept: CalibrationData, data: Logits, *, risk: float, delta: float
+    rule: Rule,
+    kept: CalibrationData,
+    data: Logits,
+    groups: Any,
+    *,
+    risk: float,
+    delta: float,
+    by_group: bool,
 ) -> SelectivePrediction:
     """Labels on the host, and which of them to accept."""
+    known = kept.held_out_conformity
+    if by_group and (known is None or groups is None):
+        raise ValueError(
+            '`by="group"` needs `groups`, of the rows and of the examples: call '
+            "`certify(logits, labels, groups=groups)` first."
+        )
     source, table = _find_scores(rule, kept, "predict_or_abstain")
+    tables, cells = [table], None
+    if by_group and known is not None:
+        tables = known.score_tables()
+        cells, _ = match_groups(known, groups, data.n_rows, "are not accepted")
     confidence = predict_on_host(rule, "confidence", data)
     labels = predict_on_host(rule, "labels", data)
     return selective_prediction(
         labels,
         confidence,
         _levels(source, data, confidence),
-        table,
+        tables,
+        cells,
         risk=risk,
         delta=delta,
         certified_on=source,

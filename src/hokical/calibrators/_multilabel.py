@@ -184,7 +184,7 @@ class MultilabelCalibrator(OutcomeCalibrator):
         """
         recall, delta = check_chance("recall", recall), check_chance("delta", delta)
         self._check_fitted()
-        return self._noted("recall_thresholds").least(self.n_labels_, recall, delta)
+        return self._noted("recall_thresholds").recall_thresholds(self.n_labels_, recall, delta)
 
     def _noted(self, method: str) -> HeldOutLabels:
         if self.held_out_ is None:

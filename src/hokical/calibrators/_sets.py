@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 
 from hokical._core.arrays import NUMPY, Array, backend_of
 from hokical._core.logits import Logits
+from hokical.calibrators._decisions import match_groups
 from hokical.guarantees._calibration_data import CalibrationData
-from hokical.guarantees._conformity import row_draws, shift_draw
+from hokical.guarantees._conformity import Conformity, row_draws, shift_draw
+from hokical.guarantees._control import remembered
 from hokical.guarantees._selective import Evidence
-from hokical.guarantees._sets import CertifiedSets, SetOptions
+from hokical.guarantees._sets import CertifiedSets, SetOptions, prove_sets
 from hokical.rules._base import Rule
 
 
@@ -31,15 +33,24 @@ def certified_sets(
             "nothing was fitted on."
         )
     if only is not None:
-        known = known.take(known.labels == only)
-        if source == "fit":  # class frequencies weight classes, and there is one
-            known = replace(known, weights=None, unit=1.0)
-    return CertifiedSets(asked, known, source, n_classes)
+        given = (known, only, source)
+        known = remembered(known, ("class", only, source), lambda: _of_class(*given))
+    return prove_sets(asked, known, source, n_classes)
 
 
-def members_by_row(asked: CertifiedSets, rule: Rule, data: Logits, groups: Any) -> NDArray[Any]:
-    """Members on the host, with a threshold or a draw for each row."""
-    seed, cells = asked.options.random_state, asked.cells_of(groups, data.n_rows)
+def _of_class(known: Conformity, label: int, source: Evidence) -> Conformity:
+    """The examples of one class, which count alike: class frequencies weight classes."""
+    found = known.take(known.labels == label)
+    return replace(found, weights=None, unit=1.0) if source == "fit" else found
+
+
+def members_by_row(
+    asked: CertifiedSets, rule: Rule, data: Logits, groups: Any
+) -> tuple[NDArray[Any], int]:
+    """Members on the host, with a threshold or a draw for each row; rows of unknown groups."""
+    seed, cells, n_unknown = asked.options.random_state, np.zeros(data.n_rows, np.int64), 0
+    if groups is not None:
+        cells, n_unknown = match_groups(asked.examples, groups, data.n_rows, "get every class")
     members = np.zeros((data.n_rows, data.n_classes), np.bool_)
     for cell in np.unique(cells):
         rows = np.flatnonzero(cells == cell)
@@ -48,7 +59,7 @@ def members_by_row(asked: CertifiedSets, rule: Rule, data: Logits, groups: Any) 
         draw = None if seed is None else part.from_host(shift_draw(row_draws(part), seed))
         with data.backend.in_float64():
             members[rows] = data.to_host(own.members(part, draw))
-    return members
+    return members, n_unknown
 
 
 def count_members(members: Array) -> Array:

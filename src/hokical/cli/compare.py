@@ -70,7 +70,7 @@ def compare(
     """
     if coverage is not None:
         with check_options("--coverage"):
-            hokical.guarantees.plan_coverage(coverage)
+            hokical.guarantees.plan(coverage=coverage)
     if report is not None:
         hokical.io.check_output(report, suffix=(".html", ".htm"))
     entrants = _choose_methods(methods)

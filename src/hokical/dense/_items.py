@@ -23,7 +23,7 @@ from hokical._core.types import FloatArray, IntArray
 from hokical.calibrators._calibrator import Calibrator
 from hokical.dense._positions import DenseBatch
 from hokical.guarantees._conformity import Conformity
-from hokical.guarantees._row_sketch import row_hashes
+from hokical.guarantees._row_sketch import margin_hashes
 from hokical.metrics._calibration import gap_norm
 from hokical.metrics._examples import Predictions
 from hokical.metrics._groups import GroupTable, count_items
@@ -135,7 +135,7 @@ def note_positions(rule: Rule, batches: Iterable[DenseBatch]) -> tuple[Conformit
             there = np.nonzero(np.ones(shape, np.bool_) if keep is None else keep)[0]
             items.append(there + index[0].start + batch.first_item)
             rows = as_logits(chunk.logits)
-            hashes.append(row_hashes(rows))
+            hashes.append(margin_hashes(rows))
             truth = as_labels(chunk.labels, rows.n_rows, rows.n_classes)
             parts.append(Conformity.from_rows(rule, [rows], truth))
     item = np.concatenate(items)

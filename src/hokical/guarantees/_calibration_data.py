@@ -60,6 +60,12 @@ class CalibrationData:
         """Without what `certify` noted."""
         return replace(self, held_out_scores=None, held_out_conformity=None)
 
+    def with_held_out(self, examples: Conformity) -> Self:
+        """With examples of `certify`, in place of earlier ones."""
+        known = examples.settled()
+        table = known.score_table() if known.counted else None
+        return replace(self, held_out_scores=table, held_out_conformity=known)
+
     def __add__(self, other: Self) -> Self:
         """Of the examples of two fits; of a sample of each, shares as large as the fits."""
         return type(self)(

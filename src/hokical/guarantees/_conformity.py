@@ -9,14 +9,16 @@ from typing import Any, Self
 import numpy as np
 
 from hokical._core.blocks import rows_per_block
+from hokical._core.groups import look_up, match_cells, read_cells
 from hokical._core.logits import Logits
 from hokical._core.parallel import map_slices
 from hokical._core.storage import pack_array, storable
 from hokical._core.topk import TopK
 from hokical._core.topk_checks import EMPTY
 from hokical._core.types import AnyArray, FloatArray, IntArray
+from hokical.guarantees._control import can_be_counts, remembered
 from hokical.guarantees._row_sketch import row_hashes
-from hokical.guarantees._score_table import can_be_counts
+from hokical.guarantees._score_table import ScoreTable
 from hokical.rules._base import Rule
 from hokical.rules._probabilities import LEAST
 from hokical.rules._scaling import SoftmaxRule
@@ -34,8 +36,9 @@ class Conformity:
     `labels` are the classes, `proba` their probabilities, `above` the sum of those that are
     likelier, `rank` their place (1: the likeliest), `draw` the row's number in [0, 1) for
     randomised sets, `weights` how much each counts, `unit` how much a new one may. `group` is an
-    index of `group_names`. `run` is the least probability from the likeliest class to the true one,
-    in the order of the columns.
+    index of `group_names`, the values of the `group_columns` (files of 0.3 have one text for all
+    columns). `run` is the least probability from the likeliest class to the true one, in the order
+    of the columns. `level` is that of the label's score, and `wrong` whether the label is.
     """
 
     labels: IntArray
@@ -48,6 +51,9 @@ class Conformity:
     group: IntArray | None = None
     group_names: tuple[Any, ...] = ()
     run: FloatArray | None = None
+    group_columns: tuple[str, ...] = ()
+    level: IntArray | None = None
+    wrong: IntArray | None = None
 
     def __post_init__(self) -> None:
         sizes = {array.shape for array in self._arrays().values()}
@@ -65,9 +71,14 @@ class Conformity:
         if self.group is not None and not (
             self.group.dtype.kind == "i"
             and ((self.group >= 0) & (self.group < len(self.group_names))).all()
-            and not any(isinstance(name, list | dict | tuple) for name in self.group_names)
+            and all(self._is_name(name) for name in self.group_names)
         ):
             raise ValueError("`conformity` must hold groups, and a name for each.")
+
+    def _is_name(self, name: Any) -> bool:
+        parts = name if self.group_columns else (name,)
+        right = isinstance(parts, tuple) and len(parts) == max(len(self.group_columns), 1)
+        return right and not any(isinstance(part, list | dict | tuple) for part in parts)
 
     @classmethod
     def from_rows(
@@ -118,29 +129,76 @@ class Conformity:
         some: dict[str, Any] = {name: array[rows] for name, array in self._arrays().items()}
         return replace(self, **some)
 
-    def with_groups(self, groups: Sequence[Any]) -> Self:
-        """The same with the group of each example."""
+    def with_groups(self, groups: Any) -> Self:
+        """The same with the group of each example: columns of them, see `read_columns`."""
+        columns, cells = read_cells(groups, self.n)
+        return self._with_cells(columns, cells)
+
+    def _with_cells(self, columns: tuple[str, ...], cells: Sequence[Any]) -> Self:
         codes: dict[Any, int] = {}
-        group = np.array([codes.setdefault(name, len(codes)) for name in groups], np.int64)
-        return replace(self, group=group, group_names=tuple(codes))
+        group = np.array([codes.setdefault(cell, len(codes)) for cell in cells], np.int64)
+        return replace(self, group=group, group_names=tuple(codes), group_columns=columns)
+
+    def match_groups(self, groups: Any, n_rows: int) -> IntArray:
+        """The place (n,) of each row's group among `group_names`; their number if it is unknown."""
+        if self.group_columns:
+            return match_cells(groups, n_rows, self.group_columns, self.group_names)
+        _, cells = read_cells(groups, n_rows)  # a file of 0.3
+        names = [cell[0] if len(cell) == 1 else ", ".join(map(str, cell)) for cell in cells]
+        return np.array(look_up(names, self.group_names), np.int64)
+
+    @property
+    def counted(self) -> bool:
+        """Whether every example counts as one, or as a number of them."""
+        return self.unit == 1.0 and can_be_counts(self.weights)
+
+    def settled(self) -> Self:
+        """The same without weights, if all are equal: their scale means nothing."""
+        if self.weights is None or self.counted or np.ptp(self.weights) > 0.0:
+            return self
+        return replace(self, weights=None, unit=1.0)
+
+    def score_table(self, rows: Any = slice(None)) -> ScoreTable:
+        """Counts by the level of the label's score."""
+        if self.level is None or self.wrong is None:
+            raise ValueError(
+                '`by="group"` needs examples that were noted for it, and this file is older. Call '
+                "`certify(logits, labels, groups=groups)` again."
+            )
+        return ScoreTable.from_examples(
+            self.level[rows], self.wrong[rows] > 0, self.counts[rows] if self.n else None
+        )
+
+    def score_tables(self) -> list[ScoreTable]:
+        """The same for each group."""
+        if self.group is None or not self.counted:
+            raise ValueError(
+                '`by="group"` needs examples with groups that count alike. Call `certify(logits, '
+                "labels, groups=groups)` first."
+            )
+        own, names = self.group, range(len(self.group_names))
+        return remembered(self, "tables", lambda: [self.score_table(own == k) for k in names])
 
     def __add__(self, other: Self) -> Self:
         """Both lots of examples, with their groups where both have such."""
-        names = ["labels", "proba", "above", "rank", "draw"]
-        names += [] if self.run is None or other.run is None else ["run"]
         joined: dict[str, Any] = {
-            name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in names
+            name: np.concatenate([array, getattr(other, name)])
+            for name, array in self._arrays().items()
+            if name not in ("weights", "group") and getattr(other, name) is not None
         }
-        unit = max(self.unit, other.unit)
         if self.weights is not None or other.weights is not None:
-            joined["weights"] = weights = np.concatenate([self.counts, other.counts])
-            if not can_be_counts(weights):  # then no weight is a count, and a new one may be any
-                unit = max(unit, float(weights.max()))
-        found = type(self)(**joined, unit=unit)
+            joined["weights"] = np.concatenate([self.counts, other.counts])
+        found = type(self)(**joined, unit=max(self.unit, other.unit))
         if self.group is None or other.group is None:
             return found
-        lots = ((self.group_names, self.group), (other.group_names, other.group))
-        return found.with_groups([names[k] for names, group in lots for k in group])
+        if {*self.group_columns} != {*other.group_columns}:
+            raise ValueError("`groups` must have the same columns in all parts.")
+        order = [other.group_columns.index(name) for name in self.group_columns]
+        own = [self.group_names[k] for k in self.group]
+        cells = [other.group_names[k] for k in other.group]
+        if order:
+            cells = [tuple(cell[k] for k in order) for cell in cells]
+        return found._with_cells(self.group_columns, [*own, *cells])
 
     def _arrays(self) -> dict[str, AnyArray]:
         known = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -153,12 +211,14 @@ class Conformity:
         return {name: pack_array(a) for name, a in self._narrow().items()} | self._others()
 
     def _others(self) -> dict[str, Any]:
-        return {"unit": self.unit, "group_names": self.group_names}
+        names = ("unit", "group_names", "group_columns")
+        return {name: getattr(self, name) for name in names}
 
     def _narrow(self) -> dict[str, AnyArray]:
         """Arrays of as few bytes as hold the same numbers."""
         kept = self._arrays()
-        narrow = {"labels": np.int32, "rank": np.int32, "group": np.int32, "draw": np.float32}
+        narrow = {"labels": np.int32, "rank": np.int32, "group": np.int32, "draw": np.float32,
+                  "level": np.int16, "wrong": np.int8}  # fmt: skip
         return kept | {
             name: kept[name].astype(kind) for name, kind in narrow.items() if name in kept
         }

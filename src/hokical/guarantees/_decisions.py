@@ -9,6 +9,7 @@ import numpy as np
 
 from hokical._core.arrays import NUMPY, Array, backend_of
 from hokical._core.types import FloatArray
+from hokical.guarantees._words import Guaranteed
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,7 +21,7 @@ class Decisions:
 
 
 @dataclass(frozen=True, eq=False)
-class Detections:
+class Detections(Guaranteed):
     """Rows that are `flagged` (n,), at which `threshold` (1,), and the promise in words."""
 
     flagged: Array

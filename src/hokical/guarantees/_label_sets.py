@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, fields
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
@@ -11,8 +10,8 @@ import numpy as np
 from hokical._core.arrays import Array, backend_of
 from hokical._core.storage import pack_array, storable
 from hokical._core.types import FloatArray, IntArray
-from hokical.guarantees._binomial import check_chance
-from hokical.guarantees._thresholds import examples_to_cover
+from hokical.guarantees._control import check_promise, find_thresholds, remembered
+from hokical.guarantees._words import Guaranteed, state_promise
 from hokical.rules._checks import check_array
 
 #: Whom the coverage is promised to: all labels of a row at once, or each label alone.
@@ -54,34 +53,44 @@ class HeldOutLabels:
         return cls(proba[there], there[1], proba[not_there], not_there[1], contrary.max(axis=1))
 
     def to_stored(self) -> dict[str, Any]:
-        arrays = {name: array for name, array in vars(self).items() if array is not None}
-        return {name: pack_array(array) for name, array in arrays.items()}
+        known = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: pack_array(array) for name, array in known.items() if array is not None}
 
-    def least(self, n_labels: int, coverage: float, delta: float | None) -> FloatArray:
+    def ends(self, n_labels: int, coverage: float, delta: float | None, by: By) -> FloatArray:
+        """Probabilities (2, labels) below which a label is out, and above which it is in."""
+        low, high = self._ends(n_labels, coverage, delta, by)
+        # Where they cross, the point between them that is nearest to 1/2.
+        middle = np.clip(0.5, np.minimum(low, high), np.maximum(low, high))
+        return np.stack([np.where(low > high, middle, side) for side in (low, high)])
+
+    def recall_thresholds(self, n_labels: int, recall: float, delta: float | None) -> FloatArray:
         """The probabilities (labels,) that this share of a label's positives reaches, or 0."""
-        found = _cover(-self.proba, self.label, n_labels, coverage, delta)
-        return _outwards(np.where(np.isinf(found), 0.0, -found), up=False)
+        return self._ends(n_labels, recall, delta, "label")[0]
 
-    def most(self, n_labels: int, coverage: float, delta: float | None) -> FloatArray:
-        """Those (labels,) that this share of the examples without a label does not pass, or 1."""
-        assert self.absent is not None
-        assert self.absent_label is not None
-        found = _cover(self.absent, self.absent_label, n_labels, coverage, delta)
-        return _outwards(np.minimum(found, 1.0), up=True)
+    def _ends(
+        self, n_labels: int, coverage: float, delta: float | None, by: By
+    ) -> tuple[FloatArray, FloatArray]:
+        """The same, not yet in order: one threshold for all labels of a row, or two for each."""
+        question = ("ends", n_labels, coverage, delta, by)
+        return remembered(self, question, lambda: self._find_ends(n_labels, coverage, delta, by))
 
+    def _find_ends(
+        self, n_labels: int, coverage: float, delta: float | None, by: By
+    ) -> tuple[FloatArray, FloatArray]:
+        def find(scores: FloatArray, label: IntArray, n: int) -> FloatArray:
+            return find_thresholds(scores, label, n, coverage, delta, pool=False).values
 
-def _cover(
-    strange: FloatArray, label: IntArray, n_labels: int, coverage: float, delta: float | None
-) -> FloatArray:
-    """For each label the strangest that must be covered; inf where its examples are too few."""
-    order = np.lexsort((strange, label))
-    starts = np.searchsorted(label[order], np.arange(n_labels + 1)).tolist()
-    found = np.full(n_labels, np.inf)
-    for k, (start, stop) in enumerate(pairwise(starts)):
-        needed = examples_to_cover(stop - start, coverage, delta)
-        if needed <= stop - start:
-            found[k] = strange[order[start + needed - 1]]
-    return found
+        if by == "row":
+            assert self.worst is not None
+            worst = find(self.worst, np.zeros(self.worst.size, np.int64), 1)
+            both = np.minimum(np.broadcast_to(worst, n_labels), 1.0)
+            return _outwards(1.0 - both, up=False), _outwards(both, up=True)
+        low = find(-self.proba, self.label, n_labels)
+        low = _outwards(np.where(np.isinf(low), 0.0, -low), up=False)
+        if self.absent is None or self.absent_label is None:
+            return low, np.ones(n_labels)
+        high = find(self.absent, self.absent_label, n_labels)
+        return low, _outwards(np.minimum(high, 1.0), up=True)
 
 
 def _outwards(values: FloatArray, *, up: bool) -> FloatArray:
@@ -92,7 +101,7 @@ def _outwards(values: FloatArray, *, up: bool) -> FloatArray:
 
 
 @dataclass(frozen=True, eq=False)
-class LabelSets:
+class LabelSets(Guaranteed):
     """What is certain of the labels of each row, with the promise about it.
 
     `inside` (n, labels) is True for labels that are certainly there, `possible` (n, labels) also
@@ -120,8 +129,7 @@ def label_sets(
     proba: Array, known: HeldOutLabels, *, coverage: float, delta: float | None, by: By
 ) -> LabelSets:
     """Sets for calibrated probabilities (n, labels); see `MultilabelCalibrator.predict_set`."""
-    coverage = check_chance("coverage", coverage)
-    delta = None if delta is None else check_chance("delta", delta)
+    coverage, delta = check_promise(coverage, delta, "coverage")
     if by not in get_args(By):
         raise ValueError(f"`by` must be one of {list(get_args(By))}; got {by!r}.")
     if known.worst is None:
@@ -130,44 +138,32 @@ def label_sets(
             "`certify(scores, labels)` again."
         )
     n_labels = int(proba.shape[1])
-    if by == "label":
-        low, high = (find(n_labels, coverage, delta) for find in (known.least, known.most))
-    else:
-        needed = examples_to_cover(known.worst.size, coverage, delta)
-        enough = needed <= known.worst.size
-        worst = np.full(n_labels, np.sort(known.worst)[needed - 1] if enough else 1.0)
-        low, high = _outwards(1.0 - worst, up=False), _outwards(worst, up=True)
-    middle = np.clip(0.5, np.minimum(low, high), np.maximum(low, high))
-    low, high = (np.where(low > high, middle, side) for side in (low, high))
+    low, high = ends = known.ends(n_labels, coverage, delta, by)
     backend = backend_of(proba)
-    ends = [end if backend is None else backend.from_host(end, proba) for end in (low, high)]
-    sure = "on average over such examples" if delta is None else f"with confidence {1 - delta:.4g}"
-    if by == "row":
-        words = _promise_rows(known, coverage, sure)
-    else:
-        words = _promise_labels(known, coverage, f"for each label, {sure}")
+    below, above = (end if backend is None else backend.from_host(end, proba) for end in ends)
+    words = _promise(known, coverage, delta, by)
     if never := [
         f"{int((side == end).sum()):,} are never {place}"
         for side, end, place in ((low, 0.0, "out"), (high, 1.0, "in"))
         if (side == end).any()
     ]:
         words += f" For lack of examples, of {n_labels:,} labels {' and '.join(never)}."
-    return LabelSets(proba > ends[1], proba >= ends[0], np.stack([low, high], axis=1), words)
+    return LabelSets(proba > above, proba >= below, np.stack([low, high], axis=1), words)
 
 
-def _promise_rows(known: HeldOutLabels, coverage: float, sure: str) -> str:
+def _promise(known: HeldOutLabels, coverage: float, delta: float | None, by: By) -> str:
     assert known.worst is not None
-    return (
-        f"At least {coverage:.4g} of new examples of the same kind have all labels that are in and "
-        f"none that are out, {sure}, as judged by {known.worst.size:,} held-out ones."
-    )
-
-
-def _promise_labels(known: HeldOutLabels, coverage: float, sure: str) -> str:
     assert known.absent is not None
+    if by == "row":
+        what = (
+            f"At least {coverage:.4g} of new examples of the same kind have all labels that are in "
+            "and none that are out"
+        )
+        return state_promise(what, f"of {known.worst.size:,} held-out ones", delta=delta)
     share = f"{1.0 - coverage:.4g}"
-    return (
+    what = (
         f"At most {share} of new examples with a label have it out, and at most {share} of those "
-        f"without have it in, {sure}, as judged by {known.proba.size:,} held-out positives and "
-        f"{known.absent.size:,} negatives."
+        "without have it in, for each label"
     )
+    behind = f"of {known.proba.size:,} held-out positives and {known.absent.size:,} negatives"
+    return state_promise(what, behind, delta=delta)

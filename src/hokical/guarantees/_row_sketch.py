@@ -5,7 +5,7 @@ be joined in any order, and the share of given rows that is among those of the f
 """
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,8 @@ from hokical._core.types import AnyArray, FloatArray, IntArray
 
 #: How many hashes are kept, and how many columns of a row they are made of.
 _KEPT, _COLUMNS = 512, 8
+#: Steps of a margin that tell rows apart, and the largest margin that does.
+_PER_UNIT, _FARTHEST = 4096.0, 1e12
 #: Rows that are hashed at a time, as each takes some 200 bytes.
 _AT_A_TIME = 1 << 16
 _ODD = np.uint64(0x9E3779B97F4A7C15)
@@ -55,6 +57,22 @@ def row_hashes(logits: Logits) -> FloatArray:
     return np.concatenate(parts)
 
 
+def margin_hashes(logits: Logits) -> FloatArray:
+    """The same from margins to the best logit, rounded to 1/4096: for finding rows of a fit.
+
+    So a row has the same one after a constant is added, a log-softmax, or rounding to float32.
+    """
+    places = np.unique(np.linspace(0, logits.n_columns - 1, _COLUMNS + 1).astype(np.int64))
+    few = logits.to_host(logits.xp.take(logits.values, logits.from_host(places), axis=1))
+    margins = logits.to_host(logits.top)[:, None].astype(np.float64) - few
+    steps = np.rint(np.minimum(margins, _FARTHEST) * _PER_UNIT).astype(np.int64)
+    odd = odd_powers(2 * places.size)
+    total = steps.astype(np.uint64) @ odd[: places.size]
+    if isinstance(logits, TopK):
+        total += logits.indices[:, places].astype(np.uint64) @ odd[places.size :]
+    return scatter(total)
+
+
 def odd_powers(n: int) -> NDArray[np.uint64]:
     """A factor (n,) for each column, so that equal numbers in other columns count otherwise."""
     return np.multiply.accumulate(np.full(n, _ODD))
@@ -80,6 +98,8 @@ class RowSketch:
 
     hashes: FloatArray
     counts: IntArray
+    #: Whether they are `margin_hashes`; in files of 0.3 they are of the logits themselves.
+    margins: bool = True
 
     def __post_init__(self) -> None:
         kinds = (self.hashes.dtype.kind, self.counts.dtype.kind)
@@ -108,11 +128,16 @@ class RowSketch:
         return self.from_counts(*(np.concatenate(pair) for pair in pairs))
 
     def to_stored(self) -> dict[str, object]:
-        return {"hashes": pack_array(self.hashes), "counts": pack_array(self.counts)}
+        arrays = {"hashes": pack_array(self.hashes), "counts": pack_array(self.counts)}
+        return arrays | {"margins": self.margins}
 
     @classmethod
-    def from_stored(cls, stored: dict[str, FloatArray]) -> Self:
-        return cls(stored["hashes"], stored["counts"])  # type: ignore[arg-type]
+    def from_stored(cls, stored: dict[str, Any]) -> Self:
+        return cls(stored["hashes"], stored["counts"], bool(stored.get("margins", False)))
+
+    def hashes_of(self, logits: Logits) -> FloatArray:
+        """Those of other rows, made in the same way."""
+        return margin_hashes(logits) if self.margins else row_hashes(logits)
 
     @property
     def share_of_twins(self) -> float:
@@ -123,14 +148,17 @@ class RowSketch:
         """Whether more of the rows with these `row_hashes` are of the fit than of fresh ones.
 
         Rows of few distinct values come again by themselves: as often as a row of the fit has a
-        twin (Good and Turing). Beyond that, 5 % and four standard errors are let pass.
+        twin (Good and Turing). Beyond that, 5 % and four standard errors of the difference are
+        attributed to coincidence.
         """
         if self.hashes.size == _KEPT:  # beyond the last one nothing is known
             hashes = hashes[hashes <= self.hashes[-1]]
         if not hashes.size or not self.hashes.size:
             return False
-        found = np.isin(hashes, self.hashes).mean()
-        return bool(found > self.share_of_twins + 0.05 + 2.0 / np.sqrt(hashes.size))
+        found, twins = np.isin(hashes, self.hashes).mean(), self.share_of_twins
+        once, twice = ((self.counts == k).sum() for k in (1, 2))
+        spread = (once + 2.0 * twice) / self.counts.sum() ** 2.0 + 0.25 / hashes.size
+        return bool(found > twins + 0.05 + 4.0 * np.sqrt(spread))
 
     def refuse(self, hashes: FloatArray, name: str) -> None:
         """Raise if it `holds_too_many` of the rows of the argument `name`."""
@@ -138,5 +166,6 @@ class RowSketch:
             raise ValueError(
                 f"`{name}` must be of examples that were not used in `fit`; got rows of the fit. "
                 "They look better than new ones, so what they certify would not hold. Split the "
-                "labelled examples: fit on one part and certify on the other."
+                "labelled examples: fit on one part and certify on the other. If they are new and "
+                'only look alike, pass `reused="ignore"`.'
             )

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass, fields
-from functools import lru_cache
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -11,10 +10,11 @@ from hokical._core.bins import sum_by
 from hokical._core.storage import storable
 from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical.guarantees._binomial import clopper_pearson
+from hokical.guarantees._control import can_be_counts, remembered
 from hokical.guarantees._scores import LEVELS
 
-#: Integers up to here are exact in float64.
-_EXACT = 2.0**53
+__all__ = ["NeighbourTable", "ScoreTable", "accuracy_intervals", "can_be_counts", "group_of_level"]
+
 #: No table has more levels than this.
 _MOST_LEVELS = 1 << 24
 
@@ -30,22 +30,25 @@ class LevelCounts:
 
     def __post_init__(self) -> None:
         """Two arrays of integers of one length, 0 <= part <= count."""
-        name, (count, part) = type(self).__name__, vars(self).values()
+        name, (count, part) = type(self).__name__, self._parts().values()
         arrays = isinstance(count, np.ndarray) and isinstance(part, np.ndarray)
         if not arrays or {count.dtype.kind, part.dtype.kind} != {"i"} or count.shape != part.shape:
             raise ValueError(f"`{name}` must hold two arrays of integers of one length.")
         if ((part < 0) | (part > count)).any():
             raise ValueError(f"`{name}` must have counts of which a part lies between 0 and all.")
 
+    def _parts(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self).from_stored, (self.to_stored(),)
 
     def to_stored(self) -> dict[str, Any]:
         """The levels that hold examples, as arrays (occupied,)."""
-        count, _ = vars(self).values()
+        count, _ = self._parts().values()
         level = np.flatnonzero(count).astype(np.int64)
         whole = {} if self.n_levels else {"levels": count.size}
-        return whole | {"level": level} | {name: a[level] for name, a in vars(self).items()}
+        return whole | {"level": level} | {name: a[level] for name, a in self._parts().items()}
 
     @classmethod
     def from_stored(cls, stored: dict[str, Any]) -> Self:
@@ -104,13 +107,6 @@ class ScoreTable(LevelCounts):
         return type(self)(self.count + other.count, self.wrong + other.wrong)
 
 
-def can_be_counts(weights: FloatArray | None) -> bool:
-    """Whether weights are integers, so that what they count can be binomial."""
-    if weights is None:
-        return True
-    return bool((weights == np.rint(weights)).all() and weights.sum() < _EXACT)
-
-
 @storable("neighbours")
 @dataclass(frozen=True, eq=False)
 class NeighbourTable(LevelCounts):
@@ -146,13 +142,12 @@ def accuracy_intervals(
 
     Where a level within `doubt` of it belongs to another group, the interval covers both.
     """
-    group, found = _group_intervals(table, delta)
+    group, found = remembered(table, ("intervals", delta), lambda: _group_intervals(table, delta))
     first, last = (group[np.clip(wanted + k, 0, group.size - 1)] for k in (-doubt, doubt))
     low, high = (np.stack([found[first, k], found[last, k]]) for k in (0, 1))
     return np.stack([low.min(axis=0), high.max(axis=0)], axis=1)
 
 
-@lru_cache(maxsize=16)  # a service asks with the same table and `delta` again and again
 def _group_intervals(
     table: ScoreTable | NeighbourTable, delta: float
 ) -> tuple[IntArray, FloatArray]:

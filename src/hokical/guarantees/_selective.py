@@ -7,17 +7,19 @@ the simulations behind the choice of this procedure.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, Literal, Self
 
 import numpy as np
 
+from hokical._core.bins import sum_by
 from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical.guarantees._binomial import binomial_tail
+from hokical.guarantees._control import fewest_examples, last_proven, remembered
 from hokical.guarantees._score_table import ScoreTable
 from hokical.guarantees._scores import LEVELS, level_log_odds, score_levels
+from hokical.guarantees._words import Guaranteed, state_promise
 
 #: The examples behind a guarantee: those of `fit`, or those passed to `certify`.
 Evidence = Literal["fit", "held-out"]
@@ -39,26 +41,16 @@ class Threshold:
 
 
 def choose_threshold(table: ScoreTable, risk: float, delta: float, starts: IntArray) -> Threshold:
-    """Test the levels from the highest down and take the lowest one that passes.
+    """The lowest level at which "the error rate from here up exceeds `risk`" is rejected.
 
-    "The error rate above this level exceeds `risk`" is tested at every level. `delta` is divided
-    equally among the `starts`; a level may use the share of its start, plus what the level above it
-    used if that passed (the fallback procedure). With probability 1 - delta no level passes whose
-    error rate exceeds `risk`, so any that passed may be used.
+    Levels are tested from the highest down; `delta` is divided equally among the `starts`.
     """
-    accepted, wrong = (np.cumsum(part[::-1])[::-1] for part in (table.count, table.wrong))
-    p_values = binomial_tail(wrong, accepted, risk)
-    budget = np.bincount(starts, minlength=LEVELS) * (delta / starts.size)
-    lowest: int | None = None
-    carried = 0.0
-    for level in range(LEVELS - 1, -1, -1):
-        allowed = carried + budget[level]
-        passed = allowed > 0.0 and p_values[level] <= allowed
-        carried = allowed if passed else 0.0
-        lowest = level if passed else lowest
-    if lowest is None:
+    accepted, wrong = (np.cumsum(part[::-1]) for part in (table.count, table.wrong))
+    budget = sum_by(LEVELS - 1 - starts, np.full(starts.size, delta / starts.size), LEVELS)
+    last = last_proven(binomial_tail(wrong, accepted, risk), budget)
+    if last is None:
         return Threshold(None, 0, 0, table.total)
-    return Threshold(lowest, int(accepted[lowest]), int(wrong[lowest]), table.total)
+    return Threshold(LEVELS - 1 - last, int(accepted[last]), int(wrong[last]), table.total)
 
 
 def starting_levels(risk: float, source: Evidence) -> IntArray:
@@ -73,27 +65,49 @@ def starting_levels(risk: float, source: Evidence) -> IntArray:
     return score_levels(_TEMPERATURES * math.log((1.0 - smoothed) / smoothed))
 
 
-@lru_cache(maxsize=16)  # a service asks with the same table, `risk` and `delta` again and again
-def _proven_threshold(table: ScoreTable, risk: float, delta: float, source: Evidence) -> Threshold:
-    return choose_threshold(table, risk, delta, starting_levels(risk, source))
+def prove_threshold(table: ScoreTable, risk: float, delta: float, source: Evidence) -> Threshold:
+    """`choose_threshold` from the starts that the source of the examples suggests, remembered."""
+    starts = starting_levels(risk, source)
+    question = ("threshold", risk, delta, source)
+    return remembered(table, question, lambda: choose_threshold(table, risk, delta, starts))
 
 
-def fewest_examples(risk: float, delta: float, n_starts: int) -> int:
-    """Number of accepted examples, none of them wrong, that the first test needs to pass."""
-    return math.ceil(math.log(delta / n_starts) / math.log1p(-risk))
+def smallest_risk(table: ScoreTable, delta: float, source: Evidence) -> float:
+    """The smallest risk that these examples prove for any threshold, to three digits."""
+
+    def find() -> float:
+        low, high = 0.0, 1.0
+        while high - low > 1e-3 * high:
+            middle = 0.5 * (low + high)
+            starts = starting_levels(middle, source)
+            proven = choose_threshold(table, middle, delta, starts).level is not None
+            low, high = (low, middle) if proven else (middle, high)
+        return high
+
+    return remembered(table, ("smallest", delta, source), find)
+
+
+def examples_needed(table: ScoreTable, risk: float, delta: float) -> int | None:
+    """About how many examples like these prove the risk for some threshold; None if none do."""
+    accepted, wrong = (np.cumsum(part[::-1]) for part in (table.count, table.wrong))
+    for times in np.geomspace(1.0, 1000.0, 61).tolist():
+        tail = binomial_tail(np.ceil(times * (wrong + 0.5)), np.floor(times * accepted), risk)
+        if (tail <= delta).any():
+            return math.ceil(float(times * table.total))
+    return None
 
 
 @dataclass(frozen=True, eq=False)
-class SelectivePrediction:
+class SelectivePrediction(Guaranteed):
     """Labels, and which of them to give as answers.
 
     `labels`, `confidence` and `accepted` (n,) are of all examples, accepted or not; see
-    `labels_or`. `threshold_log_odds` is the smallest accepted score, inf if nothing is accepted,
-    and `coverage` the fraction that it accepts of the examples behind the guarantee: those of the
-    "fit" (the score is the classifier's own softmax) or "held-out" ones (it is the calibrated
-    confidence), as `certified_on` says. `guarantee` is the promise in words, or why nothing could
-    be accepted. Examples of the fit test the classifier's own labels: of rows that reach the
-    threshold, those whose label calibration has changed are not accepted.
+    `labels_or`. `threshold_log_odds` is the smallest accepted score, inf if nothing is accepted
+    (one for each group, if the promise is by group), and `coverage` the fraction that it accepts
+    of the examples behind the guarantee: those of the "fit" (the score is the classifier's own
+    softmax) or "held-out" ones (it is the calibrated confidence), as `certified_on` says. Examples
+    of the fit test the classifier's own labels: of rows that reach the threshold, those whose label
+    calibration has changed are not accepted.
     """
 
     labels: IntArray
@@ -101,15 +115,15 @@ class SelectivePrediction:
     accepted: BoolArray
     risk: float
     delta: float
-    threshold_log_odds: float
+    threshold_log_odds: Any
     coverage: float
     certified_on: Evidence
     guarantee: str
 
     @property
-    def threshold(self) -> float:
+    def threshold(self) -> Any:
         """The threshold as a probability: of the softmax, or of the calibrated confidence."""
-        return float(1.0 / (1.0 + np.exp(-self.threshold_log_odds)))
+        return 1.0 / (1.0 + np.exp(-self.threshold_log_odds))
 
     def map_arrays(self, change: Callable[[Any], Any]) -> Self:
         """The same with `labels`, `confidence` and `accepted` converted, as to another library."""
@@ -130,50 +144,81 @@ def selective_prediction(
     labels: IntArray,
     confidence: FloatArray,
     levels: IntArray,
-    table: ScoreTable,
+    tables: Sequence[ScoreTable],
+    cells: IntArray | None = None,
     *,
     risk: float,
     delta: float,
     certified_on: Evidence,
     untested: BoolArray | None = None,
 ) -> SelectivePrediction:
-    """Apply the threshold that the table proves to the levels (n,) of new examples.
+    """Apply the thresholds that the tables prove to the levels (n,) of new examples.
 
-    `untested` labels (n,) are others than those that the table counts, and are not accepted. Then
-    the risk is that of a wrong label among rows that reach the threshold, accepted or not: it
-    cannot exceed that of the labels that were counted.
+    `cells` (n,) are the tables of the examples, all that of the first if not given; a number that
+    no table has is an unknown group, of which nothing is accepted. `untested` labels (n,) are
+    others than those that the tables count, and are not accepted: then the risk is that of a wrong
+    label among rows that reach the threshold, accepted or not.
     """
-    chosen = _proven_threshold(table, risk, delta, certified_on)
-    needed = fewest_examples(risk, delta, starting_levels(risk, certified_on).size)
-    place = "the examples of the fit" if certified_on == "fit" else "the held-out examples"
-    sure = f"confidence {1.0 - delta:.4g}"
-    more = "Allow a larger `risk` or `delta`, or use more examples."
-    accepted, threshold = np.zeros(levels.size, np.bool_), np.inf
-    if chosen.level is not None:
-        accepted, threshold = levels >= chosen.level, level_log_odds(chosen.level)
-        words = (
-            f"With {sure}, at most {risk:.4g} of the accepted labels are "
-            f"wrong: of {place} the same rule accepts {chosen.accepted:,} of {chosen.total:,}, and "
-            f"{chosen.wrong:,} of those are wrong."
-        )
-        if untested is not None:
-            accepted &= ~untested
-            words = (
-                f"With {sure}, at most {risk:.4g} of the rows that reach the threshold get a wrong "
-                f"label that is accepted: of {place} {chosen.accepted:,} of {chosen.total:,} reach "
-                f"it, and the classifier's label is wrong for {chosen.wrong:,} of those. A label "
-                "that calibration has changed is not accepted; `certify` tests such labels too."
-            )
-    elif chosen.total < needed:
-        words = (
-            f"Nothing is accepted: to prove a risk of {risk:.4g} with {sure} takes at least "
-            f"{needed:,} examples, even without a mistake; {place} are {chosen.total:,}. {more}"
-        )
-    else:
-        words = (
-            f"Nothing is accepted: {place} ({chosen.total:,}) do not prove for any threshold that "
-            f"the error rate is at most {risk:.4g} with {sure}. {more}"
-        )
-    coverage = chosen.accepted / chosen.total
-    promise = (risk, delta, threshold, coverage, certified_on, words)
+    found = [prove_threshold(table, risk, delta, certified_on) for table in tables]
+    least = np.array([LEVELS if each.level is None else each.level for each in found] + [LEVELS])
+    accepted = levels >= (least[0] if cells is None else least[cells])
+    odds = np.array([np.inf if k == LEVELS else level_log_odds(int(k)) for k in least[:-1]])
+    if untested is not None:
+        accepted &= ~untested
+    total, reached = (sum(getattr(each, n) for each in found) for n in ("total", "accepted"))
+    question = ("words", risk, delta, certified_on, cells is not None, untested is None)
+    words = remembered(tables[0], question, lambda: _promise(found, tables, *question[1:]))
+    threshold = float(odds[0]) if cells is None else odds
+    promise = (risk, delta, threshold, reached / max(total, 1), certified_on, words)
     return SelectivePrediction(labels, confidence, accepted, *promise)
+
+
+def _promise(
+    found: Sequence[Threshold],
+    tables: Sequence[ScoreTable],
+    risk: float,
+    delta: float,
+    source: Evidence,
+    by_group: bool,
+    tested: bool,
+) -> str:
+    reached, wrong, total = (sum(getattr(each, name) for each in found)
+                             for name in ("accepted", "wrong", "total"))  # fmt: skip
+    place = "examples of the fit" if source == "fit" else "held-out examples"
+    none = [each.level is None for each in found]
+    if all(none):
+        return _why_nothing(tables, risk, delta, source)
+    of = " of each group" * by_group
+    what = f"At most {risk:.4g} of the accepted labels{of} are wrong"
+    behind = (
+        f"of {total:,} {place} the same rule accepts {reached:,}, and {wrong:,} of those are wrong"
+    )
+    if not tested:
+        what = f"At most {risk:.4g} of the rows that reach the threshold get a wrong label"
+        behind = (
+            f"of {total:,} {place} {reached:,} reach it, and the classifier's label is wrong for "
+            f"{wrong:,} of those. A label that calibration has changed is not accepted; `certify` "
+            "tests such labels too"
+        )
+    words = state_promise(what, behind, delta=delta, by="group" if by_group else "all")
+    return words + f" Of {sum(none)} of {len(none)} groups nothing is accepted." * any(none)
+
+
+def _why_nothing(tables: Sequence[ScoreTable], risk: float, delta: float, source: Evidence) -> str:
+    """What can be promised instead, and how many examples the wanted promise needs."""
+    table, n_starts = max(tables, key=lambda each: each.total), starting_levels(risk, source).size
+    share = delta / n_starts
+    fewest, needed = fewest_examples(risk, share), examples_needed(table, risk, share)
+    best, sure = smallest_risk(table, delta, source), f"with confidence {1.0 - delta:.4g}"
+    words = (
+        f"Nothing is accepted: {table.total:,} examples do not prove a risk of {risk:.4g} {sure}. "
+    )
+    words += (
+        f"The smallest risk that they prove is {best:.3g}. " if best < 0.999
+        else "They prove no risk below 1. "
+    )  # fmt: skip
+    if table.total < fewest:
+        return words + f"It takes at least {fewest:,} examples, even without a mistake."
+    if needed is None:
+        return words + "More examples will hardly help: no score has so small an error rate."
+    return words + f"About {needed:,} examples of this kind would prove {risk:.4g}."

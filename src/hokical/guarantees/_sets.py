@@ -10,13 +10,17 @@ import numpy as np
 
 from hokical._core.arrays import Array, to_host
 from hokical._core.bins import check_count
-from hokical._core.groups import as_groups, look_up
 from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical.guarantees._binomial import check_chance, clopper_pearson
 from hokical.guarantees._conformity import Conformity
-from hokical.guarantees._score_table import can_be_counts
+from hokical.guarantees._control import (
+    Thresholds,
+    find_thresholds,
+    pooled_class_thresholds,
+    remembered,
+)
 from hokical.guarantees._selective import Evidence
-from hokical.guarantees._thresholds import Thresholds, find_thresholds
+from hokical.guarantees._words import Guaranteed, state_promise
 from hokical.rules._base import Rule
 from hokical.rules._sets import SLACK, Kind, SetRule
 
@@ -38,6 +42,7 @@ class SetOptions:
     penalty: float = 0.0
     free_ranks: int = 0
     random_state: int | None = None
+    pooled: bool = False
     ordered: InitVar[bool] = False
 
     def __post_init__(self, ordered: bool) -> None:
@@ -69,6 +74,10 @@ class SetOptions:
             raise ValueError(
                 f'`penalty` and `random_state` go with kind="adaptive"; got kind="{self.kind}".'
             )
+        if self.pooled and (self.by != "class" or self.delta is not None or self.coverage is None):
+            raise ValueError(
+                '`pooled=True` goes with by="class" and a `coverage` on average, without `delta`.'
+            )
         if self.kind == "ordered" and (self.by == "class" or self.max_size is not None):
             raise ValueError(
                 '`by="class"` and `max_size` do not go with kind="ordered": with a threshold for '
@@ -99,11 +108,15 @@ class CertifiedSets:
                     "groups=groups)` first."
                 )
             cells, n_cells = known.group, len(known.group_names) + 1  # the last: any other group
+        weights: dict[str, Any] = {"weights": known.weights, "unit": known.unit}
         if asked.coverage is None:
             found = Thresholds(np.full(n_cells, np.inf), np.zeros(n_cells, np.bool_), 0)
+        elif asked.pooled:
+            given = (self._scores(), cells, known.draw, n_cells, float(asked.coverage))
+            found = pooled_class_thresholds(*given, **weights)
         else:
-            given = (known.weights, known.unit, cells, n_cells, float(asked.coverage), asked.delta)
-            found = find_thresholds(self._scores(), *given)
+            coverage, delta = float(asked.coverage), asked.delta
+            found = find_thresholds(self._scores(), cells, n_cells, coverage, delta, **weights)
         object.__setattr__(self, "cells", cells)
         object.__setattr__(self, "thresholds", found)
 
@@ -149,12 +162,6 @@ class CertifiedSets:
             inside = inside | (known.rank == 1)
         return inside if asked.max_size is None else inside & (known.rank <= asked.max_size)
 
-    def cells_of(self, groups: Any, n_rows: int) -> IntArray:
-        """The cell (n,) of each row; a group that is not known has the last one."""
-        if groups is None:
-            return np.zeros(n_rows, np.int64)
-        return np.array(look_up(as_groups(groups, n_rows), self.examples.group_names), np.int64)
-
     def least_and_most(self) -> FloatArray:
         """The thresholds as probabilities: the least of a member, or the largest sum."""
         values = self.thresholds.values
@@ -167,17 +174,19 @@ class CertifiedSets:
         full: str = "Every class is in every set",
         held: str = "the sets hold the true class of {:.1%}",
     ) -> str:
-        """The promise in words, or with others than those for sets.
+        """The promise in words, or with others than those for sets; remembered.
 
         `what` is counted; `full` is said if too few are known, `held` of those that are covered.
         """
+        words = (promise, what, full, held)
+        return remembered(self, words, lambda: self._in_words(*words))
+
+    def _in_words(self, promise: str | None, what: str, full: str, held: str) -> str:
         asked, known = self.options, self.examples
         own = self.certified_on == "fit"
         held_out = "held-out ones" if what == "examples" else f"held-out {what}"
         place = "examples of the fit, by the classifier's own scores" if own else held_out
         n = known.n if what == "examples" else round(float(known.counts.sum()))
-        if own and not can_be_counts(known.weights):  # see `reweight_classes`
-            place += ", with the new balance of classes taken for true"
         behind = f"of {n:,} {place}"
         if known.n:
             share = float(np.average(self.covered(), weights=known.counts))
@@ -189,15 +198,13 @@ class CertifiedSets:
             "all": "new examples of the same kind",
             "class": "new examples of each class",
             "group": "new examples of each group",
-        }[asked.by]
+        }["all" if asked.pooled else asked.by]
         promise = (
             promise or f"At least {asked.coverage:.4g} of {whom} have their true class in the set"
         )
-        sure = "on average over such examples"
-        if asked.delta is not None:
-            each = "" if asked.by == "all" else f" for each {asked.by}"
-            sure = f"with confidence {1.0 - asked.delta:.4g}{each}"
-        return f"{promise}, {sure}: {behind}.{self._about_few(what, full)}"
+        given: dict[str, Any] = {"by": asked.by, "weighted": not known.counted}
+        words = state_promise(promise, behind, delta=asked.delta, **given)
+        return words + self._about_few(what, full)
 
     def _reached(self) -> str:
         """What sets of a limited size reach, as a lower bound."""
@@ -216,7 +223,7 @@ class CertifiedSets:
     def _about_few(self, what: str, full_sets: str) -> str:
         """A remark where examples are too few."""
         found, needed = self.thresholds, f"{self.thresholds.fewest:,} {what}"
-        if self.options.by == "all":
+        if self.options.by == "all" or self.options.pooled:
             if np.isfinite(found.values[0]):
                 return ""
             if self.examples.counts.sum() >= found.fewest * self.examples.unit:
@@ -235,8 +242,18 @@ class CertifiedSets:
         return f" {n_pooled} of {n_cells} {kinds} have less than {needed}; they {end}."
 
 
+def prove_sets(
+    options: SetOptions, examples: Conformity, source: Evidence, n_classes: int
+) -> CertifiedSets:
+    """The thresholds that the examples prove for these options, remembered."""
+    question = (options, source, n_classes)
+    return remembered(
+        examples, question, lambda: CertifiedSets(options, examples, source, n_classes)
+    )
+
+
 @dataclass(frozen=True, eq=False)
-class PredictionSets:
+class PredictionSets(Guaranteed):
     """The classes that each example may have, with the promise about them.
 
     `members` (n, classes) is True for the classes in the set, `sizes` (n,) counts them. `other`
@@ -258,6 +275,8 @@ class PredictionSets:
     classes: Sequence[Any] | None = None
     #: Classes (n, k) that a `TopK` shows.
     seen: IntArray | None = None
+    #: Rows whose group is not among those of `certify`: they get every class.
+    n_unknown: int = 0
 
     @property
     def coverage(self) -> float | None:

@@ -14,7 +14,7 @@ from hokical._core.storage import CalibratorFileError, read_document, storable, 
 from hokical._core.version import VERSION
 from hokical.calibrators import Calibrator
 from hokical.guarantees._binomial import check_chance
-from hokical.guarantees._plan import plan_coverage
+from hokical.guarantees._plan import plan
 from hokical.guarantees._sets import PredictionSets
 from hokical.monitoring._e_process import Alarm, EProcess
 from hokical.monitoring._rows import as_partial_labels
@@ -78,7 +78,7 @@ class CoverageMonitor:
         known = calibrator.kept_.held_out_conformity or calibrator.kept_.fit_conformity
         assert known is not None
         n = max(1, int(known.counts.sum() / known.unit))
-        low = plan_coverage(coverage, examples=(n,)).low[0]
+        low = plan(coverage=coverage, examples=(n,)).low[0]
         return cls(coverage, delta, max(tolerance, coverage - low))
 
     def update(self, covered: Any) -> Self:

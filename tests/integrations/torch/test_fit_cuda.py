@@ -84,7 +84,7 @@ def test_other_answers_stay_on_the_gpu(data: dict[str, Any]) -> None:
     labels = torch.from_numpy(data["labels"]).cuda()
     cal = Hoki(noise=Gaussian(2.0)).fit(logits, labels)
     answers = [cal.stability(logits), cal.predict_interval(logits)]
-    found = cal.certify(logits + 0.1, labels).predict_or_abstain(logits, risk=0.2)
+    found = cal.certify(1.01 * logits, labels).predict_or_abstain(logits, risk=0.2)
     answers += [found.labels, found.accepted, found.labels_or(-1)]
     answers += [label_stability(logits, noise) for noise in (Gaussian(2.0), Uniform(-3.0, 3.0))]
     assert all(answer.is_cuda for answer in answers)

@@ -1,0 +1,237 @@
+"""One engine for every promise: thresholds whose loss on new examples is proven to be small.
+
+A threshold on a score decides something about each example, and each decision has a loss in [0, 1]:
+the true class is missing from the set, an accepted label is wrong, a positive is not found. Two
+tools bound the mean loss of new examples (proofs: `docs/theory.md`):
+
+- on average over the examples: conformal risk control, for losses that only grow along the
+  thresholds. (sum of losses + 1) / (n + 1) must be at most the risk; for losses of 0 and 1 the
+  threshold is an order statistic of the scores.
+- with probability 1 - delta: tests of "the loss exceeds the risk" at each threshold, in an order
+  fixed in advance, by exact binomial tails (0 and 1) or by Hoeffding and Bentkus (others).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from hokical._core.types import BoolArray, FloatArray, IntArray
+from hokical.guarantees._binomial import binomial_tail, check_chance, scipy_special
+
+Found = TypeVar("Found")
+#: What rounding may take from the number of examples that must be covered.
+_ROUNDING = 1e-9
+#: Integers up to here are exact in float64.
+_EXACT = 2.0**53
+#: Pseudo-examples of all classes among those of each (networks of 100 classes).
+_PSEUDO = 60.0
+#: Answers that are remembered for one set of examples.
+_MOST_REMEMBERED = 64
+
+
+def remembered(examples: Any, question: Hashable, answer: Callable[[], Found]) -> Found:
+    """The answer to a question about immutable examples, worked out once and kept with them."""
+    known = examples.__dict__.setdefault("_remembered", {})
+    if question not in known:
+        if len(known) >= _MOST_REMEMBERED:
+            known.clear()
+        known[question] = answer()
+    found: Found = known[question]
+    return found
+
+
+def fewest_examples(risk: float, delta: float | None = None) -> int:
+    """The number of examples below which no threshold is proven, even without a loss.
+
+    >>> fewest_examples(0.1), fewest_examples(0.1, delta=0.1)
+    (9, 22)
+    """
+    if delta is None:
+        return math.ceil((1.0 - risk) / risk - _ROUNDING)
+    return math.ceil(math.log(delta) / math.log1p(-risk) - _ROUNDING)
+
+
+def examples_to_cover(n: Any, coverage: float, delta: float | None = None) -> IntArray:
+    """How many of n examples (...) must have no loss; n + 1 if even all are not enough.
+
+    (n + 1) coverage, rounded up: a further example is covered with that probability. With `delta`
+    the least k for which Beta(k, n + 1 - k), the law of the true coverage, is above `coverage` with
+    probability 1 - delta.
+
+    >>> int(examples_to_cover(999, 0.9)), int(examples_to_cover(999, 0.9, delta=0.05))
+    (900, 915)
+    """
+    n = np.asarray(n, np.int64)
+    if delta is None:
+        needed = np.ceil((n + 1) * coverage - _ROUNDING).astype(np.int64)
+        return np.asarray(np.minimum(needed, n + 1))
+    passes, fails = np.zeros_like(n), n + 1  # numbers of losses
+    while (fails - passes > 1).any():
+        middle = (passes + fails) // 2
+        sure = binomial_tail(middle, n, 1.0 - coverage) <= delta
+        passes, fails = np.where(sure, middle, passes), np.where(sure, fails, middle)
+    return np.asarray(np.where(n < fewest_examples(1.0 - coverage, delta), n + 1, n - passes))
+
+
+@dataclass(frozen=True, eq=False)
+class Thresholds:
+    """`values` (cells,), inf where everything is needed; which cells are `pooled` (cells,)."""
+
+    values: FloatArray
+    pooled: BoolArray
+    fewest: int
+
+
+def find_thresholds(
+    scores: FloatArray,
+    cells: IntArray,
+    n_cells: int,
+    coverage: float,
+    delta: float | None = None,
+    *,
+    weights: FloatArray | None = None,
+    unit: float = 1.0,
+    pool: bool = True,
+) -> Thresholds:
+    """A threshold for each cell of examples (n,) that a share `coverage` of scores does not exceed.
+
+    `unit` is the most that a new example may weigh beside the weights (n,) of these; with `delta`
+    these must be counts. If `pool`, a cell with fewer examples than `fewest` gets the threshold of
+    all examples of cells with at most that many: what the cells are is then the same whichever of
+    the examples is the new one. A single cell is never pooled.
+    """
+    if delta is not None and not (unit == 1.0 and can_be_counts(weights)):
+        raise ValueError(
+            "`delta` needs examples that all count alike; got `sample_weight` in `certify`, or "
+            "other class frequencies. Leave `delta` out, for a promise on average, pass "
+            "`counts=True` if the weights are numbers of examples, or certify with new examples."
+        )
+    counts = np.ones(scores.size) if weights is None else weights
+    fewest, sizes = fewest_examples(1.0 - coverage, delta), np.bincount(cells, counts, n_cells)
+    pooled = (sizes < fewest * unit) & (pool and n_cells > 1)
+    own = _order_statistics(scores, cells, counts, n_cells, coverage, delta, unit)
+    if pooled.any():
+        rows = sizes[cells] <= fewest * unit
+        place = np.zeros(int(rows.sum()), np.int64)
+        given = (scores[rows], place, counts[rows], 1, coverage, delta, unit)
+        own = np.where(pooled, _order_statistics(*given), own)
+    return Thresholds(own, pooled, fewest)
+
+
+def _order_statistics(
+    scores: FloatArray,
+    cells: IntArray,
+    counts: FloatArray,
+    n_cells: int,
+    coverage: float,
+    delta: float | None,
+    unit: float,
+) -> FloatArray:
+    """For each cell the score (cells,) up to which enough of its examples lie, or inf."""
+    order = np.lexsort((scores, cells))
+    reached = np.cumsum(counts[order])
+    ends = np.searchsorted(cells[order], np.arange(n_cells + 1))
+    before = np.append(0.0, reached)[ends]
+    sums = np.diff(before)
+    goal = (sums + unit) * coverage - _ROUNDING * unit
+    if delta is not None:
+        goal = examples_to_cover(np.rint(sums), coverage, delta).astype(np.float64) - 0.5
+    place = np.searchsorted(reached, before[:-1] + goal)
+    known = np.append(scores[order], np.inf)
+    return np.where(place < ends[1:], known[np.minimum(place, scores.size)], np.inf)
+
+
+def pooled_class_thresholds(
+    scores: FloatArray,
+    labels: IntArray,
+    draw: FloatArray,
+    n_classes: int,
+    coverage: float,
+    *,
+    weights: FloatArray | None = None,
+    unit: float = 1.0,
+) -> Thresholds:
+    """Thresholds by class that borrow from all, with coverage promised on average over all.
+
+    Of half of the examples, by their `draw` (n,): the quantile of each class's scores together with
+    60 pseudo-examples that have everyone's. By the other half: one correction of them all.
+    """
+    counts = np.ones(scores.size) if weights is None else weights
+    first = draw < 0.5
+    shape = _shrunk_quantiles(scores[first], labels[first], counts[first], n_classes, coverage)
+    rest = ~first
+    gap = scores[rest] - shape[labels[rest]]
+    place = np.zeros(gap.size, np.int64)
+    own = None if weights is None else weights[rest]
+    found = find_thresholds(gap, place, 1, coverage, weights=own, unit=unit)
+    return Thresholds(shape + found.values, np.zeros(n_classes, np.bool_), found.fewest)
+
+
+def _shrunk_quantiles(
+    scores: FloatArray, labels: IntArray, counts: FloatArray, n_classes: int, coverage: float
+) -> FloatArray:
+    """Quantiles (classes,) of each class's scores mixed with those of all (design: 60 examples)."""
+    finite = np.isfinite(scores)
+    scores, labels, counts = scores[finite], labels[finite], counts[finite]
+    if not scores.size:
+        return np.zeros(n_classes)
+    order = np.argsort(scores, kind="stable")
+    scores, labels, counts = scores[order], labels[order], counts[order]
+    common = _PSEUDO * counts / counts.sum()
+    found = np.empty(n_classes)
+    for k in range(n_classes):
+        reached = np.cumsum(common + np.where(labels == k, counts / counts.max(), 0.0))
+        place = np.searchsorted(reached, coverage * reached[-1])
+        found[k] = scores[min(int(place), scores.size - 1)]
+    return found
+
+
+def last_proven(p_values: FloatArray, budget: FloatArray) -> int | None:
+    """The last of ordered thresholds that passes its test, None if none does.
+
+    A threshold may use its share of the `budget` (thresholds,), which sums to delta, plus what the
+    one before it used if that passed (the fallback procedure, Wiens 2003). With probability
+    1 - delta none passes whose loss exceeds the risk, so any that passed may be used.
+    """
+    last, carried = None, 0.0
+    for k, (p_value, own) in enumerate(zip(p_values.tolist(), budget.tolist(), strict=True)):
+        allowed = carried + own
+        passed = allowed > 0.0 and p_value <= allowed
+        carried, last = (allowed, k) if passed else (0.0, last)
+    return last
+
+
+def loss_p_values(sums: FloatArray, counts: FloatArray, risk: float, *, binary: bool) -> FloatArray:
+    """p-values (thresholds,) of "the mean loss exceeds the risk", from sums of losses in [0, 1].
+
+    Exact for losses of 0 and 1. For others the smaller one of Hoeffding's bound and Bentkus's
+    (Bates et al. 2021, doi:10.1145/3478535).
+
+    >>> loss_p_values(np.array([1.0, 1.5]), np.array([50.0, 50.0]), 0.1, binary=False).round(3)
+    array([0.077, 0.161])
+    """
+    if binary:
+        return binomial_tail(np.rint(sums), counts, risk)
+    special = scipy_special()
+    mean = np.minimum(np.divide(sums, counts, out=np.ones_like(sums), where=counts > 0.0), risk)
+    divergence = special.rel_entr(mean, risk) + special.rel_entr(1.0 - mean, 1.0 - risk)
+    bentkus = math.e * binomial_tail(np.ceil(sums - _ROUNDING), counts, risk)
+    found = np.minimum(np.exp(-counts * divergence), bentkus)
+    return np.where((counts > 0.0) & (sums < risk * counts), np.minimum(found, 1.0), 1.0)
+
+
+def can_be_counts(weights: FloatArray | None) -> bool:
+    """Whether weights are whole numbers, so that what they count can be binomial."""
+    if weights is None:
+        return True
+    return bool((weights == np.rint(weights)).all() and weights.sum() < _EXACT)
+
+
+def check_promise(risk: Any, delta: Any, name: str = "risk") -> tuple[float, float | None]:
+    """A risk, and a delta if there is one, each strictly between 0 and 1."""
+    return check_chance(name, risk), None if delta is None else check_chance("delta", delta)

@@ -1,0 +1,302 @@
+"""One promise: losses of one's own, groups, weights, rows of the fit, and what is remembered."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import log_softmax
+
+from hokical import make
+from tests.guarantees.test_sets import world
+
+
+def truth_missing(proba: np.ndarray, labels: np.ndarray, threshold: float) -> np.ndarray:
+    """The true class is less likely than the threshold: grows with it."""
+    return proba[np.arange(len(labels)), labels] < threshold
+
+
+def wrong_among_found(proba: np.ndarray, labels: np.ndarray, threshold: float) -> np.ndarray:
+    """Of the rows that are found to be of class 1, those that are not; not monotone."""
+    return np.where(proba[:, 1] >= threshold, labels != 1, np.nan)
+
+
+def cost(proba: np.ndarray, labels: np.ndarray, threshold: float) -> np.ndarray:
+    """Neither 0 nor 1: a missing class costs by its number."""
+    return truth_missing(proba, labels, threshold) * (labels + 1.0) / proba.shape[1]
+
+
+FALLING = np.linspace(1.0, 0.0, 51)
+
+
+# losses of one's own
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [40, 300])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_risk_on_average_is_kept(n: int, weighted: bool) -> None:
+    cal = make("temps").fit(*world(500, 4, seed=1))
+    new, truth = world(20_000, 4, seed=2)
+    proba = cal.predict_proba(new)
+    rng, reached = np.random.default_rng(n), []
+    likely = np.where(truth == 0, 3.0, 1.0)  # new examples, if weights say so
+    for _ in range(150):
+        rows = rng.choice(20_000, size=n, replace=False)
+        weight = 7.0 * likely[rows] if weighted else None
+        found = cal.control_risk(
+            new[rows], truth[rows], loss=cost, risk=0.1, sample_weight=weight, reused="ignore"
+        )
+        losses = cost(proba, truth, found.threshold)
+        reached.append(np.average(losses, weights=likely if weighted else None))
+    reached = np.array(reached)
+    assert reached.mean() <= 0.1 + 2.0 * reached.std() / len(reached) ** 0.5
+    if n == 300:
+        assert reached.mean() > 0.06
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss", [truth_missing, wrong_among_found, cost])
+def test_risk_with_confidence_is_kept(loss: Any) -> None:
+    cal = make("temps").fit(*world(500, 4, seed=1))
+    new, truth = world(20_000, 4, seed=2)
+    proba, rng = cal.predict_proba(new), np.random.default_rng(3)
+    falls = loss is wrong_among_found
+    tried, risk = (FALLING, 0.35) if falls else (FALLING[::-1], 0.15)
+    broken, proven, repeats = 0, 0, 150
+    for _ in range(repeats):
+        rows = rng.choice(20_000, size=600, replace=False)
+        found = cal.control_risk(
+            new[rows], truth[rows], loss=loss, risk=risk, delta=0.1, thresholds=tried,
+            reused="ignore",
+        )  # fmt: skip
+        if np.isfinite(found.threshold):
+            proven += 1
+            broken += np.nanmean(loss(proba, truth, found.threshold)) > risk
+    assert broken <= 0.1 * repeats + 2.0 * (repeats * 0.09) ** 0.5
+    assert proven > 0.5 * repeats
+
+
+def test_several_losses_groups_and_tables() -> None:
+    cal = make("temps").fit(*world(500, 4, seed=1))
+    logits, labels = world(2000, 4, seed=2)
+    both = cal.control_risk(
+        logits, labels, loss={"missing": truth_missing, "cost": cost},
+        risk={"missing": 0.2, "cost": 0.05}, delta=0.1,
+    )  # fmt: skip
+    for name, limit in (("missing", 0.2), ("cost", 0.05)):
+        alone = cal.control_risk(
+            logits, labels, loss={"missing": truth_missing, "cost": cost}[name], risk=limit,
+            delta=0.1,
+        )  # fmt: skip
+        assert both.threshold <= alone.threshold
+        at = both.thresholds == both.threshold
+        assert both.losses[name][at] <= limit
+    table = np.stack([truth_missing(cal.predict_proba(logits), labels, t) for t in both.thresholds])
+    given = cal.control_risk(logits, labels, loss=table.T, risk=0.1)
+    called = cal.control_risk(logits, labels, loss=truth_missing, risk=0.1)
+    assert given.threshold == called.threshold
+    groups = np.where(labels < 2, "low", "high")
+    found = cal.control_risk(logits, labels, loss=cost, risk=0.1, by="group", groups=groups)
+    assert set(found.by_group) == {"low", "high"}
+    assert found.by_group["low"].threshold > found.by_group["high"].threshold
+    assert set(cal.control_risk(logits, labels, loss=cost, risk=0.1, by="class").by_group) == {
+        0, 1, 2, 3
+    }  # fmt: skip
+    assert (
+        "No threshold is proven"
+        in cal.control_risk(logits[:20], labels[:20], loss=cost, risk=0.001, delta=0.1).guarantee
+    )
+
+
+def test_what_cannot_be_bounded_is_refused() -> None:
+    cal = make("temps").fit(*world(300, 4, seed=1))
+    logits, labels = world(200, 4, seed=2)
+    for loss, message in (
+        (wrong_among_found, "`delta` must be given"),
+        (lambda p, y, t: 1.0 - truth_missing(p, y, t), "`delta` must be given"),
+        (lambda p, y, t: 2.0 + 0.0 * y, r"`loss` must lie in \[0, 1\]"),
+        (lambda p, y, t: p, "one number per example"),
+        (np.zeros((200, 3)), r"shape \(n, 101\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            cal.control_risk(logits, labels, loss=loss, risk=0.1)
+    with pytest.raises(ValueError, match="not used in `fit`"):
+        make("temps").fit(logits, labels).control_risk(logits, labels, loss=cost, risk=0.1)
+
+
+# groups
+
+
+def by_two_columns(n: int, seed: int) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+    """One group of four is much harder than the others."""
+    rng = np.random.default_rng(seed + 1000)
+    logits, labels = world(n, 4, seed=seed)
+    columns = {"female": rng.integers(0, 2, n), "smoker": rng.integers(0, 2, n)}
+    hard = (columns["female"] == 1) & (columns["smoker"] == 0)
+    labels = np.where(hard & (rng.random(n) < 0.5), rng.integers(0, 4, n), labels)
+    return logits, labels, columns
+
+
+def test_group_columns_are_matched_by_name_and_values_by_meaning() -> None:
+    logits, labels, columns = by_two_columns(4000, 3)
+    cal = make("temps").fit(*world(500, 4, seed=1)).certify(logits, labels, groups=columns)
+    new, truth, own = by_two_columns(4000, 4)
+    turned = {"smoker": own["smoker"].astype(float), "female": own["female"].astype(str)}
+    found = cal.predict_set(new, coverage=0.9, by="group", groups=turned)
+    same = cal.predict_set(new, coverage=0.9, by="group", groups=own)
+    np.testing.assert_array_equal(found.members, same.members)
+    covered = found.members[np.arange(4000), truth]
+    for female in (0, 1):
+        for smoker in (0, 1):
+            rows = (own["female"] == female) & (own["smoker"] == smoker)
+            assert covered[rows].mean() > 0.86
+    for wrong in ({"female": own["female"]}, own | {"age": own["female"]}, {"a": 0, "b": 0}):
+        given = {name: np.broadcast_to(values, 4000) for name, values in wrong.items()}
+        with pytest.raises(ValueError, match="`groups` must have the columns female, smoker"):
+            cal.predict_set(new, coverage=0.9, by="group", groups=given)
+    some = {name: [None, *values[1:].tolist()] for name, values in own.items()}
+    with pytest.warns(UserWarning, match="1 of 4,000 rows whose group was not in `certify`"):
+        one = cal.predict_set(new, coverage=0.9, by="group", groups=some)
+    assert one.n_unknown == 1
+    np.testing.assert_array_equal(one.members[1:], same.members[1:])
+
+
+def test_abstention_by_group_keeps_the_risk_of_each() -> None:
+    logits, labels, columns = by_two_columns(8000, 5)
+    cal = make("temps").fit(*world(500, 4, seed=1)).certify(logits, labels, groups=columns)
+    new, truth, own = by_two_columns(8000, 6)
+    hard = (own["female"] == 1) & (own["smoker"] == 0)
+    one, each = (
+        cal.predict_or_abstain(new, risk=0.25, by=by, groups=own if by == "group" else None)
+        for by in ("all", "group")
+    )
+    wrong = [(f.labels != truth) & f.accepted & hard for f in (one, each)]
+    assert wrong[0].sum() > 0.35 * (one.accepted & hard).sum()
+    assert wrong[1].sum() <= 0.27 * (each.accepted & hard).sum()
+    assert each.accepted[~hard].mean() > one.accepted[~hard].mean()
+    assert "for each group" in each.guarantee
+    with pytest.warns(UserWarning, match="are not accepted"):
+        other = cal.predict_or_abstain(
+            new, risk=0.25, by="group", groups=own | {"smoker": np.full(8000, 7)}
+        )
+    assert not other.accepted.any()
+    with pytest.raises(ValueError, match="certify"):
+        cal.predict_or_abstain(new, by="group")
+
+
+@pytest.mark.slow
+def test_pooled_classes_cover_on_average() -> None:
+    """100 classes with about 10 examples each."""
+    rng = np.random.default_rng(0)
+    reached = []
+    cal = make("temps").fit(*world(2000, 20, seed=1))
+    new, truth = world(20_000, 20, seed=2)
+    for _ in range(60):
+        rows = rng.choice(20_000, size=400, replace=False)
+        cal.certify(new[rows], truth[rows], reused="ignore")
+        found = cal.predict_set(new[:4000], coverage=0.9, by="class", pooled=True)
+        reached.append(found.members[np.arange(4000), truth[:4000]].mean())
+    error = np.std(reached) / len(reached) ** 0.5
+    assert 0.9 - 2.0 * error <= np.mean(reached) <= 0.9 + 1.0 / 200 + 0.02
+
+
+# weights
+
+
+def test_the_scale_of_weights_changes_no_promise() -> None:
+    logits, labels = world(600, 4, seed=2)
+    weights = np.where(labels == 0, 4.0, 1.0)
+    new = world(300, 4, seed=3)[0]
+    cal = make("temps").fit(*world(300, 4, seed=1))
+    sets, words = [], []
+    for scale in (1.0, 0.25, 4.0):
+        cal.certify(logits, labels, sample_weight=scale * weights)
+        found = cal.predict_set(new, coverage=0.9)
+        sets.append(found.members)
+        words.append(found.guarantee)
+        with pytest.raises(ValueError, match="`delta` needs examples that all count alike"):
+            cal.predict_set(new, coverage=0.9, delta=0.1)
+    assert words[0] == words[1] == words[2]
+    assert "if the weights of the examples are right" in words[0]
+    np.testing.assert_array_equal(sets[0], sets[1])
+    np.testing.assert_array_equal(sets[0], sets[2])
+    equal = cal.certify(logits, labels, sample_weight=np.full(600, 4.0))
+    plain = make("temps").fit(*world(300, 4, seed=1)).certify(logits, labels)
+    for ask in (
+        lambda c: c.predict_set(new, coverage=0.9, delta=0.1),
+        lambda c: c.predict_or_abstain(new, risk=0.3),
+    ):
+        assert ask(equal).guarantee == ask(plain).guarantee
+
+
+def test_declared_counts_are_examples() -> None:
+    logits, labels = world(300, 4, seed=2)
+    often = np.arange(300) % 3
+    new = world(100, 4, seed=3)[0]
+    cal = make("temps").fit(*world(300, 4, seed=1))
+    counted = cal.certify(logits, labels, sample_weight=often, counts=True)
+    sets = counted.predict_set(new, coverage=0.9, delta=0.1).members
+    accepted = counted.predict_or_abstain(new, risk=0.3).accepted
+    again = np.repeat(np.arange(300), often)
+    twin = make("temps").fit(*world(300, 4, seed=1)).certify(logits[again], labels[again])
+    np.testing.assert_array_equal(sets, twin.predict_set(new, coverage=0.9, delta=0.1).members)
+    np.testing.assert_array_equal(accepted, twin.predict_or_abstain(new, risk=0.3).accepted)
+    with pytest.raises(ValueError, match="whole numbers with `counts=True`"):
+        cal.certify(logits, labels, sample_weight=often + 0.5, counts=True)
+
+
+# rows of the fit
+
+
+@pytest.mark.parametrize(
+    "change", [lambda z: z + 1.0, lambda z: log_softmax(z, axis=1), lambda z: z.astype(np.float32)]
+)
+def test_rows_of_the_fit_are_recognised_after_a_shift(change: Any) -> None:
+    logits, labels = world(400, 5, seed=1)
+    cal = make("temps").fit(logits, labels)
+    with pytest.raises(ValueError, match="not used in `fit`"):
+        cal.certify(change(logits), labels)
+    cal.certify(change(logits), labels, reused="ignore")
+    assert cal.kept_.held_out_scores is not None
+    with pytest.raises(ValueError, match="`reused` must be one of"):
+        cal.certify(logits, labels, reused="maybe")
+
+
+@pytest.mark.parametrize(("n_fit", "n_new"), [(100, 1000), (300, 300)])
+def test_fresh_rows_of_few_values_are_accepted(n_fit: int, n_new: int) -> None:
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        fit, new = (rng.normal(size=(n, 3)).round(1) for n in (n_fit, n_new))
+        truth = [(z + rng.gumbel(size=z.shape)).argmax(axis=1) for z in (fit, new)]
+        make("temps").fit(fit, truth[0]).certify(new, truth[1])
+
+
+# what is remembered
+
+
+def test_one_row_is_as_quick_as_its_probabilities() -> None:
+    logits, labels = world(50_000, 10, seed=1)
+    cal = make("temps").fit(*world(500, 10, seed=2)).certify(logits, labels, reused="ignore")
+    row = logits[:1]
+
+    def seconds(ask: Any) -> float:
+        ask()
+        found = []
+        for _ in range(15):
+            start = time.perf_counter()
+            ask()
+            found.append(time.perf_counter() - start)
+        return min(found)
+
+    plain = seconds(lambda: cal.predict_proba(row))
+    for ask in (
+        lambda: cal.predict_set(row, coverage=0.9),
+        lambda: cal.predict_set(row, coverage=0.9, by="class", delta=0.1),
+        lambda: cal.detect(row, 3, recall=0.9),
+        lambda: cal.predict_or_abstain(row, risk=0.2),
+        lambda: cal.predict_or_abstain(row, risk=1e-4),
+    ):
+        assert seconds(ask) < 2.0 * plain + 2e-3
