@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -467,10 +468,10 @@ def test_bad_arguments_are_named() -> None:
         with pytest.raises((TypeError, ValueError), match=words):
             cal.predict_set(logits, **options)
     cal.forget_examples()
-    cal.kept_.held_out_conformity = None
+    cal.kept_ = replace(cal.kept_, held_out_conformity=None)
     with pytest.raises(ValueError, match="no examples to go by"):
         cal.predict_set(logits, coverage=0.9)
-    with pytest.raises(ValueError, match=r"cal.with_sets\(coverage"):
+    with pytest.raises(ValueError, match=r"with_sets\(cal, coverage"):
         cal._output("members", logits)
 
 
@@ -528,7 +529,7 @@ def test_files_with_impossible_examples_are_refused(wrong, tmp_path) -> None:
     )
     for name, value in wrong.items():
         object.__setattr__(noted, name, value)
-    cal.kept_.held_out_conformity = noted
+    cal.kept_ = replace(cal.kept_, held_out_conformity=noted)
     cal.save(tmp_path / "cal.json")
     with pytest.raises(CalibratorFileError, match="usable"):
         load(tmp_path / "cal.json")

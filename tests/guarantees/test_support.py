@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,7 @@ def test_top_k_rows_and_rows_with_one_possible_class() -> None:
 
 def test_a_support_that_was_not_stored_is_missed_with_a_remedy() -> None:
     cal, logits = fitted("temps")
-    cal.kept_.support = None
+    cal.kept_ = replace(cal.kept_, support=None)
     with pytest.raises(ValueError, match="Fit it again"):
         cal.predict_support(logits)
 

@@ -157,7 +157,8 @@ class RowSketch:
             return False
         found, twins = np.isin(hashes, self.hashes).mean(), self.share_of_twins
         once, twice = ((self.counts == k).sum() for k in (1, 2))
-        spread = (once + 2.0 * twice) / self.counts.sum() ** 2.0 + 0.25 / hashes.size
+        n = float(self.counts.sum())
+        spread = (once * (1.0 - once / n) + 2.0 * twice) / n**2 + 0.25 / hashes.size
         return bool(found > twins + 0.05 + 4.0 * np.sqrt(spread))
 
     def refuse(self, hashes: FloatArray, name: str) -> None:
