@@ -242,7 +242,7 @@ def test_weights_count_examples() -> None:
         ([0.5, 85.0], r"must lie in \[0, 1\]; got 85.0 in row 1. For percentages pass `scale=100`"),
         ([0.5, -3.0], "apply a sigmoid"),
         ([np.nan, 0.5], "got nan in row 0. Drop answers without a confidence"),
-        ([[0.5, 0.5]], r"got float64 of shape \(1, 2\). For logits"),
+        ([[0.5, 0.5]], r"of the fit; got \(1, 2\).*for logits"),
         (["high", "low"], "must be numbers"),
     ],
 )
@@ -348,3 +348,51 @@ def test_answers_of_the_fit_cannot_certify_it(values: int, tmp_path: Path) -> No
     with pytest.raises(ValueError, match=r"`confidence` must be of .* got rows of the fit"):
         cal.certify(stated[0, order], right[0, order])
     assert cal.certify(stated[1], right[1]).held_out_.total == 400
+
+
+def signals(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """A sharp overconfident signal, a rounded one, and one that means nothing."""
+    rng = np.random.default_rng(seed)
+    odds = rng.normal(size=n)
+    right = rng.logistic(size=n) < odds
+    first = 1.0 / (1.0 + np.exp(-(2.0 * odds + 2.0 + rng.normal(size=n))))
+    second = np.round(1.0 / (1.0 + np.exp(-(odds + rng.normal(size=n)))), 1)
+    return np.column_stack([first, second, rng.random(n)]), right
+
+
+def test_several_signals_are_better_than_each(tmp_path: Path) -> None:
+    stated, right = signals(1500, 0)
+    new, truth = signals(20_000, 1)
+    cal = hokical.calibrate_confidence(stated, right)
+    assert cal.reason_.startswith("3 signals were combined")
+    loss = hokical.metrics.log_loss(cal.predict(new), truth)
+    for k in range(3):
+        one = hokical.calibrate_confidence(stated[:, k], right)
+        assert loss < hokical.metrics.log_loss(one.predict(new[:, k]), truth) - 0.002
+    assert abs(cal.predict(new).mean() - truth.mean()) < 0.03
+    cal.save(tmp_path / "cal.json")
+    np.testing.assert_array_equal(
+        hokical.load(tmp_path / "cal.json").predict(new), cal.predict(new)
+    )
+    chosen = cal.certify(*signals(2000, 2)).predict_or_abstain(new, risk=0.25)
+    assert chosen.accepted.any()
+    assert truth[chosen.accepted].mean() > 0.74
+
+
+def test_one_signal_is_a_confidence() -> None:
+    stated, right = signals(600, 0)
+    one = hokical.calibrate_confidence(stated[:, :1], right)
+    np.testing.assert_array_equal(
+        one.predict(stated[:, :1]),
+        hokical.calibrate_confidence(stated[:, 0], right).predict(stated[:, 0]),
+    )
+
+
+def test_signals_of_another_number_are_refused() -> None:
+    stated, right = signals(600, 0)
+    cal = hokical.calibrate_confidence(stated, right)
+    with pytest.raises(ValueError, match=r"shape \('n', 3\) of the fit; got \(600, 2\)"):
+        cal.predict(stated[:, :2])
+    stated[5, 1] = 7.0
+    with pytest.raises(ValueError, match=r"got 7.0 in row 5"):
+        cal.predict(stated)

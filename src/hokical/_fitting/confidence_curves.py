@@ -15,7 +15,13 @@ from hokical._fitting.example_stats import FEWEST_EXAMPLES
 from hokical._fitting.examples import effective_size, mean_and_error
 from hokical._fitting.partial_pooling import PooledFit, fit_pooled
 from hokical._fitting.pooled_terms import BinaryTerms, binary_losses
-from hokical.rules._confidence import N_OWN, ConfidenceCurve, confidence_keys, cut_logs
+from hokical.rules._confidence import (
+    N_OWN,
+    ConfidenceCurve,
+    SignalCombination,
+    confidence_keys,
+    cut_logs,
+)
 
 #: Hinges of the curve, and the share of the examples from which a value has a term of its own.
 _HINGES, _ATOM_SHARE = 10, 0.03
@@ -96,6 +102,22 @@ def fit_confidence(
     scores = ", ".join(f"{name} {loss:.4f}" for name, loss in told.items())
     reason = f"{words} (held-out log loss: {scores}; standard error of the gain {error:.4f})."
     return _with_grid(curve, examples, monotone), _report(reason, chosen, told)
+
+
+def combine_signals(signals: FloatArray, examples: StatedConfidence) -> SignalCombination:
+    """How the signals (n, k) make the confidence under which the answers are most likely.
+
+    The coefficients are shrunk towards the mean of the log-odds, as far as the examples allow.
+    """
+    log_p, log_rest = cut_logs(signals, _CLOSEST)
+    features = np.column_stack([np.ones(len(signals)), log_p, log_rest])
+    weights = examples.share * effective_size(examples.share)
+    terms = BinaryTerms(features, examples.right, np.mean(log_p - log_rest, axis=1), weights)
+    blocks = [-1] + [0] * (features.shape[1] - 1)
+    none = np.zeros((len(signals), 0), np.int64)
+    intercept, *coef = fit_pooled(terms, none, (), 1, common_blocks=blocks).common
+    rise, fall = np.split(np.array(coef), 2)
+    return SignalCombination(float(intercept), rise, fall, _CLOSEST)
 
 
 def _fit(terms: BinaryTerms, codes: IntArray, sizes: tuple[int, ...]) -> PooledFit:

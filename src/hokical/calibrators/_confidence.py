@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -80,24 +81,41 @@ class ConfidenceCalibrator(OutcomeCalibrator):
     ) -> Self:
         """Learn from confidences (n,) and whether the answers were right (n,).
 
+        Several signals of each answer (stated confidence, token probability, agreement) are columns
+        (n, signals): they are combined to one confidence by a regression on their log-odds.
         `groups` are the groups of the answers: an array (n,) of names, or several columns that
         add up, as a mapping, a DataFrame or (n, columns).
         """
-        from hokical._fitting.confidence_curves import StatedConfidence, fit_confidence
+        from hokical._fitting.confidence_curves import (
+            StatedConfidence,
+            combine_signals,
+            fit_confidence,
+        )
 
         if not isinstance(self.monotone, (bool, np.bool_)):
             raise ValueError(f"`monotone` must be True or False; got {self.monotone!r}.")
-        values = self._read(confidence)
+        stated = self._read(confidence)
+        values = stated if stated.ndim == 1 else stated.mean(axis=1)
         truth, weights = _as_right(right, values.size), as_weights(sample_weight, values.size)
         weights = np.ones(values.size) if weights is None else weights
+        signals = None
+        if stated.ndim == 2:
+            seen = weights > 0.0
+            known = StatedConfidence(values[seen], truth[seen], weights[seen])
+            signals = combine_signals(stated[seen], known)
+            values = signals.combine(stated)
         coding = None if groups is None else GroupCoding.learn(groups, values.size, weights)
         seen = weights > 0.0
         found = None if coding is None else (coding, coding.codes(groups, values.size)[seen])
         if found is not None:
             tell_unknown(found[1], found[0])
         examples = StatedConfidence(values[seen], truth[seen], weights[seen])
-        fitted = fit_confidence(examples, found, monotone=bool(self.monotone))
-        self._keep(*fitted, _hashes(values[seen], truth[seen]))
+        curve, report = fit_confidence(examples, found, monotone=bool(self.monotone))
+        rule = replace(curve, signals=signals)
+        if signals is not None:
+            combined = f"{signals.rise.size} signals were combined to one confidence; "
+            report["reason"] = combined + report["reason"]
+        self._keep(rule, report, _hashes(values[seen], truth[seen]))
         return self
 
     def predict(self, confidence: Any, groups: Any = None) -> Array:
@@ -109,8 +127,9 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         return to_input_library(self._predict(confidence, groups), confidence)
 
     def _uncalibrated(self, confidence: Any) -> FloatArray:
-        """The confidences (n,) as they are stated, on a scale to 1."""
-        return self._read(confidence)
+        """The confidences (n,) as they are stated, on a scale to 1; the mean of several signals."""
+        stated = self._read(confidence)
+        return stated if stated.ndim == 1 else np.asarray(stated.mean(axis=1))
 
     def unknown_groups(self, groups: Any) -> dict[str, int]:
         """How many rows have a group that is missing or was not seen in `fit`, by column."""
@@ -145,7 +164,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
                 "seen: a guarantee is about counts. Leave the weights out."
             )
         seen = slice(None) if weights is None else weights > 0.0
-        hashes = _hashes(self._read(confidence)[seen], ~wrong[seen])
+        hashes = _hashes(self._combined(confidence)[seen], ~wrong[seen])
         self._refuse_rows_of_fit("confidence", hashes)
         level = conservative_levels([confidence_log_odds(found)], wrong, np.zeros(found.size))
         self.held_out_ = ScoreTable.from_examples(level, wrong, weights)
@@ -180,21 +199,35 @@ class ConfidenceCalibrator(OutcomeCalibrator):
 
     def _predict(self, confidence: Any, groups: Any) -> FloatArray:
         self._check_fitted()
-        values = self._read(confidence)
+        values = self._combined(confidence)
         codes = self.rule_.codes(groups, values.size)
         if groups is not None and self.rule_.coding is not None:
             tell_unknown(codes, self.rule_.coding)
         return np.asarray(self.rule_.proba(values, codes))
 
+    def _combined(self, confidence: Any) -> FloatArray:
+        """One confidence (n,) per answer, as the curve takes it."""
+        stated, signals = self._read(confidence), self.rule_.signals
+        shape = () if signals is None else signals.rise.shape
+        if stated.shape[1:] != shape:
+            raise ValueError(
+                f"`confidence` must have the shape {('n', *shape)} of the fit; got "
+                f"{stated.shape}. Pass the same signals, in the same order; for logits (n, "
+                "classes) use `hokical.auto`."
+            )
+        return stated if signals is None else signals.combine(stated)
+
     def _read(self, confidence: Any) -> FloatArray:
-        """Checked confidences (n,) in [0, 1]."""
+        """Checked confidences (n,), or signals (n, k), in [0, 1]."""
         check_positive("scale", self.scale, "Use 1, or 100 for percentages.")
         array = to_numpy(confidence, "confidence")
-        if array.dtype.kind not in "fiub" or array.ndim != 1:
+        if array.dtype.kind not in "fiub" or array.ndim not in (1, 2) or 0 in array.shape[1:]:
             raise ValueError(
-                "`confidence` must be numbers (n,), one per answer; got "
+                "`confidence` must be numbers (n,), or several signals (n, k); got "
                 f"{array.dtype} of shape {array.shape}. For logits (n, classes) use `hokical.auto`."
             )
+        if array.shape[1:] == (1,):
+            array = array[:, 0]
         values = array.astype(np.float64) / float(self.scale)
         for bad, remedy in (
             (np.isnan(values), "Drop answers without a confidence, or give them one of their own."),
@@ -202,9 +235,10 @@ class ConfidenceCalibrator(OutcomeCalibrator):
             (values < 0.0, "For log-odds apply a sigmoid."),
         ):
             if bad.any():
-                row, top = int(np.argmax(bad)), f"{float(self.scale):g}"
+                place, top = np.argwhere(bad)[0], f"{float(self.scale):g}"
                 raise ValueError(
-                    f"`confidence` must lie in [0, {top}]; got {array[row]} in row {row}. {remedy}"
+                    f"`confidence` must lie in [0, {top}]; got {array[tuple(place)]} in row "
+                    f"{place[0]}. {remedy}"
                 )
         if self.scale > 1.0 and array.any() and array.max() <= 1.0:
             warn_user(
@@ -225,6 +259,8 @@ def calibrate_confidence(
     sample_weight: Any = None,
 ) -> ConfidenceCalibrator:
     """Fit a `ConfidenceCalibrator` on confidences (n,) and whether the answers were right (n,).
+
+    Several signals of each answer are columns (n, signals); see `ConfidenceCalibrator.fit`.
 
     >>> import numpy as np
     >>> import hokical

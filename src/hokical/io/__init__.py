@@ -10,6 +10,7 @@ One module per format. The format is found by a file's first bytes; nothing in a
 2
 """
 
+from hokical.io._agreement import agreement
 from hokical.io._errors import DataFileError
 from hokical.io._labelled import LabelledRows, read_examples
 from hokical.io._logprobs import read_lm_eval, read_logprobs
@@ -18,6 +19,6 @@ from hokical.io._opening import is_pattern
 from hokical.io._writing import check_output, write_npz, write_table
 
 __all__ = [
-    "DataFileError", "LabelledRows", "Wanted", "check_output", "is_pattern",
+    "DataFileError", "LabelledRows", "Wanted", "agreement", "check_output", "is_pattern",
     "read_examples", "read_lm_eval", "read_logprobs", "write_npz", "write_table",
 ]  # fmt: skip

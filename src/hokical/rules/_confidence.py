@@ -35,6 +35,34 @@ def cut_logs(confidence: Array, closest: float, xp: Namespace = np) -> tuple[Arr
     return xp.log(cut), xp.log1p(-cut)
 
 
+@storable("rule:signals")
+@dataclass(frozen=True, eq=False)
+class SignalCombination:
+    """One confidence from several signals of an answer.
+
+    Its log-odds are the mean log-odds of the signals, plus `intercept`, plus `rise` (k,) times
+    their log p and `fall` (k,) times their log(1 - p), cut as those of a curve.
+    """
+
+    intercept: float
+    rise: FloatArray
+    fall: FloatArray
+    closest: float
+
+    def __post_init__(self) -> None:
+        check_array("rise", self.rise, (None,))
+        check_array("fall", self.fall, self.rise.shape)
+        store_float(self, "intercept", -1e6, 1e6)
+        store_float(self, "closest", 1e-12, 0.1)
+
+    def combine(self, signals: FloatArray) -> FloatArray:
+        """The confidence (n,) of signals (n, k)."""
+        log_p, log_rest = cut_logs(signals, self.closest)
+        odds = self.intercept + np.mean(log_p - log_rest, axis=1)
+        odds = odds + log_p @ self.rise + log_rest @ self.fall
+        return np.asarray(expit(np.clip(odds, -FARTHEST, FARTHEST), np))
+
+
 @storable("rule:confidence")
 @dataclass(frozen=True, eq=False)
 class ConfidenceCurve:
@@ -46,6 +74,7 @@ class ConfidenceCurve:
     confidences `atoms`. `tables` hold, for each column of `coding`, what the first three
     coefficients are changed by (groups + 1, 3); the last row, for an unknown group, is 0. Where a
     `grid` of confidences is given, with `counts` of examples, curves are made non-decreasing there.
+    `signals` combine several numbers per answer to the confidence.
     """
 
     name: ClassVar[str] = "confidence"
@@ -59,6 +88,7 @@ class ConfidenceCurve:
     tables: tuple[FloatArray, ...] = ()
     grid: FloatArray | None = None
     counts: FloatArray | None = None
+    signals: SignalCombination | None = None
 
     def __post_init__(self) -> None:
         check_array("centre", self.centre, (2,))
@@ -129,6 +159,11 @@ class ConfidenceCurve:
 
         A code that no group has is that of an unknown one.
         """
+        if self.signals is not None:
+            raise ValueError(
+                "`calibrator` must have been fitted on one confidence per answer to become a "
+                f"graph; got {self.signals.rise.size} signals."
+            )
         sizes = self.coding.sizes if self.coding else ()
         known = []
         for k, size in enumerate(sizes):

@@ -1,0 +1,49 @@
+"""Repeated samples of an answer: the most frequent one, and the share of samples that agree."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any
+
+import numpy as np
+
+from hokical._core.types import FloatArray
+
+
+def agreement(
+    samples: Iterable[Iterable[Any]], normalize: Callable[[Any], Hashable] | None = None
+) -> tuple[list[Any], FloatArray]:
+    """The most frequent answer of each question, and the share (n,) of its samples that agree.
+
+    `samples` are the answers to each question, sampled several times. `normalize` makes answers
+    that mean the same equal; by default text is stripped of spaces, final full stops and case. Of
+    equally frequent answers the first counts.
+
+    >>> from hokical.io import agreement
+    >>> answers, share = agreement([["Paris", "paris.", "Lyon"], ["4", "5", "4"]])
+    >>> answers, share.round(2)
+    (['paris', '4'], array([0.67, 0.67]))
+    """
+    key = _normalize if normalize is None else normalize
+    answers, shares = [], []
+    for row, given in enumerate(samples):
+        if isinstance(given, str):
+            raise ValueError(
+                f"`samples` must have several answers to each question; got the text {given!r} in "
+                f"row {row}. Pass a list of answers for every question."
+            )
+        counts = Counter(map(key, given))
+        if not counts:
+            raise ValueError(
+                f"`samples` must have at least one answer to each question; row {row} has none. "
+                "Leave such questions out."
+            )
+        answer, count = counts.most_common(1)[0]
+        answers.append(answer)
+        shares.append(count / counts.total())
+    return answers, np.array(shares)
+
+
+def _normalize(answer: Any) -> Any:
+    return answer.strip().rstrip(".").strip().casefold() if isinstance(answer, str) else answer
