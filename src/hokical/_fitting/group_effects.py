@@ -17,8 +17,8 @@ from hokical._fitting.partial_pooling import PooledFit, fit_densely, fit_pooled
 from hokical._fitting.pooled_terms import ScaleTerms, SoftmaxTerms
 
 #: A column is used if that lowers the held-out log loss, by so many standard errors that a gain of
-#: none would reach them with this chance, shared by the columns.
-CHANCE = 0.025
+#: none would reach them with this probability, shared by the columns.
+LEVEL = 0.025
 #: Columns whose groups, or combinations of groups, have corrections.
 Term = tuple[int, ...]
 #: Combinations of groups that a pair may have.
@@ -28,8 +28,8 @@ MAX_BIASED = 30
 
 
 @dataclass(frozen=True, eq=False)
-class SaidRows:
-    """What is said of examples, held out where that matters: `log_proba` (n, classes), 0 where not
+class GroupedPredictions:
+    """Predictions of examples, held out where that matters: `log_proba` (n, classes), 0 where not
     `possible`; `labels`, `weights`, which count examples, (n,), and `codes` (n, columns).
     """
 
@@ -75,27 +75,27 @@ class GroupEffects:
     terms: list[Term]
     scale: FloatArray
     bias: FloatArray
-    told: str
+    description: str
 
 
 def learn_groups(
-    rows: SaidRows, coding: GroupCoding, pairs: Sequence[tuple[int, int]]
+    rows: GroupedPredictions, coding: GroupCoding, pairs: Sequence[tuple[int, int]]
 ) -> GroupEffects:
     """Add columns, the most helpful first, as long as one clearly helps on held-out examples.
 
     Then pairs of columns, in the same way.
     """
     share = rows.weights / rows.weights.sum()
-    losses, used, best, told = rows.losses, list[Term](), None, list[str]()
+    losses, used, best, notes = rows.losses, list[Term](), None, list[str]()
     for name, size in zip(coding.columns, coding.sizes, strict=True):
-        told += [f"{name!r} has {'one' if size == 2 else 'no'} group"] if size <= 2 else []
+        notes += [f"{name!r} has {'one' if size == 2 else 'no'} group"] if size <= 2 else []
     columns = [(k,) for k in range(len(coding.columns))]
     for candidates in (columns, pairs):
         waiting: list[Term] = [t for t in candidates if min(_known_sizes(coding, t)) > 1]
-        caution = float(normal_quantile(np.array([1.0 - CHANCE / max(len(candidates), 1)]))[0])
+        caution = float(normal_quantile(np.array([1.0 - LEVEL / max(len(candidates), 1)]))[0])
         while waiting:
             crowded = [t for t in waiting if len(t) > 1 and not rows.has_room(coding, [*used, t])]
-            told += [f"{_name(coding, t)} has too many combinations" for t in crowded]
+            notes += [f"{_name(coding, t)} has too many combinations" for t in crowded]
             waiting = [t for t in waiting if t not in crowded]
             if not waiting:
                 break
@@ -105,12 +105,12 @@ def learn_groups(
             first = max(waiting, key=lambda term: gains[term][0])
             gain, error = gains[first]
             if gain <= caution * error:
-                told += [f"{_name(coding, t)} was left out ({_gain(*gains[t])})" for t in waiting]
+                notes += [f"{_name(coding, t)} was left out ({_gain(*gains[t])})" for t in waiting]
                 break
             used, best, losses = [*used, first], fits[first], held[first]
-            told.append(f"{_name(coding, first)} was used ({_gain(gain, error)})")
+            notes.append(f"{_name(coding, first)} was used ({_gain(gain, error)})")
             waiting.remove(first)
-    return GroupEffects(used, *_tables(best, coding, used), "; ".join(told))
+    return GroupEffects(used, *_tables(best, coding, used), "; ".join(notes))
 
 
 def _known_sizes(coding: GroupCoding, term: Term) -> list[int]:

@@ -1,23 +1,30 @@
-"""The search for the width of the noise: located on a few rows, refined on more and more.
+"""The search for the noise whose confidences differ most between examples.
 
-The mean of the noise moves no label, so the family and its width are all there is to choose, and
-sigma_hat is a smooth function of the width.
+With all examples in one bin, alpha and beta give the confidence alpha gamma + beta (1 - gamma),
+whose standard deviation over the validation set is sigma_hat = |alpha - beta| std(gamma). The mean
+of the noise moves no label, so the family and its width are all there is to choose, and sigma_hat
+is a smooth function of the width: it is located on a few rows, and refined on more and more.
 """
 
+from __future__ import annotations
+
 import math
-from collections.abc import Sequence
-from dataclasses import replace
-from functools import cache
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
+from numpy.typing import NDArray
 
+from hokical._core.arrays import Array
 from hokical._core.blocks import per_row
 from hokical._core.portable import uniform_draws
 from hokical._core.progress import progress_bar
-from hokical._core.types import FloatArray, IntArray
+from hokical._core.types import FloatArray
 from hokical._fitting.examples import Examples
-from hokical._fitting.noise_trials import Evaluator, NoiseSelection, Trial
+from hokical._fitting.recursion import survival_rates
 from hokical.stability._noise import NARROWEST, WIDEST, Gaussian, Noise, Uniform
+from hokical.stability._sampled import Draws, survivals
 
 #: The families that are considered unless others are asked for.
 KINDS: tuple[type[Noise], ...] = (Gaussian, Uniform)
@@ -32,8 +39,6 @@ _GRID_POINTS = 12
 _MATCHED_POINTS = 5
 #: Steps of the logarithm of the width, on the scout rows and on all.
 _SCOUT_STEP, _LAST_STEP = math.log(1.5), math.log(1.2)
-#: Steps that a device makes at once, in the direction in which the walk goes.
-_LOOK_AHEAD = 4
 _WORTH_A_PASS = 1e-3
 _LONGEST_WALK = 20
 _USUAL_TRIALS = 17  # per family, for the progress bar
@@ -41,13 +46,94 @@ _USUAL_TRIALS = 17  # per family, for the progress bar
 _CLEARLY_BEHIND = 0.99
 
 
+@dataclass(frozen=True)
+class Trial:
+    """One setting and what it gave: alpha, beta and sigma_hat on `n_examples` examples."""
+
+    noise: Noise
+    alpha: float
+    beta: float
+    sigma_hat: float
+    n_examples: int
+
+
+@dataclass(frozen=True, repr=False)
+class NoiseSelection:
+    """The winner of a search, and every setting tried in the order in which it was."""
+
+    best: Trial
+    trials: tuple[Trial, ...]
+
+    @property
+    def noise(self) -> Noise:
+        return self.best.noise
+
+    @property
+    def alpha(self) -> float:
+        return self.best.alpha
+
+    @property
+    def beta(self) -> float:
+        return self.best.beta
+
+    @property
+    def sigma_hat(self) -> float:
+        return self.best.sigma_hat
+
+    def __repr__(self) -> str:
+        return (
+            f"NoiseSelection(noise={self.noise!r}, alpha={self.alpha:.4f}, beta={self.beta:.4f}, "
+            f"sigma_hat={self.sigma_hat:.4f}, {len(self.trials)} settings tried)"
+        )
+
+
+class Evaluator:
+    """Tries noise settings on examples, and remembers every one."""
+
+    def __init__(self, examples: Examples, after_each: Callable[[], None] = lambda: None) -> None:
+        self.examples, self.after_each = examples, after_each
+        self.trials: list[Trial] = []
+        self._known: dict[tuple[str, float], Trial] = {}
+
+    def __call__(self, noise: Noise, draws: Draws | None = None) -> Trial:
+        """The trial of one setting, with exact stability unless there are draws."""
+        if draws is None:
+            return self.together([noise])[0]
+        logits, xp = self.examples.logits, self.examples.logits.xp
+        stability = xp.astype(survivals(logits, draws), xp.float64) / float(draws.n_draws)
+        return self._try([noise], stability[None, :])[0]
+
+    def together(self, noises: Sequence[Noise]) -> list[Trial]:
+        """The trials of settings of one family, by one pass over the examples for all new ones.
+
+        Settings that differ in their mean alone share one trial, as it moves no label.
+        """
+        keys = [(noise.family, noise.width) for noise in noises]
+        new = {key: n for key, n in zip(keys, noises, strict=True) if key not in self._known}
+        if new:
+            widths = np.array([width for _, width in new])
+            stability = type(noises[0]).stabilities(self.examples.logits, widths)
+            self._known |= zip(new, self._try([*new.values()], stability), strict=True)
+        return [replace(self._known[key], noise=n) for key, n in zip(keys, noises, strict=True)]
+
+    def _try(self, noises: Sequence[Noise], stability: Array) -> list[Trial]:
+        """New trials, from stability (settings, n)."""
+        examples = self.examples
+        hits = examples.counts * examples.correct
+        sums = _one_bin_sums(examples.logits.to_host(stability), examples.weights, hits)
+        found = _trials(noises, sums, examples.n_rows)
+        for trial in found:
+            self.trials.append(trial)
+            self.after_each()
+        return found
+
+
 def choose_noise(
-    block: Examples, kinds: Sequence[type[Noise]] = KINDS, progress: bool | None = None
+    examples: Examples, kinds: Sequence[type[Noise]] = KINDS, progress: bool | None = None
 ) -> NoiseSelection:
-    """Find the noise on some rows of a block."""
-    n_counting, total = int(np.count_nonzero(block.counts)), float(np.sum(block.counts))
-    places = sample_places(n_counting, total, block.logits.n_columns)
-    return search_widths(take_places(block, places), kinds, progress)
+    """Find the noise on some of the rows."""
+    most = max(_SCOUT_ROWS, min(_SAMPLE_ROWS, _SAMPLE_LOGITS // examples.logits.n_columns))
+    return search_widths(sample_rows(examples, most), kinds, progress)
 
 
 def search_widths(
@@ -57,7 +143,7 @@ def search_widths(
     with progress_bar("Choosing the noise", _USUAL_TRIALS * len(kinds), progress) as advance:
         scouts = sample
         if sample.n_rows > 2 * _SCOUT_ROWS:
-            scouts = sample.take(_spread(sample.n_rows, _SCOUT_ROWS))
+            scouts = sample.take(np.linspace(0, sample.n_rows - 1, _SCOUT_ROWS).astype(np.int64))
         scout = Evaluator(scouts, advance)
         final = scout if scouts is sample else Evaluator(sample, advance)
         rough = scout
@@ -77,65 +163,41 @@ def search_widths(
             if trial.sigma_hat >= _CLEARLY_BEHIND * leader
         ]
     stages = {id(stage): stage.trials for stage in (rough, scout, final)}
-    return NoiseSelection.from_trials(last, [trial for part in stages.values() for trial in part])
+    best = max(last, key=lambda trial: trial.sigma_hat)
+    return NoiseSelection(best, tuple(chain(*stages.values())))
 
 
-def sample_places(n_counting: int, total: float, n_columns: int) -> FloatArray | None:
-    """Where to take rows from, on the scale of the sum of the weights; None for all of them.
+def sample_rows(examples: Examples, n_rows: int) -> Examples:
+    """So many rows, with a weight of 1 each, or all that count if they are hardly more.
 
-    One place at random, always the same, in each of many equal parts: rows come in proportion to
-    their weights, and no order of the rows can hide some of them.
+    One at random, always the same, in each of many equal parts of the sum of the weights: rows come
+    in proportion to their weights, and no order of the rows can hide some of them.
     """
-    most = max(_SCOUT_ROWS, min(_SAMPLE_ROWS, _SAMPLE_LOGITS // n_columns))
-    if n_counting <= 2 * most:
-        return None
-    return np.asarray((np.arange(most) + uniform_draws(0, (1, most))[0]) * (total / most))
-
-
-def take_places(block: Examples, places: FloatArray | None) -> Examples:
-    """The rows at some places, with a weight of 1 each, or all that count."""
-    if places is None:
-        return block.without_weightless()
-    rows = np.searchsorted(np.cumsum(block.counts), places, side="right")
-    return replace(block.take(rows), weights=None)
-
-
-def _spread(n_rows: int, count: int) -> IntArray:
-    """So many evenly spaced rows."""
-    return np.linspace(0, n_rows - 1, count).astype(np.int64)
+    if np.count_nonzero(examples.counts) <= 2 * n_rows:
+        return examples.without_weightless()
+    total = np.cumsum(examples.counts)
+    places = (np.arange(n_rows) + uniform_draws(0, (1, n_rows))[0]) * (total[-1] / n_rows)
+    return replace(examples.take(np.searchsorted(total, places, side="right")), weights=None)
 
 
 def climb(evaluate: Evaluator, noise: Noise, step: float) -> Trial:
     """Walk uphill; then once to the top of the parabola, if that promises more. The best trial."""
-    kind, centre = type(noise), math.log(noise.width)
-    seen: dict[int, Trial] = {}
+    centre, place = math.log(noise.width), 0
 
-    @cache
     def setting(place: float) -> Noise:
-        return _tidy(kind, math.exp(centre + place * step))
+        return _tidy(type(noise), math.exp(centre + place * step))
 
-    def scores_around(place: int) -> list[float]:
-        around = range(place - 1, place + 2)
-        new = [each for each in around if each not in seen]
-        onward = (place > 0) - (place < 0)
-        ahead = (place + onward * k for k in range(2, _LOOK_AHEAD + 1))
-        found = evaluate.together([*map(setting, new)], map(setting, ahead))
-        seen.update(zip(new, found, strict=True))
-        return [seen[each].sigma_hat for each in around]
-
-    best = 0
     for _ in range(_LONGEST_WALK):
-        below, at, above = scores_around(best)
+        around = evaluate.together([setting(place + k) for k in (0, -1, 1)])
+        at, below, above = (trial.sigma_hat for trial in around)
         if at >= max(below, above):
             break
-        best += -1 if below >= above else 1
-    below, at, above = scores_around(best)
+        place += -1 if below >= above else 1
     curvature = below - 2.0 * at + above
     shift = 0.5 * (below - above) / curvature if curvature < 0.0 else 0.0
-    trials = [seen[best], *seen.values()]  # of equals, the one that the walk ended at
     if -0.5 * curvature * shift * shift > _WORTH_A_PASS * at:
-        trials.append(evaluate(setting(best + shift)))
-    return max(trials, key=lambda trial: trial.sigma_hat)
+        around.append(evaluate(setting(place + shift)))
+    return max(around, key=lambda trial: trial.sigma_hat)  # of equals, where the walk ended
 
 
 def _matched_grid(kind: type[Noise], known: Noise) -> FloatArray:
@@ -144,9 +206,9 @@ def _matched_grid(kind: type[Noise], known: Noise) -> FloatArray:
     return np.geomspace(centre / 4.0, 4.0 * centre, _MATCHED_POINTS)
 
 
-def _width_grid(block: Examples) -> FloatArray:
+def _width_grid(examples: Examples) -> FloatArray:
     """Widths from far below the smallest usual gap between the best two logits to far above."""
-    gaps, weights = per_row(lambda part: part.gaps, block.logits), block.counts
+    gaps, weights = per_row(lambda part: part.gaps, examples.logits), examples.counts
     usual = np.isfinite(gaps) & (gaps > 0.0) & (weights > 0.0)
     if not usual.any():
         return np.array([0.5, 1.0, 2.0])
@@ -163,3 +225,37 @@ def _tidy(kind: type[Noise], width: float) -> Noise:
     also the same on every machine, where the last bits of a search are not.
     """
     return kind.of_width(float(f"{min(max(width, NARROWEST), WIDEST):.2e}"))
+
+
+def one_bin_trial(noise: Noise, stability: FloatArray, correct: NDArray[np.bool_]) -> Trial:
+    """alpha, beta and sigma_hat with all examples in one bin (Equations 1 to 4 of the paper)."""
+    sums = _one_bin_sums(stability[None, :], None, correct.astype(np.float64))
+    return _trials([noise], sums, stability.shape[0])[0]
+
+
+def _one_bin_sums(
+    stability: FloatArray, weight: FloatArray | None, right: FloatArray
+) -> FloatArray:
+    """Sums over the examples of stability (m, n), (6, m): of the weight, of what is kept and what
+    is switched, of both for the correct ones alone, and of the squared deviations of stability.
+    """
+
+    def add_up(part: FloatArray, weight: FloatArray | None = weight) -> FloatArray:
+        return np.asarray(np.sum(part if weight is None else weight * part, axis=1))
+
+    switched = 1.0 - stability
+    parts = (stability, switched)
+    sums = [*map(add_up, parts), *(add_up(part, right) for part in parts)]
+    count = stability.shape[1] if weight is None else np.sum(weight)
+    total = np.zeros_like(sums[0]) + count
+    squares = add_up((stability - (sums[0] / total)[:, None]) ** 2)
+    return np.stack([total, *sums, squares])
+
+
+def _trials(noises: Sequence[Noise], sums: FloatArray, n_examples: int) -> list[Trial]:
+    """One trial for each column of the sums (6, m)."""
+    total, kept, switched, kept_right, switched_right, squares = sums
+    alpha, beta = survival_rates(kept, switched, kept_right, switched_right)
+    spread = np.abs(alpha - beta) * np.sqrt(squares / total)
+    columns = zip(noises, alpha.tolist(), beta.tolist(), spread.tolist(), strict=True)
+    return [Trial(noise, a, b, sigma_hat, n_examples) for noise, a, b, sigma_hat in columns]

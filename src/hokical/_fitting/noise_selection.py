@@ -11,8 +11,14 @@ from hokical._core.labels import as_labels, as_weights
 from hokical._core.logits import as_logits
 from hokical._core.progress import track
 from hokical._fitting.examples import Examples
-from hokical._fitting.noise_search import KINDS, choose_noise
-from hokical._fitting.noise_trials import Evaluator, NoiseSelection, Trial, one_bin_trial
+from hokical._fitting.noise_search import (
+    KINDS,
+    Evaluator,
+    NoiseSelection,
+    Trial,
+    choose_noise,
+    one_bin_trial,
+)
 from hokical._fitting.row_sample import sample_block
 from hokical.stability._noise import Gaussian, Noise, Uniform, family_named
 from hokical.stability._sampled import Draws, check_draw_count, draw_seed
@@ -109,7 +115,7 @@ def _paper_search(
         shape = check_draw_count(draws), block.logits.n_classes
         first = draw_seed(random_state)
         trials = [evaluate(noise, Draws(noise, first + k, *shape)) for k, noise in enumerate(bar)]
-    return NoiseSelection.from_trials(trials, trials)
+    return NoiseSelection(max(trials, key=lambda trial: trial.sigma_hat), tuple(trials))
 
 
 def paper_grid(kind: type[Noise]) -> Iterator[Noise]:

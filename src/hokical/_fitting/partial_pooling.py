@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from hokical._core.types import FloatArray, IntArray
 from hokical._fitting.blas import one_blas_thread
 from hokical._fitting.newton import Solution, StopReason, minimize_newton
 from hokical._fitting.pooled_arrow import Arrow, ArrowInverse, PooledLayout
+from hokical._fitting.pooled_terms import PooledTerms
 
 #: Precisions lie within these bounds; the lower is that of terms which are not shrunk, too.
 LEAST_PRECISION, MOST_PRECISION = 1e-2, 1e6
@@ -41,38 +42,6 @@ _NOTHING = 1e-9
 _MOST_DENSE = 2000
 #: Numbers of Hessian blocks that are held at a time.
 _HELD = 1 << 22
-
-
-class PooledTerms(Protocol):
-    """The likelihood of examples whose scores are linear in the coefficients of their cell."""
-
-    @property
-    def weights(self) -> FloatArray: ...
-
-    @property
-    def n_features(self) -> int: ...
-
-    def take(self, rows: IntArray) -> Self:
-        """Some of the examples."""
-        ...
-
-    def evaluate(self, coef: FloatArray, starts: IntArray) -> tuple[float, FloatArray, Any]:
-        """The loss, its gradient (cells, features) and what `curvature` needs.
-
-        `coef` (cells, features) act in the cells, whose rows begin at `starts` (cells + 1,).
-        """
-        ...
-
-    def curvature(self, state: Any, starts: IntArray) -> FloatArray:
-        """The Hessians (cells, features, features) by the coefficients of some cells."""
-        ...
-
-    def losses_left_out(self, state: Any, starts: IntArray, covariance: FloatArray) -> FloatArray:
-        """The loss of each row of some cells by one Newton step of the fit without it.
-
-        `covariance` (cells, features, features) is that of the coefficients of the cells.
-        """
-        ...
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,13 @@
-"""Likelihoods for partial pooling: a binary outcome, and one of several classes."""
+"""Likelihoods for partial pooling: a binary outcome, and one of several classes.
+
+Scores are linear in the coefficients of the cell that an example lies in. Each likelihood has
+
+- `evaluate(coef, starts)`: the loss, its gradient (cells, features) and a state that the others
+  need, for coefficients (cells, features) of cells whose rows begin at `starts` (cells + 1,);
+- `curvature(state, starts)`: the Hessians (cells, features, features) of some cells;
+- `losses_left_out(state, starts, covariance)`: the loss of each row of some cells by one Newton
+  step of the fit without it; `covariance` (cells, features, features) is that of coefficients.
+"""
 
 from __future__ import annotations
 
@@ -190,3 +199,6 @@ def _softmax_loss(scores: FloatArray, labels: IntArray) -> tuple[FloatArray, Flo
     total = proba.sum(axis=1)
     own = np.take_along_axis(scores, labels[:, None], axis=1)[:, 0]
     return proba / total[:, None], np.log(total) + top[:, 0] - own
+
+
+PooledTerms = BinaryTerms | SoftmaxTerms | ScaleTerms

@@ -8,7 +8,7 @@ import numpy as np
 from hokical._core.grouped_logits import GroupedLogits
 from hokical._core.logits import Logits
 from hokical._fitting.examples import Examples
-from hokical._fitting.group_effects import SaidRows, learn_groups
+from hokical._fitting.group_effects import GroupedPredictions, learn_groups
 from hokical.calibrators._method import Fit
 from hokical.rules._auto import as_log_proba
 from hokical.rules._base import Rule
@@ -32,20 +32,20 @@ def add_groups(
     coding = counted.logits.coding
     assert coding is not None
     pairs = [*combinations(range(len(coding.columns)), 2)]
-    told, rule, used = "nothing can be learned from the examples", found.rule, []
+    text, rule, used = "nothing can be learned from the examples", found.rule, []
     if found.report["held_out_log_loss"]:  # else the examples are degenerate
         effects = learn_groups(_predict(found.rule, counted, held_out), coding, pairs)
-        told, used = effects.told, list(dict.fromkeys(chain(*effects.terms)))
+        text, used = effects.description, list(dict.fromkeys(chain(*effects.terms)))
         if used:
             terms = tuple(tuple(used.index(k) for k in term) for term in effects.terms)
             parts = (effects.scale, effects.bias, keep_labels, terms)
             rule = GroupedRule(rule, coding.take(used), *parts)
     names = [coding.columns[k] for k in used]
-    reason = f"{found.report['reason']} Groups: {told}."
+    reason = f"{found.report['reason']} Groups: {text}."
     return replace(found, rule=rule, report=found.report | {"reason": reason, "groups": names})
 
 
-def _predict(rule: Rule, examples: Examples, held_out: Logits | None) -> SaidRows:
+def _predict(rule: Rule, examples: Examples, held_out: Logits | None) -> GroupedPredictions:
     """Log-probabilities of the examples: held-out ones, where there are any of a fitted rule."""
     logits = examples.logits
     if held_out is None or isinstance(rule.core, UncalibratedRule):
@@ -56,6 +56,6 @@ def _predict(rule: Rule, examples: Examples, held_out: Logits | None) -> SaidRow
     possible = logits.to_host(logits.possible)
     assert isinstance(logits, GroupedLogits)
     counts = examples.share * examples.effective_size
-    return SaidRows(
+    return GroupedPredictions(
         np.where(possible, log_proba, 0.0), possible, examples.labels, counts, logits.codes
     )

@@ -14,8 +14,7 @@ from hokical._core.types import BoolArray, FloatArray
 from hokical._core.warn import ConvergenceWarning, warn_user
 from hokical._fitting.example_stats import ExampleStats
 from hokical._fitting.examples import InMemory, Partition
-from hokical._fitting.noise_search import choose_noise
-from hokical._fitting.noise_trials import NoiseSelection
+from hokical._fitting.noise_search import NoiseSelection, choose_noise
 from hokical._fitting.recursion import Schedule, learn_schedule
 from hokical._fitting.row_sample import read_sample
 from hokical._fitting.stability_counts import (
