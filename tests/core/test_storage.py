@@ -99,7 +99,7 @@ def test_damage_is_noticed(saved: Path) -> None:
         (lambda d: d.update(format="other"), True, "not a hokical calibrator file"),
         (lambda d: d["rule"].update({"$record": "os.system"}), True, "'os.system' is not known"),
         (lambda d: d.pop("rule"), True, "has no usable `rule`"),
-        (lambda d: d.update(method=3), True, "has no usable `method`"),
+        (lambda d: d.update(method=3), True, "`method` must be one of"),
         (lambda d: d.update(n_classes=-4), True, "at least 2 classes; got -4"),
         (lambda d: d.update(n_classes=True), True, "has no usable `n_classes`"),
         (lambda d: d["rule"]["link"].pop("first"), True, "does not hold a usable calibrator"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -125,7 +126,8 @@ def test_partial_fit_adds_a_stream(examples) -> None:
     partial_fit(cal, open_source(logits[1000:], labels[1000:], chunk_rows=400))
     whole = Hoki(noise=Gaussian(4.0)).fit(logits, labels)
     assert cal.kept_.fit_conformity.n == whole.kept_.fit_conformity.n == 2048
-    cal.kept_.fit_conformity = whole.kept_.fit_conformity = None  # samples for sets, of other rows
+    for each in (cal, whole):  # samples for sets, of other rows
+        each.kept_ = replace(each.kept_, fit_conformity=None)
     assert_same_fit(whole, cal)
     assert_array_equal(whole.kept_.fit_scores.count, cal.kept_.fit_scores.count)
     with pytest.raises(ValueError, match="the 5 used in `fit`; got 3"):

@@ -53,12 +53,15 @@ def from_binary_probabilities(
 ) -> FloatArray:
     """Log-odds from probabilities of any shape, each of its own event: sigmoids of many labels.
 
-    0 and 1 become the log-odds of the floats next to them.
+    0 and 1 become the log-odds of the floats next to them. A list of arrays (n, 2), one for each
+    label, as scikit-learn's `MultiOutputClassifier.predict_proba` gives them, becomes (n, labels).
 
     >>> from_binary_probabilities([[0.5, 0.0], [1.0, 0.75]]).round(1)
     array([[   0. , -744.4],
            [  36.7,    1.1]])
     """
+    if isinstance(probabilities, (list, tuple)):
+        probabilities = _join_labels(probabilities, name)
     array = to_numpy(probabilities, name)
     if array.dtype.kind not in "fiub":
         raise TypeError(f"`{name}` must be real numbers; got dtype {array.dtype}.")
@@ -72,6 +75,21 @@ def from_binary_probabilities(
         )
     proba = np.clip(proba, np.nextafter(0.0, 1.0), np.nextafter(1.0, 0.0))
     return np.asarray(np.log(proba) - np.log1p(-proba))
+
+
+def _join_labels(parts: Any, name: str) -> Any:
+    """The second columns (n, labels) of arrays (n, 2), one for each label; others as they are."""
+    if not parts or not all(np.ndim(part) == 2 for part in parts):
+        return parts
+    arrays = [to_numpy(part, name) for part in parts]
+    for k, array in enumerate(arrays):
+        if array.shape != (arrays[0].shape[0], 2) or not np.allclose(array.sum(axis=1), 1.0):
+            raise ValueError(
+                f"`{name}` must be arrays (n, 2) of the probabilities of no and of yes, one for "
+                f"each label; got shape {array.shape} for label {k}. For a label that the "
+                "classifier has seen with one value alone, insert the missing column."
+            )
+    return np.stack([array[:, 1] for array in arrays], axis=1)
 
 
 def from_probabilities(
@@ -210,14 +228,18 @@ def check_probability_rows(
         )
 
 
-def look_like_probabilities(logits: Logits, top: FloatArray) -> bool:
-    """Whether all rows lie in [0, 1] and sum to 1, as a softmax gives them."""
-    if logits.tail is not None or top.min() <= 0.0 or top.max() > 1.0:
-        return False
+def probability_scale(logits: Logits, top: FloatArray) -> float:
+    """1 if all rows sum to 1 like probabilities, 100 if they sum to 100 like percentages; else 0.
+
+    `top` (n,) are the row maxima, by which logits are quickly ruled out.
+    """
+    if logits.tail is not None or top.min() <= 0.0 or top.max() > 100.0:
+        return 0.0
+    scale = 1.0 if top.max() <= 1.0 else 100.0
 
     def work(block: Logits) -> Array:
         xp, values = block.xp, block.xp.astype(block.values, block.xp.float64)
-        near = xp.abs(xp.sum(values, axis=1) - 1.0) <= _SUM_SLACK
+        near = xp.abs(xp.sum(values, axis=1) - scale) <= _SUM_SLACK * scale
         return near & (xp.min(values, axis=1) >= 0.0)
 
-    return bool(per_row(work, logits).all())
+    return scale if bool(per_row(work, logits).all()) else 0.0

@@ -9,6 +9,7 @@ import numpy as np
 
 from hokical._core.arrays import backend_of, library_of
 from hokical._core.types import AnyArray
+from hokical._core.warn import FitDataWarning, warn_user
 
 _ARRAYS = ("__array__", "__array_interface__", "__dlpack__", "shape")
 _STREAMS = (
@@ -64,6 +65,31 @@ def check_column_order(data: Any, name: str, known: tuple[str, ...]) -> None:
             f"`{name}` must have its columns in the order used in `fit`, {want}; got {got}. Put "
             f"them in order by name: `{name}[columns]` with the columns of the fit."
         )
+
+
+def check_row_order(first: Any, second: Any, name: str, of: str = "logits") -> None:
+    """Refuse pandas' rows `name` whose index has the values of the other's in another order.
+
+    Rows are paired by place. Where one index merely counts rows, it is a warning.
+    """
+    if library_of(first) != "pandas" or library_of(second) != "pandas":
+        return
+    left, right = first.index, second.index
+    if (
+        len(left) != len(right)
+        or left.equals(right)
+        or not left.sort_values().equals(right.sort_values())
+    ):
+        return
+    message = (
+        f"`{name}` must have its rows in the order of `{of}`, with which they are paired by "
+        f"place; got an index with the same values in another order. Use `{name}.loc[{of}.index]`"
+        f", or `{name}.to_numpy()` if the order is right."
+    )
+    if any(type(index).__name__ == "RangeIndex" for index in (left, right)):
+        warn_user(message, FitDataWarning)
+    else:
+        raise ValueError(message)
 
 
 def _is_stream(data: Any) -> bool:

@@ -32,6 +32,11 @@ _UNUSABLE = (
 #: Classes that can be stored besides plain values, by their name in files.
 _records: dict[str, type[Any]] = {}
 _names: dict[type[Any], str] = {}
+#: How other files begin that are mistaken for calibrators.
+_OTHER_FILES = {
+    b"\x80": "a pickle", b"PK\x03\x04": "a zip archive, as torch and NumPy write them",
+    b"\x93NUMPY": "an array of NumPy", b"PAR1": "a Parquet file",
+}  # fmt: skip
 Record = TypeVar("Record", bound=type[Any])
 
 
@@ -118,10 +123,19 @@ def fingerprint(body: dict[str, Any]) -> str:
 
 
 def _parse(path: str | os.PathLike[str]) -> dict[str, Any]:
+    content = Path(path).read_bytes()
+    for start, what in _OTHER_FILES.items():
+        if content.startswith(start):
+            raise CalibratorFileError(
+                f"{path} is {what}, not a hokical calibrator file, which is JSON that "
+                "`cal.save(path)` writes. Open it with the library that wrote it, and save the "
+                "calibrator."
+            )
     try:
-        text = Path(path).read_text(encoding="utf-8")
         document = json.loads(
-            text, parse_constant=_refuse_constant, object_pairs_hook=_refuse_twins
+            content.decode("utf-8"),
+            parse_constant=_refuse_constant,
+            object_pairs_hook=_refuse_twins,
         )
     except (ValueError, RecursionError) as error:
         raise CalibratorFileError(

@@ -12,7 +12,7 @@ import numpy as np
 
 from hokical._core.arrays import Array
 from hokical._core.blocks import per_row
-from hokical._core.conversion import look_like_probabilities
+from hokical._core.conversion import probability_scale
 from hokical._core.logits import Logits
 from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical._core.warn import FitDataWarning, warn_user
@@ -47,7 +47,7 @@ class ExampleStats:
     n_with_zeros: int  # blocks with probabilities of 0
     n_examples: int
     n_correct: int
-    like_probabilities: bool
+    probability_scale: float  # see `hokical._core.conversion.probability_scale`
     keys: FloatArray
     kept: CalibrationData
 
@@ -60,7 +60,7 @@ class ExampleStats:
             self.n_with_zeros + other.n_with_zeros,
             self.n_examples + other.n_examples,
             self.n_correct + other.n_correct,
-            self.like_probabilities and other.like_probabilities,
+            min(self.probability_scale, other.probability_scale),
             keys[first],
             self._join_kept(other, first),
         )
@@ -89,7 +89,7 @@ def block_stats(block: Examples) -> ExampleStats:
         int(has_zeros(block.logits)),
         int(counting.sum()),
         int((block.correct & counting).sum()),
-        bool(look_like_probabilities(block.logits, top)),
+        probability_scale(block.logits, top),
         keys,
         _keep(block, rows, log_odds, top) if rows.size else CalibrationData(),
     )
@@ -172,10 +172,15 @@ def warn_about_examples(method: str, stats: ExampleStats, rule: Rule) -> None:
 
 def _find_problems(method: str, stats: ExampleStats, rule: Rule) -> Iterator[str]:
     """What is wrong, each with its remedy."""
-    if stats.like_probabilities:
+    if stats.probability_scale == 1.0:
         yield (
             "`logits` look like probabilities: all rows lie in [0, 1] and sum to 1. Convert them "
             "with `hokical.from_probabilities` (--probabilities), or pass the logits."
+        )
+    if stats.probability_scale == 100.0:
+        yield (
+            "`logits` look like percentages: all rows lie in [0, 100] and sum to 100. Divide them "
+            "by 100 and convert them with `hokical.from_probabilities`, or pass the logits."
         )
     n, wrong = stats.n_examples, stats.n_wrong
     if method == "uncalibrated":  # which learns nothing

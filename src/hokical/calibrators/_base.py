@@ -12,13 +12,13 @@ from hokical._core.arrays import backend_of, float64_scope
 from hokical._core.conversion import as_two_columns
 from hokical._core.labels import as_labels, as_weights
 from hokical._core.logits import Logits, as_logits
-from hokical._core.reading import column_names
+from hokical._core.reading import check_row_order, column_names
 from hokical._core.storage import CalibratorFileError
 from hokical._fitting.example_stats import ExampleStats, warn_about_examples
 from hokical._fitting.examples import Examples, InMemory, Partition
 from hokical._fitting.floor import choose_floor, with_floor
 from hokical._fitting.row_sample import read_sample
-from hokical.calibrators._checks import acceptable
+from hokical.calibrators._checks import acceptable, warn_of_row_numbers
 from hokical.calibrators._method import Fit
 from hokical.calibrators._predictions import Predictions
 from hokical.calibrators._stored import check_stored
@@ -128,6 +128,9 @@ class FittedPredictions(Predictions):
                 f"{type(self).__name__} requires y to be passed, but the target y is None: give "
                 "`labels`, the true class of each row."
             )
+        check_row_order(logits, labels, "labels")
+        check_row_order(logits, sample_weight, "sample_weight")
+        warn_of_row_numbers(data)
         truth = as_labels(labels, data.n_rows, data.n_classes)
         return Examples(data, truth, as_weights(sample_weight, data.n_rows))
 

@@ -14,6 +14,7 @@ from hokical._core.grouped_logits import GroupedLogits
 from hokical._core.groups import count_rows, read_cells
 from hokical._core.labels import as_labels, as_weights
 from hokical._core.logits import Logits
+from hokical._core.reading import check_row_order
 from hokical._core.topk import TopK
 from hokical._core.types import FloatArray
 from hokical.calibrators import _decisions as decisions
@@ -61,6 +62,7 @@ class Calibrator(FittedPredictions):
         several, are for `by="group"`, and for calibrators that learned from groups. Rows of the fit
         are refused, unless `reused="ignore"` says that they only look alike.
         """
+        check_row_order(logits, labels, "labels")
         part = (logits, labels, sample_weight, groups)
         return self._certify_parts([part], counts=counts, reused=reused)
 

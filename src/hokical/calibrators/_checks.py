@@ -2,10 +2,16 @@
 
 from typing import Any
 
+import numpy as np
+
 from hokical._core.grouped_logits import GroupedLogits
 from hokical._core.logits import Logits
 from hokical._core.topk import TopK
+from hokical._core.warn import FitDataWarning, warn_user
 from hokical.rules._base import Rule
+
+#: Rows from which on a column that counts them is no coincidence.
+_FEWEST_ROWS = 10
 
 
 def acceptable(method: Any, logits: Logits) -> Logits:
@@ -43,6 +49,21 @@ def refuse_groups(rule: Rule) -> None:
             f"got one that needs {', '.join(rule.needed_groups.columns)}. Call its own `predict("
             "logits, groups=...)` on logits (n, classes), or fit one without groups."
         )
+
+
+def warn_of_row_numbers(logits: Logits) -> None:
+    """Warn if a column counts the rows, as an id that was left among the logits does."""
+    if not logits.is_numpy or logits.n_rows < _FEWEST_ROWS or logits.tail is not None:
+        return
+    values = logits.values
+    first = (values[1:4] == values[:3] + 1.0) & np.isfinite(values[:3])
+    for column in np.flatnonzero(first.all(axis=0)):
+        if (values[1:, column] == values[:-1, column] + 1.0).all():
+            warn_user(
+                f"`logits` have a column, {column}, that counts the rows from "
+                f"{values[0, column]:g}, as an id does. Drop it: each column is a class.",
+                FitDataWarning,
+            )
 
 
 def _in_words(kind: type[Logits]) -> str:

@@ -12,7 +12,7 @@ from hokical._core.bins import check_positive
 from hokical._core.grouped_logits import tell_unknown
 from hokical._core.groups import GroupCoding, count_rows
 from hokical._core.labels import as_weights
-from hokical._core.reading import to_numpy
+from hokical._core.reading import check_row_order, to_numpy
 from hokical._core.types import AnyArray, BoolArray, FloatArray, IntArray
 from hokical._core.warn import warn_user
 from hokical.calibrators._method import MethodInfo
@@ -26,6 +26,9 @@ from hokical.rules._confidence import ConfidenceCurve
 
 #: What to do about confidences above the scale.
 _TOO_LARGE = "For percentages pass `scale=100` (--set scale=100); for log-odds apply a sigmoid."
+
+#: The share of values below 1 % above which fractions are suspected on a scale to 100.
+_MOST_BELOW = 0.02
 
 
 class ConfidenceCalibrator(OutcomeCalibrator):
@@ -95,6 +98,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         if not isinstance(self.monotone, (bool, np.bool_)):
             raise ValueError(f"`monotone` must be True or False; got {self.monotone!r}.")
         stated = self._read(confidence)
+        check_row_order(confidence, right, "right", "confidence")
         values = stated if stated.ndim == 1 else stated.mean(axis=1)
         truth, weights = _as_right(right, values.size), as_weights(sample_weight, values.size)
         weights = np.ones(values.size) if weights is None else weights
@@ -224,7 +228,8 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         if array.dtype.kind not in "fiub" or array.ndim not in (1, 2) or 0 in array.shape[1:]:
             raise ValueError(
                 "`confidence` must be numbers (n,), or several signals (n, k); got "
-                f"{array.dtype} of shape {array.shape}. For logits (n, classes) use `hokical.auto`."
+                f"{_describe_texts(array) or f'{array.dtype} of shape {array.shape}.'} For logits "
+                "(n, classes) use `hokical.auto`."
             )
         if array.shape[1:] == (1,):
             array = array[:, 0]
@@ -240,6 +245,15 @@ class ConfidenceCalibrator(OutcomeCalibrator):
                     f"`confidence` must lie in [0, {top}]; got {array[tuple(place)]} in row "
                     f"{place[0]}. {remedy}"
                 )
+        fractions = (array > 0.0) & (array < 1.0)
+        if self.scale == 100.0 and array.max(initial=0.0) > 1.0 and fractions.mean() > _MOST_BELOW:
+            row, *_ = np.argwhere(fractions)[0].tolist()
+            warn_user(
+                f"`confidence` seems to mix percentages and fractions: {fractions.sum():,} of "
+                f"{array.size:,} lie between 0 and 1, the first in row {row}, on a scale to "
+                "100. Multiply those by 100.",
+                UserWarning,
+            )
         if self.scale > 1.0 and array.any() and array.max() <= 1.0:
             warn_user(
                 f"`confidence` look like fractions: none is above 1 on a scale to {self.scale:g}. "
@@ -272,6 +286,23 @@ def calibrate_confidence(
     """
     cal = ConfidenceCalibrator(scale=scale, monotone=monotone)
     return cal.fit(confidence, right, groups, sample_weight)
+
+
+def _describe_texts(array: AnyArray) -> str:
+    """What is not a number among confidences (n,), and what to do about it; "" if nothing is."""
+    if array.dtype.kind not in "OUST" or array.ndim != 1:
+        return ""
+    for row, value in enumerate(array.tolist()):
+        if value is None:
+            return f"None in row {row}. Drop answers without a confidence."
+        if isinstance(value, str):
+            remedy = "Map words to numbers, for example {'yes': 0.9, 'no': 0.1}."
+            if value.strip().endswith("%"):
+                remedy = "Write numbers, `float(text.strip(' %'))`, and pass `scale=100`."
+            elif value.strip().replace(".", "", 1).isdigit():
+                remedy = "Convert text to numbers: `float(text)`."
+            return f"{value!r} in row {row}. {remedy}"
+    return ""
 
 
 def _hashes(confidence: FloatArray, right: BoolArray) -> list[FloatArray]:

@@ -9,7 +9,7 @@ import numpy as np
 from hokical._core.arrays import Array, Backend, backend_of, float64_scope, to_input_library
 from hokical._core.labels import as_weights
 from hokical._core.logits import as_float_matrix
-from hokical._core.reading import check_column_order, column_names, to_numpy
+from hokical._core.reading import check_column_order, check_row_order, column_names, to_numpy
 from hokical._core.types import FloatArray
 from hokical._core.warn import FitDataWarning, warn_user
 from hokical.calibrators._method import MethodInfo
@@ -18,6 +18,9 @@ from hokical.guarantees._binomial import check_chance
 from hokical.guarantees._label_sets import By, HeldOutLabels, LabelSets, label_sets
 from hokical.guarantees._row_sketch import number_hashes
 from hokical.rules._multilabel import MultilabelCurves
+
+#: A logit above this, among others that are all positive, is rather a percentage.
+_LARGE_LOGIT = 20.0
 
 
 class MultilabelCalibrator(OutcomeCalibrator):
@@ -56,6 +59,13 @@ class MultilabelCalibrator(OutcomeCalibrator):
     held_out_: HeldOutLabels | None
     _columns: tuple[str, ...] = ()
 
+    def _stored_data(self) -> dict[str, Any]:
+        return super()._stored_data() | {"columns": list(self._columns)}
+
+    def _restore(self, document: dict[str, Any]) -> None:
+        super()._restore(document)
+        self._columns = tuple(map(str, document.get("columns", ())))
+
     @property
     def n_labels_(self) -> int:
         """The number of labels."""
@@ -80,6 +90,13 @@ class MultilabelCalibrator(OutcomeCalibrator):
                 "`hokical.from_binary_probabilities` (--probabilities), or pass the logits.",
                 FitDataWarning,
             )
+        elif ((host >= 0.0) & (host <= 100.0)).all() and host.max() > _LARGE_LOGIT:
+            warn_user(
+                "`scores` look like percentages: all lie in [0, 100]. Divide them by 100 and "
+                "convert them with `hokical.from_binary_probabilities`, or pass the logits.",
+                FitDataWarning,
+            )
+        check_row_order(scores, labels, "labels", "scores")
         weights = as_weights(sample_weight, len(host))
         counts = np.ones(len(host)) if weights is None else weights
         self._keep(*fit_multilabel(host, truth, counts), [number_hashes(host[counts > 0.0])])

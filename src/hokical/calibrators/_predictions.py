@@ -7,13 +7,15 @@ from typing import Any, Literal
 import numpy as np
 
 from hokical._core.arrays import NUMPY, Array, backend_of, float64_scope, to_input_library
-from hokical._core.conversion import as_two_columns
+from hokical._core.conversion import as_two_columns, probability_scale
 from hokical._core.grouped_logits import GroupedLogits, with_groups
 from hokical._core.groups import count_rows
 from hokical._core.labels import as_labels, as_weights
 from hokical._core.logits import Logits, as_logits, check_rows
+from hokical._core.reading import check_row_order
 from hokical._core.storage import fingerprint
 from hokical._core.types import IntArray
+from hokical._core.warn import warn_user
 from hokical.calibrators._checks import acceptable
 from hokical.calibrators._stored import StoredEstimator
 from hokical.guarantees._calibration_data import CalibrationData
@@ -21,6 +23,9 @@ from hokical.guarantees._support import Support
 from hokical.rules._base import Rule
 from hokical.rules._predicting import Output, predict_blocks, predict_on_host, to_float32
 from hokical.rules._sets import SetRule
+
+#: Rows from which on they are checked for looking like probabilities.
+_FEWEST_ROWS = 4
 
 
 class Predictions(StoredEstimator):
@@ -106,6 +111,7 @@ class Predictions(StoredEstimator):
     ) -> float:
         """The negative Brier score of the confidence: larger is better, 0 is perfect."""
         data = self._check_logits(self._attach_groups(logits, groups))
+        check_row_order(logits, labels, "labels")
         truth = self._as_labels(labels, data)
         weights = as_weights(sample_weight, data.n_rows)
         right = predict_on_host(self.rule_, "labels", data) == truth
@@ -162,7 +168,27 @@ class Predictions(StoredEstimator):
     def _check_logits(self, logits: Any, *, late: bool = False) -> Logits:
         self._check_fitted()
         given = as_two_columns(logits) if self.rule_.binary_only else logits
-        return acceptable(self.rule_, as_logits(given, fitted_by=self, late=late))
+        data = as_logits(given, fitted_by=self, late=late)
+        self._warn_of_probabilities(data)
+        return acceptable(self.rule_, data)
+
+    def _warn_of_probabilities(self, data: Logits) -> None:
+        """Warn if rows look like probabilities, and those of the fit did not."""
+        support = self.kept_.support
+        if support is None or type(data) is not Logits or not data.is_numpy:
+            return
+        # Fewer rows can sum to 1 by coincidence.
+        highest = data.top.max() if data.n_rows >= _FEWEST_ROWS else np.inf
+        if highest > 100.0 or data.top.min() <= 0.0:
+            return
+        scale = probability_scale(data, data.top)
+        if (scale == 1.0 and support.top[1] > 1.0) or (scale == 100.0 and support.top[1] < highest):
+            kind = "probabilities" if scale == 1.0 else "percentages"
+            warn_user(
+                f"`logits` look like {kind}: all rows sum to {scale:g}, and those of the fit did "
+                "not. Pass logits, as in the fit.",
+                UserWarning,
+            )
 
     def _stamp(self) -> str:
         """A hash of the rule: equal stamps, equal predictions. `certify` does not change it."""

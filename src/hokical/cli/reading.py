@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 import hokical
-from hokical._core.conversion import look_like_probabilities
+from hokical._core.conversion import probability_scale
 from hokical.cli.console import bad_option, check_options, say, spinner, warn
 from hokical.cli.options import Missing, Part, split_names
 
@@ -148,7 +148,7 @@ class Rows:
         if found.part is not None:
             say(f"Using the {found.part} part of {self.path} ({self.n_rows} examples).")
         top = found.logits.to_host(found.logits.top)
-        if plain and fitted is not None and look_like_probabilities(found.logits, top):
+        if plain and fitted is not None and probability_scale(found.logits, top):
             warn(
                 f"{name} seems to hold probabilities: all rows lie in [0, 1] and sum to 1, but "
                 "the calibrator takes logits. Add --probabilities, or pass the logits."

@@ -163,7 +163,7 @@ class CalibrationMonitor:
             rows, dense = _split_dense(calibrator)
             if dense is not None:
                 x, y = dense.draw_positions(x, y)
-            data = as_logits(rows.with_groups(x, groups), fitted_by=rows)
+            data = as_logits(rows._attach_groups(x, groups), fitted_by=rows)
             correct = rows.predict(data) == as_labels(y, data.n_rows, data.n_classes)
             known = Reference.from_examples(rows.predict_confidence(data), correct, n_bins)
             monitor = cls(known, **{"n_classes": rows.n_classes_} | options)  # type: ignore[arg-type]

@@ -1,0 +1,159 @@
+"""Input that is not what it should be is refused or named; real logits raise no false alarm."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hokical
+from hokical import ConfidenceCalibrator, FitDataWarning, MultilabelCalibrator
+from hokical.calibrators import make
+from hokical.demo import demo_logits
+from tests.conftest import synthetic_logits
+
+pd = pytest.importorskip("pandas")
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    found = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return found / found.sum(axis=1, keepdims=True)
+
+
+@pytest.fixture
+def data() -> tuple[np.ndarray, np.ndarray]:
+    return synthetic_logits(300, 3, seed=4)
+
+
+def frame(logits: np.ndarray) -> Any:
+    return pd.DataFrame(logits, columns=["cat", "dog", "cow"])
+
+
+def test_a_loaded_calibrator_knows_its_columns(data: Any, tmp_path: Path) -> None:
+    cal = hokical.auto(frame(data[0]), data[1])
+    cal.save(tmp_path / "cal.json", metadata={"of": "animals"})
+    for each in (cal, hokical.load(tmp_path / "cal.json")):
+        np.testing.assert_array_equal(each.predict(frame(data[0])), cal.predict(data[0]))
+        for ask in (each.predict_proba, each.predict_or_abstain, each.estimate_shift):
+            with pytest.raises(ValueError, match="columns in the order used in `fit`, cat, dog"):
+                ask(frame(data[0])[["dog", "cat", "cow"]])
+
+
+def test_files_keep_the_names_of_classes(data: Any, tmp_path: Path) -> None:
+    cal = hokical.auto(*data, classes=("cat", "dog", "cow"))
+    cal.save(tmp_path / "cal.json", metadata={"of": "animals"})
+    found = hokical.load(tmp_path / "cal.json")
+    assert (found.class_names, found.metadata) == (("cat", "dog", "cow"), {"of": "animals"})
+    assert found.detect(data[0], "dog").flagged.any()
+
+
+def test_a_loaded_multilabel_calibrator_knows_its_columns(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    scores = frame(rng.normal(size=(400, 3)))
+    labels = rng.random((400, 3)) < 0.3
+    MultilabelCalibrator().fit(scores, labels).save(tmp_path / "cal.json")
+    with pytest.raises(ValueError, match="columns in the order used in `fit`"):
+        hokical.load(tmp_path / "cal.json").predict_proba(scores[["cow", "dog", "cat"]])
+
+
+def test_percentages_are_named(data: Any) -> None:
+    percent = 100.0 * softmax(data[0])
+    for given in (percent, percent.round()):
+        with pytest.warns(FitDataWarning, match="look like percentages"):
+            make("temps").fit(given, data[1])
+    labels = np.random.default_rng(1).random((300, 3)) < 0.5
+    with pytest.warns(FitDataWarning, match="`scores` look like percentages"):
+        MultilabelCalibrator().fit(percent, labels)
+
+
+def test_probabilities_after_a_fit_on_logits_are_named(data: Any, tmp_path: Path) -> None:
+    cal = make("temps").fit(3.0 * data[0], data[1])
+    cal.save(tmp_path / "cal.json")
+    for each in (cal, hokical.load(tmp_path / "cal.json")):
+        with pytest.warns(UserWarning, match="look like probabilities: all rows sum to 1"):
+            each.predict_proba(softmax(data[0]))
+        with pytest.warns(UserWarning, match="look like percentages"):
+            each.predict_confidence(100.0 * softmax(data[0]))
+
+
+def test_logits_raise_no_alarm(data: Any) -> None:
+    (logits, labels), (new, truth) = demo_logits()
+    rng = np.random.default_rng(2)
+    small = rng.random((2000, 2)).astype(np.float32)
+    positive = 30.0 * rng.random((500, 4))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cal = make("temps").fit(logits, labels)
+        cal.predict_proba(new)
+        cal.certify(new, truth)
+        make("uncalibrated").fit(positive, rng.integers(0, 4, 500)).predict(positive)
+        binary = make("uncalibrated").fit(3.0 * small, rng.integers(0, 2, 2000))
+        for row in range(0, 1000, 4):
+            binary.predict(small[row : row + 4])
+        proba = hokical.from_probabilities(softmax(data[0]))
+        make("temps").fit(proba, data[1]).predict(proba)
+
+
+def test_an_id_among_the_logits_is_named(data: Any) -> None:
+    with_id = np.column_stack([np.arange(1000.0, 1300.0), data[0]])
+    with pytest.warns(FitDataWarning, match="column, 0, that counts the rows from 1000"):
+        make("uncalibrated").fit(with_id, data[1])
+
+
+def test_rows_in_another_order_are_refused(data: Any) -> None:
+    rng = np.random.default_rng(3)
+    index = [f"id{k}" for k in range(300)]
+    logits = frame(data[0]).set_axis(index)
+    labels = pd.Series(data[1], index=index)
+    shuffled = labels.sample(frac=1.0, random_state=1)
+    cal = make("temps").fit(logits, labels)
+    for ask in (make("temps").fit, cal.certify, cal.score):
+        with pytest.raises(ValueError, match=r"order of `logits`.*labels\.loc\[logits\.index\]"):
+            ask(logits, shuffled)
+    with pytest.warns(FitDataWarning, match=r"`labels\.to_numpy\(\)` if the order is right"):
+        make("temps").fit(frame(data[0]), labels.set_axis(rng.permutation(300)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        make("temps").fit(frame(data[0]), labels)  # other values: pairs by place are meant
+    with pytest.raises(ValueError, match=r"`right` must have its rows in the order of `confid"):
+        ConfidenceCalibrator().fit(pd.Series(rng.random(300), index=index), shuffled > 0)
+
+
+def test_lists_of_two_columns_are_labels() -> None:
+    rng = np.random.default_rng(5)
+    yes = rng.random((50, 4))
+    parts = [np.column_stack([1.0 - column, column]) for column in yes.T]
+    found = hokical.from_binary_probabilities(parts)
+    np.testing.assert_allclose(found, hokical.from_binary_probabilities(yes), rtol=1e-9)
+    with pytest.raises(ValueError, match=r"got shape \(50, 1\) for label 1"):
+        hokical.from_binary_probabilities([parts[0], np.ones((50, 1))])
+    np.testing.assert_allclose(hokical.from_binary_probabilities([[0.5, 0.5]]), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("stated", "words"),
+    [
+        (["90%", "80%"], r"'90%' in row 0.*scale=100"),
+        ([0.9, None], r"None in row 1\. Drop answers"),
+        (["yes", "no"], r"'yes' in row 0\. Map words"),
+        (["0.9", "0.8"], r"float\(text\)"),
+    ],
+)
+def test_stated_confidences_that_are_no_numbers(stated: list[Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        ConfidenceCalibrator().fit(stated, [1, 0])
+
+
+def test_percentages_mixed_with_fractions_are_named() -> None:
+    rng = np.random.default_rng(6)
+    stated = rng.choice([80.0, 90.0], 400)
+    right = rng.random(400) < stated / 120
+    mixed = np.where(np.arange(400) % 5, stated, stated / 100)
+    with pytest.warns(UserWarning, match="mix percentages and fractions: 80 of 400"):
+        ConfidenceCalibrator(scale=100).fit(mixed, right)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ConfidenceCalibrator(scale=100).fit(stated, right)

@@ -1,0 +1,105 @@
+"""One calibrator, fitted or loaded: the same class, members, parameters and predictions."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hokical
+from hokical.calibrators import make, method_names
+from tests.conftest import QUICK, synthetic_logits
+
+NAMES = [*method_names(2), "auto"]
+
+
+def fitted(name: str) -> tuple[Any, np.ndarray]:
+    cal = make(name, **QUICK.get(name, {}))
+    logits, labels = synthetic_logits(200, 2 if cal.method.binary_only else 4, seed=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        cal.fit(logits, labels)
+    return cal, logits
+
+
+def members(kind: Any) -> set[str]:
+    return {name for name in dir(kind) if not name.startswith("_")}
+
+
+def test_an_estimator_has_at_most_thirty_public_members() -> None:
+    kinds = [type(make(name)) for name in NAMES]
+    kinds += [hokical.ConfidenceCalibrator, hokical.MultilabelCalibrator]
+    assert {kind.__name__: len(members(kind)) for kind in kinds if len(members(kind)) > 30} == {}
+
+
+def test_names_are_few_and_listed() -> None:
+    assert len(hokical.calibrators.__all__) <= 19
+    assert len(hokical.__all__) <= 30
+    assert set(hokical.__all__) <= set(dir(hokical))
+    assert not any(name.startswith("_") for name in dir(hokical))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_loading_gives_what_was_saved(name: str, tmp_path: Path) -> None:
+    cal, logits = fitted(name)
+    cal.save(tmp_path / "cal.json")
+    found = hokical.load(tmp_path / "cal.json")
+    assert type(found) is type(cal)
+    assert repr(found) == repr(cal)
+    assert found.get_params() == cal.get_params()
+    fitted_attributes = {key for key in vars(cal) if key.endswith("_")}
+    assert fitted_attributes == {key for key in vars(found) if key.endswith("_")}
+    for what in ("predict", "predict_confidence", "predict_proba"):
+        np.testing.assert_array_equal(getattr(found, what)(logits), getattr(cal, what)(logits))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_fitted_attributes_are_declared(name: str) -> None:
+    """A search for an attribute finds the class that has it."""
+    cal, _ = fitted(name)
+    declared: set[str] = set()
+    for kind in type(cal).__mro__:
+        declared |= set(getattr(kind, "__annotations__", {}))
+    if type(cal).__module__.startswith("hokical.calibrators"):
+        own = {key for key in vars(cal) if key.endswith("_") and not key.startswith("_")}
+        # Fields of a rule that another method chose, such as the temperature of the default.
+        assert own - declared <= set(vars(cal.rule_.core)) | {
+            f"{field}_" for field in cal.rule_.own_fields()
+        }
+    missing = {key for key in declared if key.endswith("_") and not hasattr(cal, key)}
+    assert missing == set()
+
+
+def test_a_loaded_calibrator_can_be_fitted_again(tmp_path: Path) -> None:
+    logits, labels = synthetic_logits(300, 3, seed=2)
+    make("temps", max_iter=50).fit(logits, labels).save(tmp_path / "cal.json")
+    again = hokical.load(tmp_path / "cal.json").fit(3.0 * logits, labels)
+    assert again.max_iter == 50
+    np.testing.assert_allclose(
+        again.temperature_, make("temps").fit(3.0 * logits, labels).temperature_
+    )
+
+
+def test_a_method_that_is_not_known_is_named(tmp_path: Path) -> None:
+    cal, _ = fitted("temps")
+    body = {"method": "unheard", "rule": cal.rule_, "parameters": {}, "report": {}, "beside": {}}
+    hokical._core.storage.write_document(tmp_path / "cal.json", body)
+    with pytest.raises(hokical.CalibratorFileError, match=r"another package or version.*unheard"):
+        hokical.load(tmp_path / "cal.json")
+
+
+@pytest.mark.parametrize("kind", ["pickle", "npz"])
+def test_other_files_are_named(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "cal.json"
+    if kind == "pickle":
+        path.write_bytes(pickle.dumps(fitted("temps")[0]))
+    else:
+        with path.open("wb") as stream:
+            np.savez(stream, logits=np.eye(3))
+    words = {"pickle": "is a pickle", "npz": "is a zip archive"}[kind]
+    with pytest.raises(hokical.CalibratorFileError, match=f"{words}.*`cal.save"):
+        hokical.load(path)
