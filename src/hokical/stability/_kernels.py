@@ -150,6 +150,25 @@ def probabilities_of_powers(
             into[i] /= total
 
 
+@kernel
+def near_margins(block: Block, top: FloatArray, inverse_width: float, out: FloatArray) -> int:
+    """out[n] = the margins of row n below 1, then ones up to the most there are, the result."""
+    most, counts = 0, np.empty(block.shape[0], np.int64)
+    for n in range(block.shape[0]):
+        row, highest, into = block[n], top[n], out[n]
+        count = 0
+        for i in range(row.shape[0]):
+            d = (highest - row[i]) * inverse_width
+            into[count] = max(d, 0.0)  # overwritten by the next unless it counts
+            count += 1 if d < 1.0 else 0
+        counts[n] = count
+        most = max(most, count)
+    for n in range(block.shape[0]):
+        for i in range(counts[n], most):
+            out[n, i] = 1.0
+    return most
+
+
 #: A product of this size ends the integral.
 _NEGLIGIBLE = 1e-9
 #: Classes that would join the product within this distance, divided by their number, join at once.

@@ -46,23 +46,19 @@ def stability(logits: Logits, width: Array) -> Array:
     if fused is not None:
         return fused
     if has_kernels(logits):
-        gamma = by_blocks(
-            lambda block: _compiled_stability(block, width), logits, 4 * logits.n_columns
-        )
+        gamma = by_blocks(lambda block: _compiled_stability(block, width), logits)
     else:
         gamma = portable_stability(logits, width)
     return gamma if logits.tail is None else _without_tail(gamma, logits, width)
 
 
 def _compiled_stability(logits: Logits, width: float) -> FloatArray:
-    from hokical.stability._kernels import uniform_rows
+    from hokical.stability._kernels import near_margins, uniform_rows
 
-    margins = np.clip(np.divide(logits.margins, width, order="C"), 0.0, 1.0)
-    most = int(np.count_nonzero(margins < 1.0, axis=1).max()) + 1  # others join nowhere
-    if most < margins.shape[1]:
-        margins = np.partition(margins, most - 1, axis=1)[:, :most]
+    margins = np.empty((logits.n_rows, logits.n_columns))
+    most = near_margins(logits.block(), logits.top, 1.0 / width, margins)
     out = np.zeros((logits.n_rows, 1))
-    uniform_rows(np.sort(margins, axis=1), *_gauss_rules(), out)
+    uniform_rows(np.sort(margins[:, : max(most, 1)], axis=1), *_gauss_rules(), out)
     return np.clip(out[:, 0], 0.0, 1.0)
 
 
