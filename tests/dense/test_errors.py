@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from hokical import Hoki
-from hokical.dense import Dense, from_dense
+from hokical.dense import Dense
 from hokical.stability._noise import Gaussian
 from tests.dense.test_dense import maps
 
 LOGITS, LABELS = maps(n=2, h=5, w=6)
-SOURCE = from_dense(LOGITS, LABELS, ignore_label=255)
 
 
 @pytest.mark.parametrize(
@@ -23,9 +20,9 @@ SOURCE = from_dense(LOGITS, LABELS, ignore_label=255)
         (lambda: Dense().fit(LOGITS, LABELS), r"got 255 at position \(0, 0, 0\).*ignore_label=255"),
         (lambda: Dense().fit(LOGITS, LABELS + 0.5), "must be integers.*float64"),
         (lambda: Dense().fit(LOGITS[0, 0, 0], LABELS), "at least one of positions"),
-        (lambda: Dense(class_axis=4).fit(LOGITS, LABELS), "from -4 to 3.*got 4"),
+        (lambda: Dense(class_axis=4).fit(LOGITS, LABELS), "got shape.*class_axis=4"),
         (lambda: Dense(class_axis=1.0).fit(LOGITS, LABELS), "`class_axis` must be an integer"),
-        (lambda: Dense(class_axis=1).fit(LOGITS, LABELS), "would fit `class_axis=3`"),
+        (lambda: Dense(class_axis=1).fit(LOGITS, LABELS), "Give `class_axis`"),
         (lambda: Dense().fit(LOGITS, LABELS[:, :3]), r"\(2, 5, 6\); got \(2, 3, 6\)"),
         (lambda: Dense().fit(LOGITS, LABELS, mask=LABELS[0]), "`mask` must have the shape"),
         (lambda: Dense().fit(LOGITS, LABELS, mask=LABELS), "`mask` must be True"),
@@ -39,18 +36,14 @@ SOURCE = from_dense(LOGITS, LABELS, ignore_label=255)
         (lambda: Dense().fit([(LOGITS, LABELS)], mask=LABELS > 300), "come with the batches"),
         (lambda: Dense().fit([{"x": LOGITS}]), "a batch must be"),
         (lambda: Dense().fit(LOGITS[..., :1], LABELS), "at least two classes"),
-        (lambda: Dense().fit([LOGITS, LOGITS]), "batches must have labels"),
-        (lambda: Dense().fit({"logits": LOGITS, "labels": LABELS}), "one batch in a dict"),
+        (lambda: Dense().fit([LOGITS, LOGITS]), "`labels` must be given.*in each batch"),
+        (lambda: Dense().fit({"logits": LOGITS, "labels": LABELS}), "got dict.*by name"),
         (lambda: Dense().fit((LOGITS, LABELS)), r"one batch in a tuple"),
-        (lambda: Dense().fit([LOGITS, LABELS]), r"one batch in a list"),
-        (lambda: Dense().fit([]), "an empty list"),
-        (lambda: Dense().fit("maps.npz"), "'maps.npz'.*`numpy.load"),
-        (lambda: Dense().fit(Path("maps.npz")), "`numpy.load"),
-        (lambda: Dense(max_positions_per_item=1).fit(SOURCE), "go to `from_dense`"),
-        (lambda: Dense().fit(SOURCE, LABELS), "go to `from_dense`"),
+        (lambda: Dense().fit([]), "an axis of classes"),
+        (lambda: Dense().fit("maps.npz"), "got str.*numpy.load"),
         (
-            lambda: Dense(class_axis=0, max_positions_per_item=1).fit(LOGITS, LABELS),
-            "needs items on the first axis",
+            lambda: Dense(class_axis=0, max_positions_per_item=1).fit(LOGITS, LOGITS[0] > 0),
+            "must not be the first axis",
         ),
     ],
 )
@@ -59,8 +52,8 @@ def test_what_cannot_be_fitted(fit, message) -> None:
         fit()
 
 
-@pytest.mark.parametrize(("value", "word"), [(np.nan, "NaN"), (np.inf, r"\+inf")])
-def test_bad_logits_are_named_by_their_position(value, word) -> None:
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_bad_logits_are_named_by_their_position(value) -> None:
     logits, labels = maps()
     cal = Dense("temps", class_axis=1, ignore_label=255)
     shaped = np.moveaxis(logits, -1, 1).copy()
@@ -73,15 +66,14 @@ def test_bad_logits_are_named_by_their_position(value, word) -> None:
         lambda: cal.fit(parts),
         lambda: hoki.fit(iter(parts)),
         lambda: Dense("irm", class_axis=1, ignore_label=255).fit(parts),
-        lambda: cal.evaluate(shaped, labels),
-        lambda: cal.evaluate(iter(parts)),
+        lambda: cal.score(shaped, labels),
         lambda: cal.predict(shaped),
         lambda: list(cal.predict_confidence(parts)),
     ):
-        with pytest.raises(ValueError, match=rf"{word} for class 3 at position \(4, 7, 9\)"):
+        with pytest.raises(ValueError, match=r"NaN.* got such at position \(4, 7, 9\)"):
             work()
     shaped[4, :, 7, 9] = -np.inf
-    with pytest.raises(ValueError, match=r"-inf for every class at position \(4, 7, 9\)"):
+    with pytest.raises(ValueError, match=r"got such at position \(4, 7, 9\)"):
         cal.predict_confidence(shaped)
 
 
@@ -91,17 +83,11 @@ def test_what_cannot_be_predicted() -> None:
     with pytest.raises(ValueError, match=r"4 classes of the fit on axis 3.*`class_axis`"):
         cal.predict(np.moveaxis(logits, -1, 1))
     with pytest.raises(TypeError, match="`fill` must be a number"):
-        cal.predict(logits, fill=None)
-    for fill in (0.5, np.nan, np.inf, 2**70, -(2**5000)):
-        with pytest.raises(ValueError, match="whole number of 64 bits"):
+        cal.predict_confidence(logits, fill="no")
+    for fill in (0.5, np.nan):
+        with pytest.raises(TypeError, match="whole number"):
             cal.predict(logits, fill=fill)
-    for name in ("maps.npz", Path("maps.npz")):
-        with pytest.raises(TypeError, match=r"`numpy\.load"):
-            cal.predict(name)
-    for batches in (logits, [logits]):
-        with pytest.raises(ValueError, match=r"labels.* given beside|batches must have labels"):
-            cal.evaluate(batches)
-    with pytest.raises(TypeError, match="masks come with the batches"):
-        cal.predict([logits], mask=labels > 0)
+    with pytest.raises(TypeError, match="come with the batches"):
+        next(cal.predict([logits], mask=labels > 0))
     with pytest.raises(ValueError, match="Call `certify"):
         cal.predict_or_abstain(logits)

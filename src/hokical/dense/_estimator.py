@@ -2,30 +2,27 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import replace
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
 
 from hokical._core.arrays import to_host
+from hokical._core.bins import check_count
 from hokical._core.storage import CalibratorFileError
+from hokical._core.types import AnyArray
 from hokical._core.warn import NotFittedError, sklearn_class
 from hokical.calibrators._calibrator import Calibrator, with_sets
 from hokical.calibrators._catalog import new_calibrator
 from hokical.calibrators._checks import refuse_groups
 from hokical.calibrators._estimator import Estimator
 from hokical.calibrators._loading import load_calibrator
-from hokical.dense import _batches as batches
-from hokical.dense._items import note_positions
-from hokical.dense._positions import DenseBatch, DenseOptions, check_options
-from hokical.dense._predicting import AnswerKind, map_batches, predict_batch, select_batch
-from hokical.guarantees._sets import PredictionSets
-from hokical.io._sources import ChunkSource
-from hokical.metrics import brier
+from hokical.dense._maps import Maps, Positions, holds_batches, open_maps
+from hokical.guarantees._row_sketch import row_draws
 from hokical.rules._predicting import Output
 from hokical.rules._sets import Kind
-from hokical.streams._partition import StreamedPartition
+from hokical.streams import fit as fit_stream
 
 #: Positions of each item that sets are certified with.
 _PER_ITEM = 64
@@ -36,8 +33,7 @@ class Dense(Estimator):
 
     Logits have any shape, with the classes on one of the axes; labels, masks and confidences have
     the same shape without it. One calibrator is fitted on all positions that count. Arrays are read
-    in slabs of about 30 MB, so the memory of a fit does not grow with the number of items (for
-    methods that stream; others gather the positions that count).
+    in slabs of about 30 MB, so the memory of a fit does not grow with the number of items.
 
     Parameters
     ----------
@@ -50,8 +46,8 @@ class Dense(Estimator):
         Positions with such a label do not count: 255 in many segmentation sets, -100 for tokens.
     max_positions_per_item : int, optional
         Fit on at most this many positions of each item (an entry of the first axis), chosen at
-        random from those that count, by the seed `random_state` and the item's number alone. Some
-        hundred pixels hold most of what an image has to say.
+        random from those that count, by the seed `random_state` and the item's number alone. A few
+        hundred pixels carry most of the information of an image.
 
     Attributes
     ----------
@@ -60,10 +56,9 @@ class Dense(Estimator):
 
     Notes
     -----
-    Positions of an item are not independent: neighbours are right and wrong together. A fit does
-    not mind, but whatever counts examples does: so `calibrator_` does not keep the positions of the
-    fit as evidence, bounds and intervals of `hokical.evaluate` are by item, and `certify` counts
-    one position per item.
+    Positions of an item are not independent: neighbours are right and wrong together. A fit is not
+    affected, but whatever counts examples is: so `calibrator_` does not keep the positions of the
+    fit for guarantees, and `certify` counts one position per item.
 
     Examples
     --------
@@ -99,23 +94,28 @@ class Dense(Estimator):
     ) -> Self:
         """Learn from the positions that count.
 
-        `logits` (n, ..., classes), or with the classes on `class_axis`, are a NumPy, memory-mapped,
-        Zarr or HDF5 array or a torch tensor, in any memory order; or batches: a list, a loader, a
-        function that returns an iterator, or an iterator for methods that need one pass. A batch is
-        (logits, labels), (logits, labels, sample_weight), or a mapping with these names and `mask`;
-        batches may differ in shape.
+        `logits` (n, ..., classes), or with the classes on `class_axis`, are an array of any
+        library, in any memory order, mapped into memory or HDF5; or batches: a list, a loader, an
+        iterator, or a function that returns one. A batch is (logits, labels), (logits, labels,
+        sample_weight), or a mapping with these names and `mask`; batches may differ in shape.
 
         `labels` (n, ...) are the true classes; `mask` (n, ...) is True where a position counts, and
         logits elsewhere may be anything; `sample_weight` (n, ...) or (n,) says how much each
         position counts, or each position of an item. Batches bring their own.
         """
         calibrator = new_calibrator(self.calibrator, argument="calibrator")
-        source = self._source(logits, labels, mask, sample_weight, self.max_positions_per_item)
-        calibrator._fit_partition(StreamedPartition(source))
+        given = (logits, labels, mask, sample_weight)
+
+        def chunks() -> Iterator[tuple[Any, ...]]:
+            return (part[:3] for part in self._read(*given, self.max_positions_per_item))
+
+        # Iterators are read once; arrays, lists and loaders as often as a method needs.
+        fit_stream(calibrator, chunks() if isinstance(logits, Iterator) else chunks)
         table = calibrator.kept_.fit_scores
         self.n_positions_ = None if table is None else table.total
         self.accuracy_ = None if table is None else table.accuracy
-        self.calibrator_: Calibrator = batches.without_witnesses(calibrator)
+        calibrator.forget_examples()
+        self.calibrator_: Calibrator = calibrator
         return self
 
     def predict(self, logits: Any, *, mask: Any = None, fill: int = -1) -> Any:
@@ -123,7 +123,9 @@ class Dense(Estimator):
 
         Of batches, this and the other predictions give an iterator of results, one per batch.
         """
-        return self._predict("labels", logits, mask, fill, whole=True)
+        if isinstance(fill, bool) or not isinstance(fill, (int, np.integer)):
+            raise TypeError(f"`fill` must be a whole number, such as -1; got {fill!r}.")
+        return self._predict("labels", logits, mask, fill)
 
     def predict_confidence(self, logits: Any, *, mask: Any = None, fill: float = np.nan) -> Any:
         """The probability (n, ...) that each label is right; `fill` where the mask is False.
@@ -141,34 +143,38 @@ class Dense(Estimator):
         self, logits: Any, labels: Any = None, *, mask: Any = None, sample_weight: Any = None
     ) -> float:
         """Minus the Brier score of the confidence: larger is better, 0 is perfect."""
-        calibrator = self.fitted_calibrator()
-        source = self._source(logits, labels, mask, sample_weight, None)
-
-        def chunks() -> Iterator[tuple[Any, ...]]:
-            for chunk in source.chunks():
-                confidence = to_host(calibrator.predict_confidence(chunk.logits))
-                right = to_host(calibrator.predict(chunk.logits)) == chunk.labels
-                yield confidence, right, chunk.weights
-
-        return -brier(chunks())
+        calibrator, total, weight = self.fitted_calibrator(), 0.0, 0.0
+        for part in self._read(logits, labels, mask, sample_weight, None):
+            n = part.items.size
+            counts = float(n if part.weights is None else part.weights.sum())
+            if counts:
+                given = {"sample_weight": part.weights}
+                total += counts * calibrator.score(part.logits, part.labels, **given)
+            weight += counts
+        return total / weight
 
     def certify(self, logits: Any, labels: Any = None, *, mask: Any = None) -> Self:
-        """Count held-out positions, so that `predict_or_abstain` and `predict_set` can promise.
+        """Count held-out positions, so that `predict_or_abstain` and `predict_set` are guaranteed.
 
         The items are those that neither the classifier nor this calibrator was fitted on. The
         calibrator given at the start stays as it is; `calibrator_` is a copy that has counted: one
-        position per item, and for sets up to 64 (one of an iterator's items).
+        position per item, and for sets up to 64, which count as one example together.
         """
-        self._source(logits, labels, mask, None, 1)  # checks that there are labels
-        certified = batches.without_witnesses(self.fitted_calibrator())
-        certified.certify(*self.draw_positions(logits, labels, mask=mask))
-        options = self._options(_PER_ITEM)
-        items = list(batches.item_batches(logits, labels, mask, None, options))
-        if items:
-            noted, hashes = note_positions(certified.rule_, items)
-            certified._refuse_rows_of_fit(hashes)
-            kept = replace(certified.kept_, held_out_conformity=noted)
-            certified.kept_ = kept
+        found = self._flatten(logits, labels, mask, None, _PER_ITEM)
+        certified = deepcopy(self.fitted_calibrator())
+        certified.forget_examples()
+        share = 1.0 / np.bincount(found.items)[found.items]
+        certified.certify(found.logits, found.labels, share)
+        # Then the weighted share of missed positions is the mean share over items, and a threshold
+        # for it, with room for one item more, is that of conformal risk control.
+        noted = certified.kept_.held_out_conformity
+        assert noted is not None
+        noted = replace(noted, unit=1.0)
+        order = np.lexsort((row_draws(self.random_state, found.items.size), found.items))
+        alone = order[np.unique(found.items[order], return_index=True)[1]]
+        assert found.labels is not None
+        certified.certify(found.logits[alone], found.labels[alone])
+        certified.kept_ = replace(certified.kept_, held_out_conformity=noted)
         self.calibrator_ = certified
         return self
 
@@ -186,32 +192,57 @@ class Dense(Estimator):
         """The classes that each position may have; `members` has the shape of the logits.
 
         Of a new item at most a share 1 - coverage of the positions misses its true class, on
-        average over items (conformal risk control): so often, too, is a position covered that is
-        drawn at random from one. Positions where the mask is False have empty sets. `penalty`,
-        `free_ranks` and `allow_empty` are as in `Calibrator.predict_set`. Of batches it is an
-        iterator of `PredictionSets`.
+        average over items (conformal risk control): a position that is drawn at random from one is
+        covered as often. Positions where the mask is False have empty sets. `penalty`, `free_ranks`
+        and `allow_empty` are as in `Calibrator.predict_set`. Of batches it is an iterator of
+        `PredictionSets`.
         """
         calibrator = self.fitted_calibrator()
         if calibrator.kept_.held_out_conformity is None:
             raise ValueError(
-                "`predict_set` has no items to go by. Call `certify(logits, labels)` first, with "
-                "items that nothing was fitted on."
+                "`predict_set` needs certified items; this calibrator has none. Call "
+                "`certify(logits, labels)` first, with items that nothing was fitted on."
             )
         asked: dict[str, Any] = {"coverage": coverage, "kind": kind, "penalty": penalty}
         asked |= {"free_ranks": free_ranks, "allow_empty": allow_empty}
         promise = calibrator.predict_set(np.zeros((1, calibrator.n_classes_)), **asked)
-        words = (
-            f"Of a new item, at least {coverage:.4g} of the positions have their true class in the "
-            "set"
-        )
-        promise = replace(promise, guarantee=calibrator._describe_sets(words, **asked))
+        share = f"Of a new item, at least {coverage:.4g} of the positions"
+        words = calibrator._describe_sets(f"{share} have their true class in the set", **asked)
         judge = with_sets(calibrator, **asked)
 
-        def one(batch: DenseBatch) -> PredictionSets:
-            answer = AnswerKind(False, of_classes=True)
-            found = predict_batch(batch, lambda rows: [judge._output("members", rows)], answer)[0]
-            sizes = found.sum(batch.layout.axis)
-            return replace(promise, members=found, sizes=sizes)
+        def one(maps: Maps) -> Any:
+            found = maps.predict(lambda rows: [judge._output("members", rows)], [False], True)[0]
+            return replace(promise, members=found, sizes=found.sum(maps.axis), guarantee=words)
+
+        return self._each(logits, mask, one)
+
+    def predict_or_abstain(
+        self, logits: Any, *, risk: float = 0.05, delta: float = 0.1, mask: Any = None
+    ) -> Any:
+        """Labels, and which of them to accept so that at most a fraction `risk` is wrong.
+
+        The fraction is that of a position drawn at random from a new item, given that it is
+        accepted. Arrays of the result have the shape of the positions; nothing is accepted, the
+        label is -1 and the confidence NaN where the mask is False. It is a `SelectivePrediction`,
+        or of batches an iterator of them.
+        """
+        calibrator = self.fitted_calibrator()
+        if calibrator.kept_.held_out_scores is None:
+            raise ValueError(
+                "`predict_or_abstain` needs certified items: positions of the fit are not "
+                "independent of their neighbours. Call `certify(logits, labels)` first, with items "
+                "that nothing was fitted on."
+            )
+        asked = {"risk": risk, "delta": delta}
+        promise = calibrator.predict_or_abstain(np.zeros((1, calibrator.n_classes_)), **asked)
+
+        def select(rows: Any) -> Sequence[Any]:
+            found = calibrator.predict_or_abstain(rows, **asked)
+            return found.labels, found.confidence, found.accepted
+
+        def one(maps: Maps) -> Any:
+            labels, confidence, accepted = maps.predict(select, [-1, np.nan, False], False)
+            return replace(promise, labels=labels, confidence=confidence, accepted=accepted)
 
         return self._each(logits, mask, one)
 
@@ -235,32 +266,8 @@ class Dense(Estimator):
         >>> rows.shape, truth.shape
         ((5, 3), (5,))
         """
-        options = self._options(per_item, random_state)
-        chunks = list(batches.make_source(logits, labels, mask, None, options))
-        truth = [chunk.labels for chunk in chunks if chunk.labels is not None]
-        rows = np.concatenate([to_host(chunk.logits) for chunk in chunks])
-        return rows, np.concatenate(truth) if truth else None
-
-    def predict_or_abstain(
-        self, logits: Any, *, risk: float = 0.05, delta: float = 0.1, mask: Any = None
-    ) -> Any:
-        """Labels, and which of them are sure enough to be wrong at most at the rate `risk`.
-
-        The rate is that of a position drawn at random from a new item, given that it is accepted.
-        Arrays of the result have the shape of the positions; nothing is accepted, the label is -1
-        and the confidence NaN where the mask is False. It is a `SelectivePrediction`, or of batches
-        an iterator of them.
-        """
-        calibrator = self.fitted_calibrator()
-        if calibrator.kept_.held_out_scores is None:
-            raise ValueError(
-                "`predict_or_abstain` has no positions to go by: those of the fit are not "
-                "independent of their neighbours, and prove nothing. Call `certify(logits, "
-                "labels)` first, with items that nothing was fitted on."
-            )
-        rule = partial(calibrator.predict_or_abstain, risk=risk, delta=delta)
-        promise = rule(np.zeros((1, calibrator.n_classes_)))  # the same whatever the logits
-        return self._each(logits, mask, lambda batch: select_batch(batch, rule, promise))
+        given = (logits, labels, mask, None)
+        return self._flatten(*given, per_item, random_state, labelled=False)[:2]
 
     def save(self, path: str | os.PathLike[str], *, metadata: dict[str, Any] | None = None) -> None:
         """Write the fitted calibrator and the options of this wrapper to a JSON file, atomically.
@@ -268,15 +275,12 @@ class Dense(Estimator):
         `Dense.load` gives both back. For `hokical.load`, the command line or an export it is an
         ordinary calibrator's file. `metadata` is as in `Calibrator.save`.
         """
-        options = self._options(self.max_positions_per_item)
-        stored = {
-            "class_axis": options.class_axis,
-            "ignore_label": options.ignored or None,
-            "max_positions_per_item": options.per_item,
-            "random_state": options.seed,
-        }
-        about = {**(metadata or {}), "dense": stored}
-        batches.without_witnesses(self.fitted_calibrator()).save(path, metadata=about)
+        self._check_options()
+        calibrator = deepcopy(self.fitted_calibrator())
+        calibrator.forget_examples()
+        options = {**self.get_params(deep=False), "ignore_label": self._ignored() or None}
+        del options["calibrator"]
+        calibrator.save(path, metadata={**(metadata or {}), "dense": options})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], **options: Any) -> Self:
@@ -284,7 +288,7 @@ class Dense(Estimator):
         calibrator = load_calibrator(path)
         try:
             dense = cls(calibrator, **calibrator.metadata.get("dense", {}))
-            dense._options(dense.max_positions_per_item)
+            dense._check_options()
         except (TypeError, ValueError) as error:
             raise CalibratorFileError(f"{path} has unusable options of Dense: {error}") from error
         dense.set_params(**options)
@@ -308,34 +312,108 @@ class Dense(Estimator):
         refuse_groups(found.rule_)
         return found
 
-    def _options(self, per_item: int | None = None, seed: int | None = None) -> DenseOptions:
-        seed = self.random_state if seed is None else seed
-        return check_options(self.class_axis, self.ignore_label, per_item, seed)
+    def _ignored(self) -> tuple[int, ...]:
+        several = isinstance(self.ignore_label, Iterable)
+        labels: Any = self.ignore_label if several else [self.ignore_label]
+        found = tuple(label for label in labels if label is not None)
+        if any(isinstance(each, bool) or not isinstance(each, (int, np.integer)) for each in found):
+            raise TypeError(
+                "`ignore_label` must be an integer, several of them, or None; got "
+                f"{self.ignore_label!r}."
+            )
+        return tuple(map(int, found))
 
-    def _source(
-        self, logits: Any, labels: Any, mask: Any, weights: Any, per_item: int | None
-    ) -> ChunkSource:
-        return batches.check_labelled(
-            batches.make_source(logits, labels, mask, weights, self._options(per_item))
-        )
+    def _check_options(self) -> tuple[int, ...]:
+        """The labels that are ignored; raise for invalid parameters."""
+        axis, most = self.class_axis, self.max_positions_per_item
+        if isinstance(axis, bool) or not isinstance(axis, (int, np.integer)):
+            raise TypeError(f"`class_axis` must be an integer; got {axis!r}.")
+        if most is not None:
+            check_count(most, name="max_positions_per_item")
+        check_count(self.random_state, name="random_state", least=0)
+        return self._ignored()
 
-    def _predict(self, what: Output, logits: Any, mask: Any, fill: Any, **kind: bool) -> Any:
-        calibrator, asked = self.fitted_calibrator(), AnswerKind(fill, **kind)
+    def _read(
+        self,
+        logits: Any,
+        labels: Any,
+        mask: Any,
+        weights: Any,
+        most: int | None,
+        seed: int | None = None,
+        *,
+        labelled: bool = True,
+    ) -> Iterator[Positions]:
+        """The positions that count, slab after slab."""
+        ignored, rows = self._check_options(), 0
+        for maps in open_maps(logits, labels, mask, weights, self.class_axis, ignored):
+            if most is not None and maps.axis == 0:
+                raise ValueError(
+                    "`class_axis` must not be the first axis where positions of items are drawn; "
+                    "got 0. Give a single item as `logits[None]`, with `class_axis=1`."
+                )
+            if labelled and maps.labels is None:
+                raise ValueError(
+                    "`labels` must be given: the true class of each position, of shape "
+                    f"{maps.positions}, or in each batch, as (logits, labels)."
+                )
+            for part in maps.read(most, self.random_state if seed is None else seed):
+                rows += part.items.size
+                yield part
+        if not rows:
+            raise ValueError(
+                "at least one position must count; got none. See `mask` (True where a position "
+                "counts) and `ignore_label`."
+            )
 
-        def predict_one(batch: DenseBatch) -> Any:
-            return predict_batch(batch, lambda rows: [calibrator._output(what, rows)], asked)[0]
+    def _flatten(
+        self,
+        logits: Any,
+        labels: Any,
+        mask: Any,
+        weights: Any,
+        most: int | None = None,
+        seed: int | None = None,
+        *,
+        labelled: bool = True,
+    ) -> Positions:
+        """All positions that count, or at most so many of each item, on the host."""
+        given = (logits, labels, mask, weights, most, seed)
+        parts = list(self._read(*given, labelled=labelled))
+        rows = [part._replace(logits=to_host(part.logits)) for part in parts]
+        columns: list[Any] = [_join(column) for column in zip(*rows, strict=True)]
+        return Positions(*columns)
 
-        return self._each(logits, mask, predict_one)
+    def _predict(
+        self, what: Output, logits: Any, mask: Any, fill: Any, of_classes: bool = False
+    ) -> Any:
+        if not isinstance(fill, (int, float, np.number)) or isinstance(fill, bool):
+            raise TypeError(f"`fill` must be a number; got {fill!r}.")
+        calibrator = self.fitted_calibrator()
 
-    def _each(self, logits: Any, mask: Any, work: Callable[[DenseBatch], Any]) -> Any:
-        return map_batches(work, logits, mask, self._options(), self.n_classes_)
+        def one(maps: Maps) -> Any:
+            return maps.predict(lambda rows: [calibrator._output(what, rows)], [fill], of_classes)[
+                0
+            ]
+
+        return self._each(logits, mask, one)
+
+    def _each(self, logits: Any, mask: Any, work: Callable[[Maps], Any]) -> Any:
+        """`work` of an array; of batches, an iterator of what it makes of each."""
+        self._check_options()
+        n_classes = self.n_classes_
+
+        def check_and_work(maps: Maps) -> Any:
+            if maps.n_classes != n_classes:
+                raise ValueError(
+                    f"`logits` must have the {n_classes} classes of the fit on axis {maps.axis}; "
+                    f"got shape {maps.shape}. Give `class_axis`, the axis of the classes."
+                )
+            return work(replace(maps, labels=None))  # so that none is ignored
+
+        found = map(check_and_work, open_maps(logits, None, mask, None, self.class_axis, ()))
+        return found if holds_batches(logits) else next(found)
 
 
-def labelled_positions(
-    cal: Dense, given: tuple[Any, Any, Any, Any]
-) -> tuple[ChunkSource, Iterable[DenseBatch]]:
-    """All positions of logits, labels, mask and weights that count, and the batches of items.
-
-    There are none of an iterator, whose items come once, and of rows.
-    """
-    return cal._source(*given, None), batches.item_batches(*given, cal._options(None))
+def _join(parts: Sequence[Any]) -> AnyArray | None:
+    return None if parts[0] is None else np.concatenate(parts)

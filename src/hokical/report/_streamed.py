@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +15,6 @@ from hokical._core.types import FloatArray
 from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._catalog import make
 from hokical.dense import Dense
-from hokical.dense._estimator import labelled_positions
 from hokical.dense._items import judge_items
 from hokical.io._chunks import block_rows, reblock
 from hokical.io._opening import open_source
@@ -116,12 +116,17 @@ def evaluate_dense(
 ) -> Evaluation:
     """The evaluation of maps: of all positions that count, intervals and bounds by item."""
     given = (logits, labels, mask, sample_weight)
-    source, _ = labelled_positions(cal, given)
+
+    def chunks() -> Iterator[tuple[Any, ...]]:
+        return (part[:3] for part in cal._read(*given, None))
+
+    once = isinstance(logits, Iterator)  # whose items cannot be looked at again
+    source = chunks() if once else chunks
     found = evaluate_source(cal.fitted_calibrator(), source, options, names, data_name)
     both = [each for each in (found.before, found) if each is not None]
     judged: Evaluation | None = None
     for each in both:
-        items = labelled_positions(cal, given)[1]
+        items = () if once or cal.class_axis == 0 else cal._read(*given, None)
         summary, classes = judge_items(each.summary, each.classes, items, each.calibrator, options)
         judged = replace(each, summary=summary, classes=classes, before=judged)
     assert judged is not None
