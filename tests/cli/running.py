@@ -28,6 +28,11 @@ class Result:
         return json.loads(self.out, parse_constant=pytest.fail)
 
     @property
+    def methods(self) -> dict[str, Any]:
+        """The numbers of `evaluate` and `compare`, by method."""
+        return {found["method"]: found for found in self.json["methods"]}
+
+    @property
     def words(self) -> str:
         """All that was printed, whatever the lines."""
         return " ".join((self.out + self.err).split())

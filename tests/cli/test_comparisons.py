@@ -56,9 +56,9 @@ def test_the_report_names_the_data(data: Path, tmp_path: Path) -> None:
     assert "<strong>data.npz</strong>" in page
 
 
-def test_what_a_narrow_table_leaves_out_is_said(data: Path) -> None:
-    found = hokical_command("compare", data, "--methods=temps", *FAST, columns=80)
-    assert "columns on also intervals, differences and times" in found.out.replace("\n", " ")
+def test_differences_from_the_subject_are_in_words(data: Path) -> None:
+    found = hokical_command("compare", data, "--methods=temps,vecs", *FAST, columns=80)
+    assert "Log loss compared with vecs (5 %, Holm): " in found.words
     assert max(map(len, found.out.splitlines())) <= 80
 
 
@@ -67,14 +67,15 @@ def test_what_a_narrow_table_leaves_out_is_said(data: Path) -> None:
 def test_a_class_that_is_off_is_shown_and_said(data: Path, command: str) -> None:
     found = hokical_command(command, data, *FAST, *(["--methods=temps"] * (command == "compare")))
     assert "hides class 3" in found.err
-    lines = found.out.split("Rows by the label they got")[1].splitlines()
+    lines = found.out.split("By predicted label")[1].splitlines()
     assert lines[3].startswith("3 ")  # the worst first
     assert "The worst 10 labels; 2 more are not shown." in lines
 
 
 def test_evaluate_scores_all_classes(data: Path) -> None:
-    found = hokical_command("evaluate", data, *FAST, "--json").json["uncalibrated"]
+    found = hokical_command("evaluate", data, *FAST, "--json").methods["uncalibrated"]
     assert {"brier", "log_loss", "classwise_ece"} <= set(found["estimates"])
+    assert found["vectors"] is True
     assert len(found["classes"]["rows"]) == 12
 
 

@@ -11,39 +11,41 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from hokical import load
-from hokical.io import DataFileError, Wanted, read_examples, write_table
+from hokical.io import write_table
 from tests.cli.running import hokical_command
 
 HEADER = "name;P(cat);P(dog);confidence;truth;city"
 
 
 def write(path: Path, *, gap: bool = False) -> Path:
-    """A table with semicolons, labels in a column of an odd name."""
+    """A table of a German spreadsheet, with labels in a column of an odd name."""
     rng = np.random.default_rng(0)
     lines = [HEADER]
     for row in range(200):
         truth = rng.integers(2)
         chance = float(np.clip(0.5 + 0.3 * (2 * truth - 1) + rng.normal(0, 0.2), 0.01, 0.99))
-        scores = [f"{value:.3f}" for value in (1 - chance, chance)]
+        scores = [f"{value:.3f}".replace(".", ",") for value in (1 - chance, chance)]
         scores[0] = "" if gap and row == 7 else scores[0]
         name = "=1+1" if row == 0 else str(row)
-        lines.append(f"{name};{scores[0]};{scores[1]};0.5;{['cat', 'dog'][truth]};K\xf6ln")
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        lines.append(f"{name};{scores[0]};{scores[1]};0,5;{['cat', 'dog'][truth]};K\xf6ln")
+    path.write_text("\n".join(lines) + "\n", encoding="cp1252")
     return path
 
 
-SCORES = ("--label-column", "truth", "--score-columns", "P({class})", "--probabilities")
+SCORES = ("--label-column", "truth", "--score-columns", "P(*)", "--probabilities")
+GAP = ("--missing", "drop", *SCORES)
 
 
 def test_a_table_of_another_make_from_end_to_end(tmp_path: Path) -> None:
     table, cal, out = write(tmp_path / "v.csv", gap=True), tmp_path / "c.json", tmp_path / "o.csv"
-    options = ("--missing", "drop", *SCORES)
-    done = hokical_command("fit", table, "-o", cal, "--method", "temps", *options)
+    done = hokical_command("fit", table, "-o", cal, "--method", "temps", *GAP)
     assert done.code == 0, done.err
     assert "Dropped 1 of 200 rows" in done.err
+    assert "read as Windows-1252" in done.err
     stored = json.loads(cal.read_text())["beside"]
     assert stored["classes"] == ["cat", "dog"]
     assert stored["examples"] == 199
@@ -52,20 +54,25 @@ def test_a_table_of_another_make_from_end_to_end(tmp_path: Path) -> None:
     assert "`confidence` of the input is called `input_confidence`" in done.err
     assert "1 cells of text that a spreadsheet would run" in done.err
     rows = list(csv.DictReader(io.StringIO(out.read_text())))
-    assert len(rows) == 199
+    assert len(rows) == 200, "the row without a score is there"
+    assert [row["name"] for row in rows if not row["label"]] == ["7"]
+    assert [row["name"] for row in rows if not row["confidence"]] == ["7"]
     assert rows[0]["name"] == "'=1+1"
     assert rows[1]["city"] == "K\xf6ln"
-    assert {row["label"] for row in rows} == {"cat", "dog"}
+    assert {row["label"] for row in rows} == {"cat", "dog", ""}
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (SCORES, "row 7, column `P.cat.`; found an empty cell.*--missing drop"),
+        (SCORES, "line 9, column `P.cat.`; found none .*--missing drop"),
         (("--label-column", "y"), "`y`, named by --label-column"),
-        (("--score-columns", "Q({class})"), r"like Q\(\{class\}\) for every class"),
-        (("--method", "temps", "--set", "bins=3"), "option of temps: .*max_iter=200"),
-        (("--method", "temps", "--set", "max_iter=few"), "a whole number, as the default 200"),
+        (("--score-columns", "Q(*)"), r"columns like Q\(\*\), one for every class"),
+        ((*GAP, "--method", "temps", "--set", "bins=3"), "option of temps: .*max_iter=200"),
+        (
+            (*GAP, "--method", "temps", "--set", "max_iter=few"),
+            "a whole number, as the default 200",
+        ),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path: Path, options: tuple[str, ...], message: str) -> None:
@@ -114,30 +121,33 @@ def test_pipes(tmp_path: Path) -> None:
     assert b"saved to   stdout" in made.stderr
 
 
-@pytest.mark.parametrize("words", [("True", "False"), ("true", "FALSE")])
-def test_booleans_are_the_classes_0_and_1(tmp_path: Path, words: tuple[str, str]) -> None:
-    path = tmp_path / "t.csv"
-    path.write_text(f"score,label\n2,{words[0]}\n-1,{words[1]}\n")
-    found = read_examples(path, wanted=Wanted(binary_score="score"))
-    assert found.labels is not None
-    assert found.labels.tolist() == [1, 0]
-    np.savez(tmp_path / "t.npz", logits=np.eye(2), labels=np.array([True, False]))
-    arrays = read_examples(tmp_path / "t.npz")
-    assert arrays.labels is not None
-    assert arrays.labels.tolist() == [1, 0]
-
-
-def test_rows_without_values_are_dropped_in_every_format(tmp_path: Path) -> None:
-    logits = np.eye(3)
-    logits[1, 1] = np.nan
-    np.savez(tmp_path / "t.npz", logits=logits, labels=[0, 1, 2], sample_weight=[1.0, 2.0, 3.0])
-    with pytest.raises(DataFileError, match="NaN in row 1"):
-        read_examples(tmp_path / "t.npz")
-    found = read_examples(tmp_path / "t.npz", wanted=Wanted(missing="drop"))
-    assert found.n_dropped == 1
-    assert found.labels is not None
-    assert found.weights is not None
-    assert (found.labels.tolist(), found.weights.tolist()) == ([0, 2], [1.0, 3.0])
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "npz"])
+def test_every_row_is_written(tmp_path: Path, suffix: str) -> None:
+    """With and without an id, rows without a score are empty, in their places."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 400)
+    logits = rng.normal(size=(400, 3)) + 2.0 * np.eye(3)[labels]
+    np.savez(tmp_path / "val.npz", logits=logits, labels=labels)
+    cal, out = tmp_path / "cal.json", tmp_path / f"out.{suffix}"
+    assert hokical_command("fit", tmp_path / "val.npz", "-o", cal, "--method", "temps").code == 0
+    whole = load(cal).predict(logits)
+    logits[[3, 399], 1] = np.nan
+    np.savez(tmp_path / "new.npz", logits=logits)
+    words = ("apply", cal, tmp_path / "new.npz", "-o", out, "--coverage", 0.9, "--proba")
+    assert "row 3" in hokical_command(*words).err
+    done = hokical_command(*words, "--missing", "drop", "--json")
+    assert "Dropped 2 of 400 rows" in done.err
+    assert done.json["examples"] == 398
+    if suffix == "npz":
+        found = dict(np.load(out, allow_pickle=False))
+        assert np.isnan(found["confidence"]).nonzero()[0].tolist() == [3, 399]
+        assert (found["labels"] == np.where(np.isin(np.arange(400), [3, 399]), -1, whole)).all()
+        assert found["members"].shape == (400, 3)
+        return
+    rows = pd.read_csv(out) if suffix == "csv" else pd.read_parquet(out)
+    assert len(rows) == 400
+    assert rows["confidence"].isna().to_numpy().nonzero()[0].tolist() == [3, 399]
+    assert rows["label"].drop([3, 399]).astype(int).tolist() == np.delete(whole, [3, 399]).tolist()
 
 
 def test_numbers_are_no_formulas(tmp_path: Path) -> None:

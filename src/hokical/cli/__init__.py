@@ -6,18 +6,20 @@ Commands reach the library through lazy attributes of `hokical`, so that help pa
 from hokical.cli.application import EXIT_CODES, app, main
 from hokical.cli.apply import apply
 from hokical.cli.certify import certify
-from hokical.cli.compare import compare, demo
+from hokical.cli.compare import compare
+from hokical.cli.demo import demo
 from hokical.cli.evaluate import evaluate
 from hokical.cli.export import export
 from hokical.cli.fit import fit
+from hokical.cli.methods import methods
 from hokical.cli.monitor import monitor
 from hokical.cli.paths import ProtectingCommand
 from hokical.cli.shift import shift
-from hokical.cli.show import methods, show
+from hokical.cli.show import show
 
 __all__ = ["main"]
 
 for _command in (
-    demo, fit, certify, show, apply, evaluate, compare, monitor, shift, export, methods,
+    fit, certify, apply, evaluate, compare, shift, monitor, export, show, methods, demo,
 ):  # fmt: skip
     app.command(cls=ProtectingCommand, epilog=EXIT_CODES)(_command)

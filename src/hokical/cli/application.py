@@ -100,7 +100,9 @@ class Guard(TyperGroup):
             if ctx.meta["debug"]:
                 traceback.print_exc()
             context = getattr(error, "ctx", None)
-            hint = "" if context is None else f"Try '{context.command_path} --help'."
+            known = getattr(error, "param", None) or getattr(error, "param_hint", None)
+            complete = isinstance(error, typer.BadParameter) and known is None  # of the library
+            hint = "" if context is None or complete else f"Try '{context.command_path} --help'."
             raise typer.Exit(_report(error, hint)) from None
 
 

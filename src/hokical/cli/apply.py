@@ -13,7 +13,10 @@ import numpy as np
 import hokical
 from hokical.cli import options as opt
 from hokical.cli.console import DASH, bad_option, check_options, refuse, say, show_result, spinner
-from hokical.cli.reading import Rows, Source, read_calibrator
+from hokical.cli.reading import Source, read_calibrator, warn_of_own_examples
+from hokical.io._opening import list_files
+from hokical.io._reading import Examples
+from hokical.io._writing import TABLES, check_output
 
 #: For which examples the coverage is guaranteed; see `Calibrator.predict_set`.
 By = StrEnum("By", ["all", "class", "group", "label"])
@@ -51,8 +54,8 @@ def apply(
     """Write the predicted labels and their confidence for new data.
 
     The output, a .csv, .csv.gz, .parquet or .npz, has one row per input row:
-    columns to keep, label, confidence. Labels are names where the fit or this
-    command knew the names of the classes.
+    columns to keep, label, confidence. Labels are names where those of the
+    classes are known. With --missing drop, rows without a score stay, empty.
 
     --risk and --coverage are guaranteed by the examples of `certify`, or else
     of the fit. --delta is 0.1 with --risk; without it coverage is guaranteed
@@ -72,11 +75,21 @@ def apply(
     files = _pair_files(given, output)
     done = []
     for source, target in files:
-        rows = replace(given, path=source).read(fitted, labelled=False)
+        rows = replace(given, path=source).read(fitted, "none")
         if asked.risk or asked.sets:
-            rows.warn_of_own(fitted)
-        done.append(_apply_to_file(fitted, rows, target, asked, adapt))
-    _show(fitted.name, output, done, as_json, folder=given.in_parts)
+            warn_of_own_examples(fitted, rows, source)
+        with spinner(f"Applying {fitted.name}"):
+            found, facts = _predict(fitted, rows, asked, adapt)
+        columns = _columns(found, rows, target.suffix == ".npz")
+        if marked := hokical.io.write_table(target, columns):
+            say(f"{marked:,} cells of text that a spreadsheet would run begin with ' in {target}.")
+        done.append(found)
+    facts |= {"arrays": list(columns)} | ({"files": len(done)} if given.in_parts else {})
+    for name, share in (("confidence", "mean_confidence"), ("accepted", "accepted_share")):
+        if name in found:
+            values = np.concatenate([each[name] for each in done])
+            facts |= {"examples": values.size, share: float(values.mean()) if values.size else None}
+    _show({"method": fitted.name, "output": str(output)} | facts, as_json)
 
 
 class Asked:
@@ -102,11 +115,9 @@ class Asked:
 def _pair_files(given: Source, output: Path) -> list[tuple[Path, Path]]:
     """Each file to read, and the file to write."""
     if not given.in_parts:
-        hokical.io.check_output(output, suffix=(".npz", *hokical.io._writing.TABLES))
+        check_output(output, suffix=(".npz", *TABLES))
         return [(given.path, output)]
-    files = list(hokical.io._opening.files_read(given.path))
-    if not files:
-        raise hokical.io.DataFileError(given.path, "expected .parquet files; found none.")
+    files = list_files(given.path)
     base = Path(os.path.commonpath([file.parent.resolve() for file in files]))
     place = output.resolve()
     if output.is_file() or output.suffix:
@@ -121,29 +132,7 @@ def _pair_files(given: Source, output: Path) -> list[tuple[Path, Path]]:
     return pairs
 
 
-def _apply_to_file(
-    fitted: Any, rows: Rows, target: Path, asked: Asked, adapt: bool
-) -> dict[str, Any]:
-    """Write the predictions for a file; what there is to show about them."""
-    with spinner(f"Applying {fitted.name} to {rows.path.name}"):
-        if rows.wanted.answers:
-            results, facts = _predict_confidences(fitted, rows, asked, adapt)
-        else:
-            results, facts = _predict(_adapt(fitted, rows) if adapt else fitted, rows, asked)
-    columns = _columns(results, rows, target.suffix == ".npz")
-    marked = hokical.io.write_table(target, columns)
-    if marked:
-        say(f"{marked:,} cells of text that a spreadsheet would run begin with ' in {target}.")
-    confidence = results["confidence"]
-    return facts | {
-        "arrays": list(columns),
-        "examples": confidence.size,
-        "confidence": float(confidence.sum()),
-        "accepted": int(results["accepted"].sum()) if "accepted" in results else None,
-    }
-
-
-def _adapt(fitted: hokical.Calibrator, rows: Rows) -> Any:
+def _adapt(fitted: hokical.Calibrator, rows: Examples) -> Any:
     """The calibrator for the class frequencies of the rows, unless something else has changed."""
     with check_options("--adapt"):
         found = fitted.estimate_shift(fitted._attach_groups(rows.scores, rows.groups))
@@ -153,64 +142,69 @@ def _adapt(fitted: hokical.Calibrator, rows: Rows) -> Any:
         return found.adapt()
 
 
-def _predict(fitted: Any, rows: Rows, asked: Asked) -> tuple[dict[str, Any], dict[str, Any]]:
+def _predict(
+    fitted: Any, rows: Examples, asked: Asked, adapt: bool
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Labels, confidence and what else is asked for; the guarantees in words."""
-    logits, own = rows.scores, {"groups": rows.groups}
-    with check_options("--groups"):
-        found = {"labels": fitted.predict(logits, **own)}
-        found["confidence"] = fitted.predict_confidence(logits, **own)
-    facts: dict[str, Any] = {}
+    scores: Any = rows.scores
+    own, facts = {"groups": rows.groups}, dict[str, Any]()
+    if rows.kind == "confidence":
+        refuse(
+            "needs a calibrator of logits; this one is of confidences.",
+            proba=asked.proba, coverage=bool(asked.sets), adapt=adapt,
+        )  # fmt: skip
+        found = {"confidence": fitted.predict(scores, rows.groups)}
+    else:
+        fitted = _adapt(fitted, rows) if adapt else fitted
+        with check_options("--groups"):
+            found = {"labels": fitted.predict(scores, **own)}
+            found["confidence"] = fitted.predict_confidence(scores, **own)
     with check_options(_GUARANTEES):
         if asked.risk:
-            chosen = fitted.predict_or_abstain(logits, **asked.risk, **own)
+            chosen = fitted.predict_or_abstain(scores, **asked.risk, **own)
             found["accepted"], facts["guarantee"] = chosen.accepted, chosen.guarantee
         if asked.sets:
             if asked.sets["by"] == "group" and rows.groups is None:
                 raise ValueError("--by group needs the column of the groups: --groups COLUMN.")
-            sets = fitted.predict_set(logits, **asked.sets, **own)
-            members = sets.members
-            if sets.other is not None:
-                members, found["other"] = members & logits.mark_seen(), sets.other
-            found |= {"members": members, "set_size": sets.sizes}
+            sets = fitted.predict_set(scores, **asked.sets, **own)
+            found |= {"members": sets.members, "set_size": sets.sizes}
             facts["sets"] = sets.guarantee
+            if sets.other is not None:
+                found |= {"members": sets.members & scores.mark_seen(), "other": sets.other}
     if asked.proba:
-        found["probabilities"] = fitted.predict_proba(logits, **own)
+        found["probabilities"] = fitted.predict_proba(scores, **own)
         _describe_other_classes(found["labels"], found["probabilities"])
     return found, facts
 
 
-def _predict_confidences(
-    fitted: Any, rows: Rows, asked: Asked, adapt: bool
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Calibrated confidences, and which answers to accept."""
-    refuse(
-        "needs a calibrator of logits; this one is of confidences.",
-        proba=asked.proba, coverage=bool(asked.sets), adapt=adapt,
-    )  # fmt: skip
-    found, facts = {"confidence": fitted.predict(rows.scores, rows.groups)}, {}
-    if asked.risk:
-        with check_options(_GUARANTEES):
-            chosen = fitted.predict_or_abstain(rows.scores, rows.groups, **asked.risk)
-        found["accepted"], facts["guarantee"] = chosen.accepted, chosen.guarantee
-    unknown = {} if rows.groups is None else fitted.unknown_groups(rows.groups)
-    return found, facts | {"unknown_groups": unknown}
-
-
-def _columns(results: dict[str, Any], rows: Rows, as_arrays: bool) -> dict[str, Any]:
+def _columns(results: dict[str, Any], rows: Examples, as_arrays: bool) -> dict[str, Any]:
     """Kept columns, then results; in a table labels by name, and a column per probability."""
     added = dict(results)
     if not as_arrays and "labels" in added:
-        names = np.array(rows.classes or range(rows.found.logits.n_classes))
+        scores: Any = rows.scores
+        names = np.array(rows.classes or range(scores.n_classes))
         added = {"label": names[added.pop("labels")]} | added
         if (members := added.pop("members", None)) is not None:
             size, other = added.pop("set_size"), added.pop("other", None)
             added |= {"set": _set_names(members, names, other), "set_size": size}
         vectors = added.pop("probabilities", np.empty((0, 0)))
         added |= {f"probability_{names[k]}": column for k, column in enumerate(vectors.T)}
-    kept = {(f"input_{n}" if n in added else n): column for n, column in rows.found.kept.items()}
-    for name in set(rows.found.kept) - set(kept):
+    added = {name: _among_all_rows(column, rows, as_arrays) for name, column in added.items()}
+    kept = {(f"input_{n}" if n in added else n): column for n, column in rows.kept.items()}
+    for name in set(rows.kept) - set(kept):
         say(f"The column `{name}` of the input is called `input_{name}`, beside the new one.")
     return kept | added
+
+
+def _among_all_rows(values: Any, rows: Examples, as_arrays: bool) -> Any:
+    """Values (n, ...) in their places among all rows of the file; the others are empty."""
+    if rows.used.all():
+        return values
+    empty = {"f": np.nan, "b": False}.get(values.dtype.kind, -1) if as_arrays else None
+    kind = values.dtype if as_arrays else object
+    found = np.full((len(rows.used), *values.shape[1:]), empty, kind)
+    found[rows.used] = values
+    return found
 
 
 def _set_names(members: Any, names: Any, other: Any) -> Any:
@@ -231,33 +225,19 @@ def _describe_other_classes(labels: Any, proba: Any) -> None:
         )
 
 
-def _show(
-    method: str, output: Path, done: list[dict[str, Any]], as_json: bool, *, folder: bool
-) -> None:
+def _show(values: dict[str, Any], as_json: bool) -> None:
     """Where the results are, and what is guaranteed about them."""
-    n = sum(each["examples"] for each in done)
-    mean = sum(each["confidence"] for each in done) / n if n else float("nan")
-    last = done[-1]
-    values: dict[str, Any] = {
-        name: last[name] for name in ("guarantee", "sets", "unknown_groups") if name in last
-    }
-    values |= {"arrays": last["arrays"], "examples": n, "mean_confidence": mean}
-    accepted = None
-    if last["accepted"] is not None:
-        accepted = sum(each["accepted"] for each in done) / n if n else float("nan")
-        values["accepted_share"] = accepted
-    if folder:
-        values["files"] = len(done)
-    names = last["arrays"]
-    more = f", ... {len(names)} columns" if len(names) > 6 else ""
-    place = f"{len(done)} files in {output}" if folder else str(output)
+    names = values["arrays"]
+    shown = ", ".join([*names[:6], *([f"... {len(names)} columns"] if len(names) > 6 else [])])
+    place = f"{values['files']} files in " if "files" in values else ""
+    mean, accepted = values["mean_confidence"], values.get("accepted_share")
     lines = {
-        "method": method,
-        "examples": f"{n:,}",
-        "mean confidence": f"{mean:.1%}" if n else DASH,
-        "written to": f"{place} ({', '.join(names[:6])}{more})",
-        "accepted": None if accepted is None or not n else f"{accepted:.1%}",
+        "method": values["method"],
+        "examples": f"{values['examples']:,}",
+        "mean confidence": DASH if mean is None else f"{mean:.1%}",
+        "written to": f"{place}{values['output']} ({shown})",
+        "accepted": None if accepted is None else f"{accepted:.1%}",
         "guarantee": values.get("guarantee"),
         "sets": values.get("sets"),
     }
-    show_result({"method": method, "output": str(output)} | values, lines, as_json)
+    show_result(values, lines, as_json)

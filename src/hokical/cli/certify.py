@@ -1,14 +1,14 @@
-"""`hokical certify`: note held-out examples with a calibrator, for guarantees about new ones."""
+"""`hokical certify`: store held-out examples with a calibrator, for guarantees about new ones."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Any
 
-import hokical
 from hokical.cli import options as opt
 from hokical.cli.console import aliases, bad_option, show_result, spinner
-from hokical.cli.reading import Rows, Source, read_calibrator
+from hokical.cli.reading import Source, certify_on, read_calibrator
+from hokical.io._writing import check_output
 
 
 def certify(
@@ -24,26 +24,26 @@ def certify(
     split: opt.Split = opt.Part.test,
     as_json: opt.Json = False,
 ) -> None:
-    """Note held-out examples, for `apply --risk` and `--coverage`.
+    """Store held-out examples, for `apply --risk` and `--coverage`.
 
     Without --output the file of the calibrator is replaced, whole or not at
-    all. Its predictions stay the same; what was noted before is forgotten.
-    Calibration examples are refused: they look better than new ones.
+    all. Its predictions stay the same; what was stored before is replaced.
+    Calibration examples are refused: results on them are too good.
     """
     if output is None and str(calibrator) in aliases:
         raise bad_option("--output", "is needed where CALIBRATOR is `-`.")
     target = output or calibrator
     fitted = read_calibrator(calibrator)
-    hokical.io.check_output(target)
+    check_output(target)
     found = Source(
         data, split, labels=labels, label_column=label_column, score_columns=score_columns,
         probabilities=probabilities, groups=groups, missing=missing,
     ).open(fitted)  # fmt: skip
     with spinner(f"Certifying {fitted.name}"):
-        certified = found.certify(fitted)
+        certified = certify_on(fitted, found, data)
     certified.save(target, metadata=fitted.metadata)
-    noted: Any = getattr(certified, "held_out_conformity_", None)
-    n = found.n_rows if isinstance(found, Rows) else noted.n
+    noted: Any = getattr(getattr(certified, "kept_", None), "held_out_conformity", None)
+    n = found.n_rows if noted is None else noted.n
     n_groups = None if noted is None or noted.group is None else len(noted.group_names)
     values = {"method": fitted.name, "output": str(target), "examples": n, "groups": n_groups}
     lines = {

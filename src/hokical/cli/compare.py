@@ -1,9 +1,7 @@
-"""`hokical compare` and `hokical demo`: methods side by side."""
+"""`hokical compare`: methods side by side."""
 
 from __future__ import annotations
 
-import math
-import textwrap
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -18,7 +16,6 @@ from hokical.cli import options as opt
 from hokical.cli.console import (
     bad_option,
     check_options,
-    interval,
     new_table,
     refuse,
     say,
@@ -28,17 +25,14 @@ from hokical.cli.console import (
     stdout,
     warn,
 )
-from hokical.cli.reading import Rows, Source
+from hokical.cli.reading import Source
 from hokical.cli.settings import check_method
 from hokical.cli.tables import show_classes, show_groups, show_sets
-from hokical.demo import DEMO_CLASSES, demo_logits
+from hokical.io._reading import Examples
+from hokical.io._writing import check_output
 
 #: How the result is printed.
 Format = StrEnum("Format", ["table", "csv", "markdown", "latex"])
-#: The width from which intervals, differences and times are shown, what the numbers
-#: need in narrower tables, and in this one.
-_ROOMY, _NARROW_NUMBERS, _NUMBERS = 116, 60, 98
-_SIGNS = {"better": "<", "worse": ">", "no clear difference": "=", "unknown": "?"}
 
 
 def compare(
@@ -68,11 +62,8 @@ def compare(
     With three files or more, every file is a data set with a validation and
     a test part: methods are ranked over all of them.
     """
-    if coverage is not None:
-        with check_options("--coverage"):
-            hokical.guarantees.plan(coverage=coverage)
     if report is not None:
-        hokical.io.check_output(report, suffix=(".html", ".htm"))
+        check_output(report, suffix=(".html", ".htm"))
     entrants = _choose_methods(methods)
     given = Source(
         val, opt.Part.val, label_column=label_column, score_columns=score_columns, classes=classes,
@@ -86,16 +77,17 @@ def compare(
         _show_standings([val, test or val, *more], given, entrants, sampling, as_json)
         return
     fitted_on, tested_on = _open_pair(given, test)
-    found = hokical.compare(
-        (fitted_on.scores, fitted_on.labels),
-        (tested_on.scores, tested_on.labels),
-        entrants,
-        data_names=(val.name, (test or val).name),
-        class_names=tested_on.classes,
-        coverage=coverage,
-        groups=(fitted_on.groups, tested_on.groups),
-        **sampling,
-    )
+    with check_options():
+        found = hokical.compare(
+            (fitted_on.scores, fitted_on.labels),
+            (tested_on.scores, tested_on.labels),
+            entrants,
+            data_names=(val.name, (test or val).name),
+            class_names=tested_on.classes,
+            coverage=coverage,
+            groups=(fitted_on.groups, tested_on.groups),
+            **sampling,
+        )
     if found.provenance.tested_on_validation:
         warn("VAL and TEST hold the same examples, so all results look too good.")
     heading = f"{(test or val).name}: {tested_on.n_rows:,} examples"
@@ -119,46 +111,38 @@ def _show_standings(
     if len(set(files)) < len(files):
         raise bad_option("MORE", f"{max(files, key=files.count)} is given twice; leave one out.")
     stems = [file.stem for file in files]
-    known, new = {}, {}
-    for file in files:
-        first, last = _open_pair(replace(given, path=file), None)
-        name = file.stem if stems.count(file.stem) == 1 else str(file)
-        known[name], new[name] = (first.scores, first.labels), (last.scores, last.labels)
-    standings = hokical.compare(known, new, entrants, **sampling)
+    pairs = {
+        file.stem if stems.count(file.stem) == 1 else str(file): _open_pair(
+            replace(given, path=file), None
+        )
+        for file in files
+    }
+    fitted_on = {name: (first.scores, first.labels) for name, (first, _) in pairs.items()}
+    tested_on = {name: (last.scores, last.labels) for name, (_, last) in pairs.items()}
+    standings = hokical.compare(fitted_on, tested_on, entrants, **sampling)
     if as_json:
         show_json(standings.to_dict())
     else:
         typer.echo(standings.to_markdown())
 
 
-def _open_pair(given: Source, test: Path | None) -> tuple[Rows, Rows]:
+def _open_pair(given: Source, test: Path | None) -> tuple[Examples, Examples]:
     """The examples to fit on and to test on, of two files or of one with both parts."""
     fitted_on = given.read()
-    if test is None and fitted_on.found.part is None:
+    if test is None and fitted_on.part is None:
         raise typer.BadParameter(
             f"{given.path} holds one set; pass TEST, data that nothing was fitted on."
         )
     tested_on = replace(given, path=test or given.path, split=opt.Part.test).read()
     for rows in (fitted_on, tested_on):
+        if rows.kind == "confidence":
+            raise typer.BadParameter(
+                "`compare` needs logits or probabilities; for confidences use `fit`, then "
+                "`evaluate`."
+            )
         if rows.weights is not None:
-            say(f"The weights in {rows.path} are not used here.")
-    widths = [rows.found.logits.n_classes for rows in (fitted_on, tested_on)]
-    if widths[0] != widths[1]:
-        raise typer.BadParameter(
-            f"VAL and TEST must have the same classes; got {widths[0]} and {widths[1]} columns."
-        )
+            say("Weights are not used here.")
     return fitted_on, tested_on
-
-
-def demo(
-    report: Annotated[Path, opt.text("Where to write the HTML report.")] = Path("report.html"),
-    as_json: opt.Json = False,
-) -> None:
-    """Compare all methods on the shipped data, and write a report."""
-    hokical.io.check_output(report, suffix=(".html", ".htm"))
-    title = "ResNet-110 on CIFAR-10, 10,000 test images"
-    comparison = hokical.compare(*demo_logits(), title=title, class_names=DEMO_CLASSES)
-    show_comparison(comparison, title, report, Format.table, as_json)
 
 
 def show_comparison(
@@ -178,59 +162,40 @@ def show_comparison(
     elif form is not Format.table:
         typer.echo(getattr(comparison, f"to_{form}")(), nl=False)
     else:
-        table = results_table(comparison, stdout().width)
-        show_table(title, table, _caption(comparison), "", comparison.headline())
-        plain = {r.name: r for r in comparison.results if r.name == "uncalibrated"}
-        show_classes(plain | {subject.name: subject})
-        show_sets({r.name: r.sets for r in comparison.results if r.sets is not None})
-        show_groups({r.name: r.groups for r in comparison.results if r.groups is not None})
+        bold = ", the best in bold" if stdout().is_terminal else ""
+        note = f"ECE has 15 bins. Of ECE, Brier and log loss lower is better{bold}."
+        table = _results_table(comparison)
+        show_table(title, table, note, *_verdicts(comparison), "", comparison.headline())
+        plain = [each for each in comparison.results if each.name == "uncalibrated"]
+        show_classes([*plain, *([subject] if subject not in plain else [])])
+        show_sets(comparison.results)
+        show_groups(comparison.results)
     for reason in dict.fromkeys(comparison.skipped.values()):
         names = [name for name, why in comparison.skipped.items() if why == reason]
         say(f"Left out: {', '.join(names)} ({reason}).")
     for result in comparison.results:
         for note in result.notes:
             say(f"{result.name}: {note}")
-    warning = subject.class_warning
-    if warning is not None:
-        warn(f"{subject.name}: {warning}")
+    if subject.class_warning is not None:
+        warn(f"{subject.name}: {subject.class_warning}")
     if report is not None:
         say(f"Report: {report.resolve()}")
 
 
-def results_table(comparison: hokical.report._comparison.Comparison, width: int) -> Table:
+def _results_table(comparison: hokical.report._comparison.Comparison) -> Table:
     """One row per method, the best of each score in bold."""
-    roomy = width >= _ROOMY
     titles = (hokical.metrics.METRICS[name].title for name in comparison.main_columns)
-    heads = [title.replace("classwise", "class") for title in titles]  # terminals are narrow
-    extra = ("ECE interval", "difference", "fit") if roomy else ()
-    table = new_table(("method", *heads, *extra))
-    verdicts = {found.method: found for found in comparison.differences()}
-    room = max(16, width - (_NUMBERS if roomy else _NARROW_NUMBERS))
+    table = new_table(("method", *(title.replace("classwise", "class") for title in titles)))
     for result in comparison.results:
-        cells = comparison.marked_cells(result, "[bold]{}[/bold]")
-        if roomy:
-            ece, seconds = result.summary["ece"], result.fit_seconds
-            found = verdicts.get(result.name)
-            cells.append(interval(ece.low, ece.high))
-            known = found is not None and math.isfinite(found.value)
-            value = f"{found.value:+.4f} " if found and known else ""
-            cells.append("" if found is None else f"{value}{_SIGNS[found.verdict]}")
-            cells.append("before" if seconds is None else f"{seconds:.2f} s")
-        table.add_row(escape("\n".join(textwrap.wrap(result.label, room))), *cells)
+        table.add_row(escape(result.name), *comparison.marked_cells(result, "[bold]{}[/bold]"))
     return table
 
 
-def _caption(comparison: hokical.report._comparison.Comparison) -> str:
-    """What the columns are, and what a wider terminal would show."""
-    console = stdout()
-    bold = ", best in bold" if console.is_terminal else ""
-    judged = "all classes" if comparison.results[0].summary.vectors else "the label"
-    roomy = console.width >= _ROOMY
-    more = (
-        f"Difference: log loss less that of {comparison.subject}; < better, > worse, = not clear "
-        "(5 %, Holm)."
-        if roomy
-        else f"From {_ROOMY} columns on also intervals, differences and times; all of it "
-        "with --json."
-    )
-    return f"ECE: 15 bins. Brier, log loss: of {judged}. Lower is better{bold}. {more}"
+def _verdicts(comparison: hokical.report._comparison.Comparison) -> list[str]:
+    """Which methods differ clearly from the subject, which do not."""
+    found: dict[str, list[str]] = {}
+    for each in comparison.differences():
+        found.setdefault(each.verdict, []).append(each.method)
+    texts = [f"{verdict}: {', '.join(names)}" for verdict, names in sorted(found.items())]
+    against = f"Log loss compared with {comparison.subject} (5 %, Holm): "
+    return [f"{against}{'; '.join(texts)}."] if texts else []

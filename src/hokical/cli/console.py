@@ -5,7 +5,7 @@ import math
 import os
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TextIO
 
@@ -109,8 +109,7 @@ def show_table(title: str, table: Table, *remarks: str) -> None:
     console = stdout()
     console.print(Text(title, style="bold"), soft_wrap=True)
     stdout(at_least=_fix_widths(console, table)).print(table)
-    console.print()
-    for remark in remarks:
+    for remark in ("", *remarks) if remarks else ():
         console.print(Text(remark))
 
 
@@ -127,14 +126,9 @@ def _fix_widths(console: Console, table: Table) -> int:
     return size.minimum
 
 
-def number(value: float) -> str:
-    """Four decimals; a dash for what is not known."""
-    return DASH if math.isnan(value) else "infinite" if math.isinf(value) else f"{value:.4f}"
-
-
-def interval(low: float, high: float) -> str:
+def interval(low: float, high: float, write: Callable[[float], str] = "{:.4f}".format) -> str:
     """Both ends of an interval, or a dash if there is none."""
-    return DASH if math.isnan(low) or math.isnan(high) else f"{number(low)} - {number(high)}"
+    return DASH if math.isnan(low) or math.isnan(high) else f"{write(low)} - {write(high)}"
 
 
 def show_result(values: dict[str, Any], lines: dict[str, str | None], as_json: bool) -> None:

@@ -12,6 +12,7 @@ from hokical.cli import options as opt
 from hokical.cli.console import bad_option, check_options, refuse, say, show_result, spinner, warn
 from hokical.cli.options import text
 from hokical.cli.reading import read_calibrator
+from hokical.io._writing import check_output
 
 #: What the library's words are called here.
 _OPTIONS = {
@@ -45,7 +46,7 @@ def export(
     A model that cannot be run here is still written, and `check` says why it
     was not run.
     """
-    hokical.io.check_output(output, suffix=".onnx")
+    check_output(output, suffix=".onnx")
     fitted = read_calibrator(calibrator, for_rows=False)
     options: dict[str, Any] = {"precision": "float32" if float32 else "float64"}
     options |= {"probabilities": proba}
@@ -111,26 +112,19 @@ def _check(model: Any, fitted: Any) -> dict[str, Any]:
 
 
 def _show(model: Any, output: Path, checked: dict[str, Any], as_json: bool) -> None:
-    facts = {item.key: item.value for item in model.metadata_props}
+    facts = {item.key.removeprefix("hokical_"): item.value for item in model.metadata_props}
     describe = import_module("hokical.integrations.onnx._models").describe_tensor
-    inputs, outputs = map(describe, model.graph.input), map(describe, model.graph.output)
-    size, classes = output.stat().st_size, facts.get("hokical_n_classes")
-    known: dict[str, Any] = {
-        "output": str(output),
-        "method": facts["hokical_method"],
-        "classes": None if classes is None else int(classes),
-        "opset": int(facts["hokical_opset"]),
-        "precision": facts["hokical_precision"],
-        "inputs": list(inputs),
-        "outputs": list(outputs),
-        "bytes": size,
-    }
+    size, classes = output.stat().st_size, facts.get("n_classes")
+    values: dict[str, Any] = {name: facts[name] for name in ("method", "opset", "precision")}
+    values |= {"output": str(output), "bytes": size, "classes": classes and int(classes)}
+    values |= {"inputs": [*map(describe, model.graph.input)]}
+    values |= {"outputs": [*map(describe, model.graph.output)]}
     lines = {
-        "method": known["method"] + ("" if classes is None else f", {classes} classes"),
-        "inputs": ", ".join(known["inputs"]),
-        "outputs": ", ".join(known["outputs"]),
-        "opset": f"{known['opset']}, computed in {known['precision']}",
+        "method": values["method"] + (f", {classes} classes" if classes else ""),
+        "inputs": ", ".join(values["inputs"]),
+        "outputs": ", ".join(values["outputs"]),
+        "opset": f"{values['opset']}, computed in {values['precision']}",
         "written to": f"{output} ({size:,} bytes)",
         "check": checked.get("check"),
     }
-    show_result(known | checked, lines, as_json)
+    show_result(values | {"opset": int(values["opset"])} | checked, lines, as_json)

@@ -9,9 +9,13 @@ from typing import Annotated, Any
 import hokical
 from hokical.cli import options as opt
 from hokical.cli.console import bad_option, refuse, show_result
-from hokical.cli.reading import Source
-from hokical.cli.settings import make_method, read_settings
-from hokical.cli.show import describe_label
+from hokical.cli.reading import Source, fit_on
+from hokical.cli.settings import check_method, make_method, read_settings
+from hokical.cli.show import describe
+from hokical.io._writing import check_output
+
+#: Of what `hokical show` says, what is said after a fit.
+_SHOWN = ("method", "classes", "fitted on", "noise", "chosen", "label")
 
 
 def fit(
@@ -44,64 +48,37 @@ def fit(
 
     With --confidence, the calibrator is one of a single confidence per row,
     whose label says whether the answer was right (0 or 1; by default in a
-    column `right`). Percentages: --set scale=100.
+    column `right`). For percentages add --set scale=100.
     """
     given = Source(
         val, split, labels=labels, label_column=label_column, score_columns=score_columns,
         classes=classes, probabilities=probabilities, confidence=confidence, groups=groups,
         missing=missing,
     )  # fmt: skip
-    if confidence is not None:
-        refuse("does not go with --confidence.", method=method, keep_labels=keep_labels)
     if keep_labels and (method or "auto") != "auto":
         raise bad_option("--keep-labels", "is for the default, auto; see `hokical methods`.")
-    calibrator = _make(method, settings or [], keep_labels, confidence is not None)
-    hokical.io.check_output(output)
+    name = check_method(method or "auto")
+    check_output(output)
     data = given.open()
+    if getattr(data, "kind", "logits") == "confidence":
+        refuse("does not go with confidences.", method=method, keep_labels=keep_labels)
+        calibrator = _make_for_confidences(settings or [])
+    else:
+        own = {"keep_labels": True} if keep_labels else {}
+        calibrator = make_method(name, settings or [], **own)
     start = time.perf_counter()
-    counts = data.fit(calibrator)
+    counts = fit_on(calibrator, data, val)
     seconds = time.perf_counter() - start
     known = {name: value for name, value in counts.items() if value is not None}
-    about = given.about(given.wanted()) | {"classes": list(data.classes)}
-    calibrator.save(output, metadata=known | about)
-    _show(calibrator, counts | {"fit_seconds": seconds}, output, data.classes, as_json)
+    calibrator.save(output, metadata=known | given.about(data))
+    values, lines = describe(hokical.load(output))
+    shown = {name: lines.get(name) for name in _SHOWN}
+    shown |= {"took": f"{seconds:.2f} s", "saved to": str(output)}
+    values |= {"output": str(output), "fit_seconds": seconds}
+    values["converged"] = bool(getattr(calibrator, "converged_", True))
+    show_result(values, shown, as_json)
 
 
-def _make(method: str | None, settings: list[str], keep_labels: bool, confidences: bool) -> Any:
-    if confidences:
-        made = hokical.ConfidenceCalibrator()
-        return made.set_params(**read_settings(settings, made.get_params(), made.name))
-    own = {"keep_labels": True} if keep_labels else {}
-    return make_method(method or "auto", settings, **own)
-
-
-def _show(
-    calibrator: Any, counts: dict[str, Any], output: Path, names: tuple[str, ...], as_json: bool
-) -> None:
-    noise, n_classes = (getattr(calibrator, name, None) for name in ("noise_", "n_classes_"))
-    values = {
-        "method": calibrator.name,
-        "output": str(output),
-        **counts,
-        "classes": n_classes,
-        "noise": None if noise is None else noise.to_dict(),
-        "converged": bool(getattr(calibrator, "converged_", True)),
-        "chosen": getattr(calibrator, "chosen_", None),
-        "reason": getattr(calibrator, "reason_", None),
-        "label": describe_label(calibrator),
-    }
-    rows, right = counts["examples"], counts["accuracy"]
-    known = [] if rows is None else [f"{rows:,} examples"]
-    known += [] if n_classes is None else [f"{n_classes} classes"]
-    known += [] if right is None else [f"{right:.1%} right before calibration"]
-    lines = {
-        "method": calibrator.name,
-        "fitted on": ", ".join(known),
-        "classes": ", ".join([*names[:10], "..."][: len(names)]),
-        "noise": None if noise is None else repr(noise),
-        "chosen": values["reason"],
-        "label": values["label"],
-        "took": f"{counts['fit_seconds']:.2f} s",
-        "saved to": str(output),
-    }
-    show_result(values, lines, as_json)
+def _make_for_confidences(settings: list[str]) -> Any:
+    made = hokical.ConfidenceCalibrator()
+    return made.set_params(**read_settings(settings, made.get_params(), made.name))

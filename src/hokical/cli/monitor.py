@@ -25,7 +25,9 @@ from hokical.cli.console import (
     show_table,
     spinner,
 )
-from hokical.cli.reading import Rows, Source, read_calibrator
+from hokical.cli.reading import Source, read_calibrator, warn_of_own_examples
+from hokical.io._reading import Examples
+from hokical.io._writing import check_output
 
 #: Classes in the table.
 _SHOWN = 5
@@ -39,7 +41,7 @@ def monitor(
         Path | None, opt.text("Validation data, if the calibrator keeps none of its fit.")
     ] = None,
     id_column: Annotated[
-        str | None, opt.text("Column or array of ids, by which later labels are joined.")
+        str | None, opt.text("Column of ids, by which later labels are joined.", metavar="COLUMN")
     ] = None,
     again: Annotated[bool, opt.text("Count rows that were counted before.", "--again")] = False,
     window: Annotated[int, opt.text("Latest labelled examples that count as now.", min=1)] = 5000,
@@ -64,7 +66,7 @@ def monitor(
     monitor; one from --state has its own.
     """
     if state is not None:
-        hokical.io.check_output(state)
+        check_output(state)
     fitted = read_calibrator(calibrator)
     if fitted.name == "confidence" and coverage is not None:
         raise bad_option("--coverage", "needs a calibrator of logits; this one is of confidences.")
@@ -78,9 +80,11 @@ def monitor(
         else:
             first = None if reference is None else Source(reference, opt.Part.val, **common)
             watching = _new_monitor(fitted, first, options)
-        rows = given.read(fitted, unlabelled=True)
-        rows.warn_of_own(fitted)
-        ids = None if id_column is None else next(iter(rows.found.kept.values())).astype(np.str_)
+        rows = given.read(fitted, "some")
+        warn_of_own_examples(fitted, rows, data)
+        ids = (
+            None if id_column is None else next(iter(rows.kept.values()))[rows.used].astype(np.str_)
+        )
         _count(watching, fitted, rows, ids, again)
         if state is not None:
             watching.save(state)
@@ -98,20 +102,21 @@ def _show(status: hokical.monitoring.Status, as_json: bool) -> None:
 
 
 def _count(
-    watching: hokical.CalibrationMonitor, fitted: Any, rows: Rows, ids: Any, again: bool
+    watching: hokical.CalibrationMonitor, fitted: Any, rows: Examples, ids: Any, again: bool
 ) -> None:
     """Count rows, and the labels of rows that wait for them."""
+    scores: Any = rows.scores
     truth = np.full(rows.n_rows, -1) if rows.labels is None else rows.labels
     waits = np.zeros(rows.n_rows, np.bool_) if ids is None else watching.waits_for(ids)
     new, late = np.flatnonzero(~waits), np.flatnonzero(waits & (truth >= 0))
     options: dict[str, Any] = {"ids": None if ids is None else ids[new], "again": again}
     options["groups"] = None if rows.groups is None else take_rows(rows.groups, new)
     with spinner(f"Watching {fitted.name}"), check_options("FILE, --groups or --state"):
-        if rows.wanted.answers:
-            scores = fitted.predict(rows.scores[new], options["groups"])
-            watching.update(scores, truth[new], **options)
+        if rows.kind == "confidence":
+            found = fitted.predict(scores[new], options["groups"])
+            watching.update(found, truth[new], **options)
         elif new.size:
-            watching.update_logits(rows.scores.take(new), truth[new], **options)
+            watching.update_logits(scores.take(new), truth[new], **options)
             watching.class_names = rows.classes or watching.class_names
         if late.size:
             watching.add_labels(ids[late], truth[late])
@@ -139,7 +144,7 @@ def _new_monitor(
             return hokical.CalibrationMonitor(fitted, **options)
     known = reference.read(fitted)
     with check_options():
-        labels: Any = known.labels == 1 if known.wanted.answers else known.labels
+        labels: Any = known.labels == 1 if known.kind == "confidence" else known.labels
         return hokical.CalibrationMonitor.from_validation(
             fitted, known.scores, labels, groups=known.groups, **options
         )

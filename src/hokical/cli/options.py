@@ -46,32 +46,37 @@ def split_names(given: str | None) -> tuple[str, ...]:
     return tuple(name.strip() for name in (given or "").split(",") if name.strip())
 
 
-_COLUMN, _COLUMNS = {"metavar": "COLUMN"}, {"metavar": "COLUMNS"}
+#: Options that say how data are read have a part of their own on help pages.
+_DATA: dict[str, Any] = {"rich_help_panel": "How the data are read"}
+_COLUMN, _COLUMNS = _DATA | {"metavar": "COLUMN"}, _DATA | {"metavar": "COLUMNS"}
 
 CalibratorFile = Annotated[Path, argument("CALIBRATOR", "File that `fit` saved.")]
-_DATA = "Logits and labels: .npz, .npy, .csv, .parquet."
-Validation = Annotated[Path, argument("VAL", _DATA, show_default=False)]
+_FILE = "Logits and labels: .npz, .npy, .csv, .parquet."
+Validation = Annotated[Path, argument("VAL", _FILE, show_default=False)]
 HeldOut = Annotated[Path, argument("FILE", "Logits and labels that nothing was fitted on.")]
 NewData = Annotated[Path, argument("FILE", "New logits; labels are not needed.")]
 
 # How data are read. What is not given is as in the fit of the calibrator, where there is one.
-Labels = Annotated[Path | None, text("File with the labels, if not beside the scores.")]
+Labels = Annotated[Path | None, text("File with the labels, if not beside the scores.", **_DATA)]
 LabelColumn = Annotated[str | None, text("Column of the labels.", **_COLUMN)]
 ScoreColumns = Annotated[
-    str | None, text("Columns of the scores: a,b,c, or a pattern: 'P({class})'.", **_COLUMNS)
+    str | None, text("Columns of the scores: a,b,c, or a pattern: 'P(*)'.", **_COLUMNS)
 ]
 Probabilities = Annotated[
-    bool | None, text("What the scores are.", "--probabilities/--logits", show_default="logits")
+    bool | None,
+    text("What the scores are.", "--probabilities/--logits", show_default="by name", **_DATA),
 ]
 Confidence = Annotated[
     str | None, text("Column of one confidence per row; labels say if it was right.", **_COLUMN)
 ]
-Classes = Annotated[str | None, text("Class names in column order: cat,dog.", metavar="NAMES")]
+Classes = Annotated[
+    str | None, text("Class names in column order: cat,dog.", metavar="NAMES", **_DATA)
+]
 Groups = Annotated[str | None, text("Columns with the groups of rows: sex,site.", **_COLUMNS)]
 MissingRows = Annotated[
-    Missing, text("Rows without a score or label: error, or drop.", metavar="WORD")
+    Missing, text("Rows without a score or label: error, or drop.", metavar="WORD", **_DATA)
 ]
-Split = Annotated[Part, text("Part of a file with val_logits and test_logits.")]
+Split = Annotated[Part, text("Part of a file with val_logits and test_logits.", **_DATA)]
 
 # What is done.
 Method = Annotated[

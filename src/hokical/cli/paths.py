@@ -12,6 +12,8 @@ from typer.core import TyperCommand
 
 import hokical
 from hokical.cli.console import aliases, bad_option, results_to_stderr
+from hokical.io._opening import is_pattern, list_files
+from hokical.io._reading import labels_beside
 
 #: Parameters of commands that name what is written; all other paths are read.
 OUTPUTS = frozenset({"output", "report", "state"})
@@ -42,7 +44,7 @@ class ProtectingCommand(TyperCommand):
             if name not in paths or paths[name].is_dir():  # which the command checks itself
                 continue
             others = [path for other, path in paths.items() if other != name]
-            files = [f for path in others for f in (path, *hokical.io._opening.files_read(path))]
+            files = [file for path in others for file in _files_read(path)]
             if any(_is_same(paths[name], file) for file in files):
                 raise hokical.io.DataFileError(
                     paths[name],
@@ -78,6 +80,13 @@ def _copy_to_stdout(path: Path) -> None:
         sys.stdout.flush()
         sys.stdout.buffer.write(path.read_bytes())
         sys.stdout.buffer.flush()
+
+
+def _files_read(path: Path) -> list[Path]:
+    """The files that are read where a path is given: those of a folder, labels beside logits."""
+    if path.is_dir() or is_pattern(path):
+        return list_files(path)
+    return [path, labels_beside(path)]
 
 
 def _is_same(one: Path, other: Path) -> bool:

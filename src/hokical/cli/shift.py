@@ -39,7 +39,7 @@ def shift(
     rows = Source(
         data, split, score_columns=score_columns, probabilities=probabilities, groups=groups,
         missing=missing,
-    ).read(fitted, labelled=False)  # fmt: skip
+    ).read(fitted, "none")  # fmt: skip
     with spinner("Estimating class frequencies"), check_options("CALIBRATOR"):
         found = fitted.estimate_shift(rows.scores, delta=delta, groups=rows.groups)
     names = rows.classes or tuple(map(str, range(fitted.n_classes_)))
@@ -53,14 +53,13 @@ def shift(
 
 def _values(found: hokical.guarantees.ShiftEstimate, names: tuple[str, ...]) -> dict[str, Any]:
     """The estimate for JSON; null is what cannot be estimated."""
-    told = ("n", "verdict", "guarantee", "holds", "p_value", "change_p_value")
+    known = ("n", "verdict", "guarantee", "holds", "p_value", "change_p_value", "label_shares",
+             "old_balance")  # fmt: skip
     rest = ("accuracy", "adapted_accuracy", "log_loss", "brier", "f1", "accuracy_interval",
             "balance", "balance_interval", "label_accuracy")  # fmt: skip
-    values = {name: getattr(found, name) for name in told} | {"classes": list(names)}
-    values |= {name: getattr(found, name).tolist() for name in ("label_shares", "old_balance")}
-    known = {name: np.asarray(getattr(found, name)).tolist() for name in rest}
-    parts = {name: _values(part, names) for name, part in found.by_group.items()}
-    return values | (known if found.holds else dict.fromkeys(rest)) | {"by_group": parts}
+    values = {name: getattr(found, name) for name in known} | {"classes": list(names)}
+    values |= {name: getattr(found, name) if found.holds else None for name in rest}
+    return values | {"by_group": {k: _values(part, names) for k, part in found.by_group.items()}}
 
 
 def _show(found: hokical.guarantees.ShiftEstimate, names: tuple[str, ...], path: Path) -> None:
@@ -78,5 +77,4 @@ def _show(found: hokical.guarantees.ShiftEstimate, names: tuple[str, ...], path:
         lines.insert(0, "The table counts predicted labels, which is all that is known.")
     if len(names) > _SHOWN:
         lines.append("The classes that changed most; all of them: --json")
-    title = words[0].replace(": these numbers do not apply", "")  # those of the table do
-    show_table(f"{path.name}: {title}", table, *lines)
+    show_table(f"{path.name}: {words[0]}", table, *lines)
