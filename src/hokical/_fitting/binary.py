@@ -1,7 +1,5 @@
 """Fits for two classes: logistic regression on a few features, and Venn-Abers prediction."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
 from typing import Any
@@ -10,7 +8,7 @@ import numpy as np
 
 from hokical._core.bins import sum_by
 from hokical._core.blocks import per_row
-from hokical._core.types import BoolArray, FloatArray
+from hokical._core.types import FloatArray
 from hokical._fitting.blas import one_blas_thread
 from hokical._fitting.examples import Examples
 from hokical._fitting.newton import Solution, minimize_dense
@@ -27,22 +25,7 @@ _LEAST_SPREAD = 1e-90
 _ROUNDING_SPREAD = 1e-12
 
 
-@dataclass(frozen=True, eq=False)
-class BinaryExamples:
-    """Scores (log-odds of class 1) (n,), whether class 1 is the true one (n,), and weights (n,)."""
-
-    scores: FloatArray
-    hits: BoolArray
-    weights: FloatArray
-
-    @property
-    def targets(self) -> FloatArray:
-        """Platt's: (n1 + 1) / (n1 + 2) for class 1 and 1 / (n0 + 2) for class 0."""
-        ones, zeros = (float(self.weights[rows].sum()) for rows in (self.hits, ~self.hits))
-        return np.where(self.hits, (ones + 1.0) / (ones + 2.0), 1.0 / (zeros + 2.0))
-
-
-def read_binary(examples: Examples) -> BinaryExamples:
+def with_both_classes(examples: Examples) -> Examples:
     """The examples that count and for which both classes are possible."""
     some = examples.learnable
     keep = ~some.logits.to_host(some.logits.single_choice)
@@ -51,53 +34,50 @@ def read_binary(examples: Examples) -> BinaryExamples:
             "`logits` must have rows in which both classes are possible; got one class at -inf in "
             "every row. There is nothing to calibrate."
         )
-    scores = per_row(log_odds, some.logits)[keep]
-    return BinaryExamples(scores, some.labels[keep] == 1, some.counts[keep])
+    return some.take(keep)
+
+
+def binary_scores(examples: Examples) -> FloatArray:
+    """Log-odds of class 1, (n,)."""
+    return per_row(log_odds, examples.logits)
 
 
 def fit_logistic(
-    examples: BinaryExamples, features: Sequence[FloatArray], *, rising: bool = False
+    examples: Examples, features: FloatArray, *, rising: bool = False
 ) -> tuple[FloatArray, Solution[FloatArray]]:
-    """Coefficients of the features (n,) and, last, the intercept, by least log loss on the targets.
+    """Coefficients of features (n, k) and, last, the intercept, by least log loss on the targets.
 
     With `rising` none is negative: of the best fits with some of the features, the best one that
     has no negative coefficient.
     """
-    centres = [float(np.average(column, weights=examples.weights)) for column in features]
-    spreads = [
-        float(np.sqrt(np.average((column - centre) ** 2, weights=examples.weights)))
-        for column, centre in zip(features, centres, strict=True)
-    ]
-    sizes = [float(np.abs(column).max()) for column in features]
-    useful = [
-        k
-        for k, spread in enumerate(spreads)
-        if spread > max(_LEAST_SPREAD, _ROUNDING_SPREAD * sizes[k])
-    ]
-    columns = {k: (features[k] - centres[k]) / spreads[k] for k in useful}
-    best: tuple[FloatArray, Solution[FloatArray]] | None = None
+    centre = examples.share @ features
+    spread = np.sqrt(examples.share @ (features - centre) ** 2)
+    varies = spread > np.maximum(_LEAST_SPREAD, _ROUNDING_SPREAD * np.abs(features).max(axis=0))
+    useful = np.flatnonzero(varies).tolist()
     for size in range(len(useful), -1, -1):
-        for chosen in combinations(useful, size):
-            found = _minimize(examples, [columns[k] for k in chosen])
-            if rising and (found.x[:-1] < 0.0).any():
-                continue
-            if best is None or found.value < best[1].value:
-                coef = np.zeros(len(features) + 1)
-                coef[list(chosen)] = found.x[:-1] / [spreads[k] for k in chosen]
-                coef[-1] = found.x[-1] - coef[:-1] @ centres
-                best = coef, found
-        if best is not None:
+        fits = []
+        for chosen in map(list, combinations(useful, size)):
+            found = _minimize(examples, (features[:, chosen] - centre[chosen]) / spread[chosen])
+            if not (rising and (found.x[:-1] < 0.0).any()):
+                coef = np.zeros(centre.size + 1)
+                coef[chosen] = found.x[:-1] / spread[chosen]
+                coef[-1] = found.x[-1] - coef[:-1] @ centre
+                fits.append((coef, found))
+        if fits:  # the intercept alone always is one
             break
-    assert best is not None  # the intercept alone always is a candidate
-    return best
+    return min(fits, key=lambda fit: fit[1].value)
 
 
-def _minimize(examples: BinaryExamples, columns: list[FloatArray]) -> Solution[FloatArray]:
-    """Each example is one of class 1 and one of class 0, with weights by its target."""
-    size, targets = examples.scores.size, examples.targets
-    share = examples.weights / examples.weights.sum()
-    table = np.tile(np.stack([*columns, np.ones(size)], axis=1), (2, 1))
-    weights = np.concatenate([share * targets, share * (1.0 - targets)])
+def _minimize(examples: Examples, columns: FloatArray) -> Solution[FloatArray]:
+    """On Platt's targets, (n1 + 1) / (n1 + 2) for class 1 and 1 / (n0 + 2) for class 0.
+
+    Each example is one of class 1 and one of class 0, with weights by its target.
+    """
+    size, hits, counts = examples.n_rows, examples.labels == 1, examples.counts
+    ones, zeros = (float(counts[rows].sum()) for rows in (hits, ~hits))
+    targets = np.where(hits, (ones + 1.0) / (ones + 2.0), 1.0 / (zeros + 2.0))
+    table = np.tile(np.column_stack([columns, np.ones(size)]), (2, 1))
+    weights = np.concatenate([examples.share * targets, examples.share * (1.0 - targets)])
     terms = BinaryTerms(table, np.arange(2 * size) < size, np.zeros(2 * size), weights)
     with one_blas_thread():
         return minimize_dense(
@@ -105,12 +85,12 @@ def _minimize(examples: BinaryExamples, columns: list[FloatArray]) -> Solution[F
         )
 
 
-def fit_venn_abers(examples: BinaryExamples) -> tuple[FloatArray, FloatArray, FloatArray]:
+def fit_venn_abers(examples: Examples) -> tuple[FloatArray, FloatArray, FloatArray]:
     """The numbers of a `VennAbersRule`: knots, lower, upper. Takes n log n operations."""
-    keys = np.clip(examples.scores, -LARGEST_KEY, LARGEST_KEY).astype(np.float32)
+    keys = np.clip(binary_scores(examples), -LARGEST_KEY, LARGEST_KEY).astype(np.float32)
     knots, group = np.unique(keys.astype(np.float64), return_inverse=True)
-    counts = sum_by(group, examples.weights, knots.size)
-    ones = sum_by(group, examples.weights * examples.hits, knots.size)
+    counts = sum_by(group, examples.counts, knots.size)
+    ones = sum_by(group, examples.counts * (examples.labels == 1), knots.size)
     upper = np.append(added_example(counts, ones), 1.0)
     lower = 1.0 - np.append(added_example(counts[::-1], (counts - ones)[::-1]), 1.0)[::-1]
     upper = np.clip(upper, 1e-300, 1.0)  # so many examples that one more is lost in rounding

@@ -7,8 +7,14 @@ logits (n, 2). Probabilities go through `hokical.from_probabilities`, 1-D or two
 import numpy as np
 
 from hokical._core.types import FloatArray
-from hokical._fitting.binary import BinaryExamples, fit_logistic, fit_venn_abers, read_binary
+from hokical._fitting.binary import (
+    binary_scores,
+    fit_logistic,
+    fit_venn_abers,
+    with_both_classes,
+)
 from hokical._fitting.examples import Examples
+from hokical._fitting.pooled_terms import binary_losses
 from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._method import Fit, MethodInfo
 from hokical.rules._binary import BetaRule, PlattRule, VennAbersRule
@@ -23,16 +29,15 @@ class _Logistic(Calibrator):
     message_: str
 
     def _fit_logistic(
-        self, data: BinaryExamples, *features: FloatArray, rising: bool = False
+        self, examples: Examples, features: FloatArray, *, rising: bool = False
     ) -> Fit:
-        """The rule whose numbers are the coefficients of the features (n,) and the intercept."""
-        coef, found = fit_logistic(data, features, rising=rising)
+        """The rule whose numbers are the coefficients of the features (n, k) and the intercept."""
+        coef, found = fit_logistic(examples, features, rising=rising)
         message = "converged"
         if not found.converged:
             message = f"no answer in {found.n_iter} iterations. Check the scores for outliers."
-        eta = np.stack([*features, np.ones(data.scores.size)], axis=1) @ coef
-        losses = np.logaddexp(0.0, np.where(data.hits, -eta, eta))
-        log_loss = float(np.average(losses, weights=data.weights))
+        eta = features @ coef[:-1] + coef[-1]
+        log_loss = float(examples.share @ binary_losses(eta, examples.labels == 1))
         ending = self._convergence_report(found.n_iter, found.converged, message)
         return Fit(self.method.rule(*coef.tolist()), {"log_loss": log_loss, **ending})
 
@@ -68,8 +73,8 @@ class PlattScaling(_Logistic):
     intercept_: float
 
     def _fit(self, examples: Examples) -> Fit:
-        data = read_binary(examples)
-        return self._fit_logistic(data, data.scores)
+        some = with_both_classes(examples)
+        return self._fit_logistic(some, binary_scores(some)[:, None])
 
 
 class BetaCalibration(_Logistic):
@@ -103,9 +108,10 @@ class BetaCalibration(_Logistic):
     intercept_: float
 
     def _fit(self, examples: Examples) -> Fit:
-        data = read_binary(examples)
-        log_p, minus_log_rest = -np.logaddexp(0.0, -data.scores), np.logaddexp(0.0, data.scores)
-        return self._fit_logistic(data, log_p, minus_log_rest, rising=True)
+        some = with_both_classes(examples)
+        scores = binary_scores(some)
+        features = np.column_stack([-np.logaddexp(0.0, -scores), np.logaddexp(0.0, scores)])
+        return self._fit_logistic(some, features, rising=True)
 
 
 class VennAbers(Calibrator):
@@ -141,4 +147,4 @@ class VennAbers(Calibrator):
     upper_: FloatArray
 
     def _fit(self, examples: Examples) -> Fit:
-        return Fit(VennAbersRule(*fit_venn_abers(read_binary(examples))))
+        return Fit(VennAbersRule(*fit_venn_abers(with_both_classes(examples))))
