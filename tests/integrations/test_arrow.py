@@ -1,0 +1,123 @@
+"""Predictions in Arrow tables: the same bits, in every engine that has them."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hokical
+from hokical import AutoCalibrator, make
+from hokical.integrations.arrow import BatchPredictor
+from hokical.streams import certify, fit
+from tests.conftest import synthetic_logits
+
+pa = pytest.importorskip("pyarrow")
+LOGITS, LABELS = synthetic_logits(600, 3, seed=5)
+NEW = synthetic_logits(200, 3, seed=6)[0]
+Z = ["z0", "z1", "z2"]
+
+
+@pytest.fixture(scope="module")
+def cal() -> Any:
+    return make("temps").fit(LOGITS[:300], LABELS[:300]).certify(LOGITS[300:], LABELS[300:])
+
+
+def table(logits: np.ndarray = NEW) -> Any:
+    return pa.table({"id": np.arange(len(logits))} | dict(zip(Z, logits.T, strict=True)))
+
+
+def test_every_output_is_that_of_the_calibrator(cal: Any) -> None:
+    names = ("label", "confidence", "proba", "set", "abstain", "interval")
+    predict = BatchPredictor(cal, logits=Z, outputs=names, coverage=0.9, risk=0.2)
+    found = predict(table())
+    assert found.column_names == ["id", *Z, *names]
+    columns = {name: found.column(name).to_pylist() for name in names}
+    assert columns["label"] == cal.predict(NEW).tolist()
+    assert columns["confidence"] == cal.predict_confidence(NEW).tolist()
+    assert columns["proba"] == cal.predict_proba(NEW).tolist()
+    sets = cal.predict_set(NEW, coverage=0.9)
+    assert columns["set"] == [sets.labels(row) for row in range(len(NEW))]
+    assert columns["abstain"] == (~cal.predict_or_abstain(NEW, risk=0.2).accepted).tolist()
+    assert columns["interval"] == cal.predict_interval(NEW).tolist()
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_batches_and_lists_give_the_same_bits(cal: Any, kind: Any) -> None:
+    rows = NEW.astype(kind)
+    lists = pa.table({"logits": list(rows)})
+    predict = BatchPredictor(cal, logits="logits", outputs=("confidence",))
+    batches = lists.to_batches(max_chunksize=33)
+    found = pa.Table.from_batches(predict.batches([batches[0].slice(0, 0), *batches]))
+    expected = cal.predict_confidence(rows)
+    assert found.column("confidence").to_pylist() == expected.tolist()
+    assert predict(batches[0]).schema == predict(lists).schema
+    assert predict(lists.slice(0, 0)).schema == predict(lists).schema
+
+
+def test_it_is_pickled_without_examples(cal: Any) -> None:
+    before = len(pickle.dumps(cal))
+    predict = BatchPredictor(cal, logits=Z)
+    packed = pickle.dumps(predict)
+    assert len(packed) < before / 10
+    again = pickle.loads(packed)
+    assert again(table()).equals(predict(table()))
+    assert cal.predict_set(NEW, coverage=0.9).sizes.shape == (200,)  # the calibrator keeps its own
+
+
+def test_names_and_groups() -> None:
+    site = np.where(np.arange(600) % 2, "a", "b")
+    scores = LOGITS * np.where(site == "a", 3.0, 1.0)[:, None]
+    classes = ["cat", "dog", "bird"]
+    cal = hokical.auto(scores, LABELS, groups={"site": site}, classes=classes)
+    predict = BatchPredictor(
+        cal, logits=Z, groups=["site"] if cal.groups_ else [], prefix="calibrated_"
+    )
+    found = predict(table(scores).append_column("site", pa.array(site)))
+    groups = {"groups": {"site": site}} if cal.groups_ else {}
+    names = np.array(classes)[cal.predict(scores, **groups)]
+    assert found.column("calibrated_label").to_pylist() == names.tolist()
+
+
+def test_bad_arguments_are_named(cal: Any) -> None:
+    with pytest.raises(ValueError, match="`coverage` must be given for the output 'set'"):
+        BatchPredictor(cal, logits=Z, outputs=("set",))
+    with pytest.raises(ValueError, match=r"`outputs` must be of .*; got 'probability'"):
+        BatchPredictor(cal, logits=Z, outputs=("probability",))  # type: ignore[arg-type]
+    named = table().append_column("label", pa.array(np.zeros(200, int)))
+    with pytest.raises(ValueError, match=r"must not have a column `label`.*`prefix`"):
+        BatchPredictor(cal, logits=Z)(named)
+
+
+def test_frames_of_other_libraries(cal: Any) -> None:
+    predict, expected = BatchPredictor(cal, logits=Z), cal.predict_confidence(NEW).tolist()
+    frame = pytest.importorskip("pandas").DataFrame(NEW, columns=Z)
+    assert predict(frame).column("confidence").to_pylist() == expected
+    labelled = frame.assign(label=0)
+    assert fit(AutoCalibrator(), labelled).n_classes_ == 3
+    assert certify(make("temps").fit(LOGITS, LABELS), labelled).kept_ is not None
+
+
+def test_polars(cal: Any) -> None:
+    polars = pytest.importorskip("polars")
+    predict = BatchPredictor(cal, logits=Z)
+    frame = polars.DataFrame(NEW, schema=Z).lazy()
+    found = frame.map_batches(lambda part: polars.from_arrow(predict(part)), schema=None).collect()
+    assert found["confidence"].to_list() == cal.predict_confidence(NEW).tolist()
+
+
+def test_duckdb(cal: Any) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    rows = table()
+    found = BatchPredictor(cal, logits=Z)(duckdb.sql("select * from rows order by id").arrow())
+    assert found.column("confidence").to_pylist() == cal.predict_confidence(NEW).tolist()
+    assert rows.num_rows == 200
+
+
+def test_spark_schema(cal: Any) -> None:
+    types = pytest.importorskip("pyspark.sql.types")
+    schema = types.StructType([types.StructField("id", types.LongType())])
+    found = BatchPredictor(cal, logits=Z).spark_schema(schema)
+    assert found.fieldNames() == ["id", "label", "confidence"]
