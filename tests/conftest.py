@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from hokical._core.logits import Logits, as_logits
+from hokical.rules import Logits, as_logits
 
 #: Examples of a property that says no number of its own; `make test` takes the profile of few.
 EXAMPLES, FEW_EXAMPLES = 40, 10

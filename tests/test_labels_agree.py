@@ -19,10 +19,9 @@ from typer.testing import CliRunner
 
 import hokical
 from hokical._core.arrays import to_host
-from hokical._core.logits import as_logits
 from hokical.cli import app
 from hokical.report._data import report_data
-from hokical.rules import AutoRule
+from hokical.rules import AutoRule, as_logits
 from hokical.rules._predicting import predict_blocks
 from tests.conftest import max_examples
 from tests.libraries import NAMES as LIBRARIES

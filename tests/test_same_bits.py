@@ -15,9 +15,8 @@ import pytest
 
 from hokical import TopK, make, metrics, threads
 from hokical._core.arrays import to_host
-from hokical._core.logits import as_logits
 from hokical._core.special import erfcx
-from hokical.rules import Rule
+from hokical.rules import Rule, as_logits
 from hokical.rules._predicting import predict_blocks
 from tests.conftest import synthetic_logits
 from tests.rules.making import FAMILIES, NAMES, make_case

@@ -11,7 +11,7 @@ import pytest
 
 from hokical._core import jit
 from hokical._core.jit import has_kernels
-from hokical._core.logits import as_logits
+from hokical.rules import as_logits
 
 
 @pytest.mark.parametrize("n_rows", [1, 200_000])

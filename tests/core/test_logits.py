@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from hokical import Gaussian, Hoki, from_binary_scores, from_probabilities, label_stability
 from hokical._core.conversion import LOG_ZERO
 from hokical._core.labels import as_labels, as_weights
-from hokical._core.logits import MAX_MARGIN, Logits, as_logits
+from hokical._core.logits import MAX_MARGIN
 from hokical._core.reading import to_numpy
+from hokical.rules import Logits, as_logits
 from tests.libraries import NAMES, get_library
 
 GOOD = np.array([[1.0, 2.0, 0.5], [0.0, -1.0, 3.0]])

@@ -5,8 +5,7 @@ import warnings
 import numpy as np
 import pytest
 
-from hokical import from_probabilities, make
-from hokical._core.warn import FitDataWarning
+from hokical import FitDataWarning, from_probabilities, make
 
 
 def rounded(digits: int, n_classes: int = 10) -> np.ndarray:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hokical._core.logits import Logits, as_logits
-from hokical._core.topk import TopK
+from hokical import TopK
+from hokical.rules import Logits, as_logits
 from tests.conftest import topk_rows
 
 

@@ -11,7 +11,7 @@ from hokical import rules
 from hokical.rules._auto import Average, ClassScaling
 from hokical.rules._hoki import Curve, Steps
 from hokical.rules._row_correction import N_FEATURES, RowCorrection
-from hokical.stability._noise import Gaussian, Gumbel, Noise, Uniform
+from hokical.stability import Gaussian, Gumbel, Noise, Uniform
 from hokical.stability._sampled import Draws
 from hokical.stability._table import EXACT_LEVELS
 

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hokical import TopK
 from hokical._core.jit import has_compiler
-from hokical._core.logits import as_logits
-from hokical._core.topk import TopK
-from hokical.rules import AdaptiveRule, AutoRule, FlooredRule
+from hokical.rules import AdaptiveRule, AutoRule, FlooredRule, as_logits
 from hokical.rules._predicting import predict_blocks
 from hokical.rules._probabilities import keep_above_zero
 from hokical.rules._row_correction import row_features

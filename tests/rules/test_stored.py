@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from hokical._core.logits import as_logits
-from hokical._core.storage import CalibratorFileError, read_document, write_document
-from hokical.rules import Rule
+from hokical._core.storage import read_document, write_document
+from hokical.calibrators import CalibratorFileError
+from hokical.rules import Rule, as_logits
 from hokical.rules._predicting import predict_blocks
 from tests.conftest import max_examples
 from tests.rules.making import (

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from hokical._core.logits import as_logits
-from hokical._core.topk import TopK
-from hokical.rules import HokiRule, Rule
+from hokical import TopK
+from hokical.rules import HokiRule, Rule, as_logits
 from hokical.rules._hoki import Curve
 from hokical.rules._predicting import predict_blocks
 from hokical.stability._table import EXACT_LEVELS

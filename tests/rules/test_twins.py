@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hokical._core.logits import as_logits
-from hokical.rules import HokiRule, VectorRule
+from hokical.rules import HokiRule, VectorRule, as_logits
 from hokical.rules._hoki import Curve, Steps
 from hokical.rules._predicting import predict_blocks
 from hokical.rules._probabilities import distribute_remainder, distribute_remainder_portably

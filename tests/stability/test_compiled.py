@@ -15,14 +15,13 @@ from numpy.polynomial.chebyshev import chebval, chebvander
 from numpy.polynomial.polynomial import polyval
 
 from hokical._core import jit
-from hokical._core.logits import Logits, as_logits
+from hokical.rules import Logits, TemperatureRule, as_logits
 from hokical.rules._predicting import predict_blocks
-from hokical.rules._scaling import TemperatureRule
+from hokical.stability import Gaussian, Uniform
 from hokical.stability import _gaussian as gaussian
 from hokical.stability import _gumbel as gumbel
 from hokical.stability import _sampled as sampled
 from hokical.stability import _uniform as uniform
-from hokical.stability._noise import Gaussian, Uniform
 from hokical.stability._sampled import Draws
 from hokical.stability._tables import POWER_PARTS, series_to_powers
 from tests.conftest import max_examples, random_rows
@@ -131,7 +130,7 @@ def test_a_buffer_that_changes_meanwhile_writes_nowhere_else(tmp_path: Path) -> 
     """Row maxima of other numbers: margins are negative, or infinite."""
     script = """
 import numpy as np
-from hokical._core.logits import Logits
+from hokical.rules import Logits
 from hokical.stability import _uniform as uniform
 from hokical.stability._kernels import count_survivals, TILE
 block = np.random.default_rng(0).normal(size=(50, 40))

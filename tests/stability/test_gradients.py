@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hokical._core.logits import as_logits
+from hokical.rules import as_logits
 from hokical.stability import _gaussian as gaussian
 from hokical.stability import _gumbel as gumbel
 from hokical.stability import _uniform as uniform

@@ -10,7 +10,7 @@ from scipy.special import softmax
 
 from hokical import TopK, label_distribution, label_stability
 from hokical._core.parallel import threads
-from hokical.stability._noise import Gaussian, Gumbel, Noise, Uniform
+from hokical.stability import Gaussian, Gumbel, Noise, Uniform
 from tests.conftest import synthetic_logits, topk_rows
 
 NOISES = [Gaussian(0.3), Gaussian(1.5), Gaussian(8.0), Uniform(0, 1), Uniform(-4, 4), Gumbel(0.6)]

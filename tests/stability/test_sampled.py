@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hokical import TopK, label_stability
-from hokical._core.logits import as_logits
-from hokical._core.storage import CalibratorFileError, read_document, write_document
-from hokical.stability._noise import Gaussian, Gumbel, Noise, Uniform
+from hokical._core.storage import read_document, write_document
+from hokical.calibrators import CalibratorFileError
+from hokical.rules import as_logits
+from hokical.stability import Gaussian, Gumbel, Noise, Uniform
 from hokical.stability._sampled import Draws, portable_survivals, survivals
 from tests.conftest import max_examples, random_rows
 

@@ -12,9 +12,9 @@ from scipy import special
 
 from hokical import label_distribution, label_stability
 from hokical._core.parallel import threads
+from hokical.stability import Gaussian, Gumbel, Noise, Uniform
 from hokical.stability import _gaussian as gaussian
 from hokical.stability import _uniform as uniform
-from hokical.stability._noise import Gaussian, Gumbel, Noise, Uniform
 from tests import references
 from tests.conftest import random_rows
 

@@ -3,7 +3,7 @@
 All rules are imported here, so that any of them can be read from a file.
 """
 
-from hokical._core.logits import Logits
+from hokical._core.logits import Logits, as_logits
 from hokical.rules._adaptive import AdaptiveRule  # noqa: F401
 from hokical.rules._auto import AutoRule  # noqa: F401
 from hokical.rules._base import Rule
@@ -19,4 +19,4 @@ from hokical.rules._scaling import (  # noqa: F401
 from hokical.rules._structured import StructuredRule  # noqa: F401
 from hokical.rules._wrapped import BalancedRule, FlooredRule, GroupedRule  # noqa: F401
 
-__all__ = ["Logits", "Rule"]
+__all__ = ["Logits", "Rule", "as_logits"]

@@ -8,14 +8,12 @@ from typing import ClassVar
 import numpy as np
 
 from hokical._core.arrays import Array
-from hokical._core.jit import has_kernels
 from hokical._core.logits import MAX_MARGIN, Logits
 from hokical._core.special import clip
-from hokical._core.types import AnyArray, IntArray
-from hokical.rules._base import Rule
+from hokical._core.types import FloatArray
 from hokical.rules._checks import store_temperature
-from hokical.rules._compiled_correction import fill_corrected
-from hokical.rules._probabilities import least_probability, put_at_label, softmax
+from hokical.rules._corrected import CorrectedRule
+from hokical.rules._probabilities import put_at_label, softmax
 from hokical.rules._row_correction import (
     LEAST_LEAD,
     RowCorrection,
@@ -24,11 +22,12 @@ from hokical.rules._row_correction import (
 
 
 @dataclass(frozen=True, eq=False)
-class AdaptiveRule(Rule):
+class AdaptiveRule(CorrectedRule):
     """The softmax at `temperature` after the `correction`, whose shift leaves the label on top."""
 
     name: ClassVar[str] = "adaptive"
     accepts_top_k: ClassVar[bool] = True
+    shift_keeps_label: ClassVar[bool] = True
 
     temperature: float
     correction: RowCorrection
@@ -55,21 +54,8 @@ class AdaptiveRule(Rule):
         rest = rest + tail.count * xp.exp(tail.margin * -scale)
         return 1.0 / (1.0 + rest * xp.exp(-shift))
 
-    def proba(self, logits: Logits) -> Array:
-        if has_kernels(logits):
-            out = np.empty((logits.n_rows, logits.n_columns))
-            self.fill_proba(logits, out)
-            return out
-        return self.portable_proba(logits)
+    def linear_scores(self, n_classes: int) -> tuple[FloatArray, FloatArray | None]:
+        return np.full(n_classes, 1.0 / self.temperature), None
 
     def portable_proba(self, logits: Logits) -> Array:
-        """`proba` for arrays of any library, the reference of the compiled pass."""
         return softmax(corrected_scores(logits, *self._scale_and_shift(logits)), logits)
-
-    def fill_proba(self, logits: Logits, out: AnyArray) -> IntArray | None:
-        if not has_kernels(logits) or logits.tail is not None:
-            return None
-        step = np.full(logits.n_columns, 1.0 / self.temperature)
-        least = least_probability(logits)
-        fill_corrected(logits, step, None, self.correction, least, out, keeps_labels=True)
-        return np.empty(0, np.int64)

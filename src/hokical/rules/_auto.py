@@ -9,14 +9,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from hokical._core.arrays import Array
-from hokical._core.jit import has_kernels
 from hokical._core.logits import Logits
 from hokical._core.storage import record_class, storable
-from hokical._core.types import AnyArray, FloatArray, IntArray
+from hokical._core.types import FloatArray
 from hokical.rules._base import Rule
 from hokical.rules._checks import check_array, store_temperature
-from hokical.rules._compiled_correction import fill_corrected
-from hokical.rules._probabilities import LEAST, least_probability, softmax
+from hokical.rules._corrected import CorrectedRule
+from hokical.rules._probabilities import LEAST, softmax
 from hokical.rules._row_correction import RowCorrection
 from hokical.rules._structured import StructuredRule, structured_features
 
@@ -112,7 +111,7 @@ class ClassScaling:
 
 
 @dataclass(frozen=True, eq=False)
-class AutoRule(Rule):
+class AutoRule(CorrectedRule):
     """The probabilities of `base`, after the row `correction` where there is one."""
 
     name: ClassVar[str] = "auto"
@@ -151,34 +150,16 @@ class AutoRule(Rule):
     def n_classes(self) -> int | None:
         return self.base.n_classes
 
-    def proba(self, logits: Logits) -> Array:
-        if not self._is_compiled(logits):
-            return self.portable_proba(logits)
-        out = np.empty((logits.n_rows, logits.n_columns))
-        self._fill(logits, 0.0, out)
-        return out
+    def linear_scores(self, n_classes: int) -> tuple[FloatArray, FloatArray | None] | None:
+        if not isinstance(self.base, ClassScaling):
+            return None
+        bias = self.base.bias if self.base.bias.any() else None
+        return self.base.scale / self.base.temperature, bias
 
     def portable_proba(self, logits: Logits) -> Array:
-        """`proba` for arrays of any library, the reference of the compiled pass."""
         if self.correction is None:
             return self.base.proba(logits)
         return softmax(self.correction.scores(self.base.logits(logits)), logits)
-
-    def fill_proba(self, logits: Logits, out: AnyArray) -> IntArray | None:
-        if not self._is_compiled(logits):
-            return None
-        self._fill(logits, least_probability(logits), out)
-        return np.empty(0, np.int64)
-
-    def _is_compiled(self, logits: Logits) -> bool:
-        return isinstance(self.base, ClassScaling) and has_kernels(logits)
-
-    def _fill(self, logits: Logits, least: float, out: AnyArray) -> None:
-        base = self.base
-        assert isinstance(base, ClassScaling)
-        scale = base.scale / base.temperature
-        bias = base.bias if base.bias.any() else None
-        fill_corrected(logits, scale, bias, self.correction, least, out, keeps_labels=False)
 
 
 def as_log_proba(proba: Array, logits: Logits) -> Logits:
