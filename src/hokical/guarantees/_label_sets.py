@@ -41,6 +41,8 @@ class HeldOutLabels:
             if said is not None and said.size:
                 check_array("proba", said, (None,), 0.0, 1.0)
                 check_array("label", label, said.shape, 0, 1 << 31, dtype=np.int64)
+        if self.worst is not None and self.absent is None:
+            raise ValueError("`positives` must hold what was predicted for absent labels, too.")
         if self.worst is not None and self.worst.size:
             check_array("worst", self.worst, (None,), 0.0, 1.0)
 

@@ -10,13 +10,14 @@ the fit, moves the estimate.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from hokical._core.bins import sum_by
-from hokical._core.types import FloatArray, IntArray
+from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical.guarantees._chi_square import chi_square_tail, merge_cells
 from hokical.guarantees._class_scores import N_LEVELS, ClassScores
 from hokical.guarantees._scores import middle_log_odds
@@ -25,8 +26,8 @@ from hokical.guarantees._scores import middle_log_odds
 _PRIOR = 0.1
 #: When EM has converged: the change of the balance in one step (sum over classes); and its steps.
 _TOLERANCE, _MOST_STEPS = 1e-6, 500
-#: Matrices of classes by classes are sums over so many rows at most, 10^10 products in all.
-_LEAST_ROWS, _MOST_PRODUCTS = 2000, 4e9
+#: Matrices of classes by classes are sums over so many rows at most, 10^9 products in each.
+_LEAST_ROWS, _MOST_PRODUCTS = 1000, 1e9
 #: More rows than this are as good as this many: what only they would show is let pass.
 _MOST_ROWS = 20_000.0
 #: Rows that a cell of the test is to hold at least.
@@ -35,6 +36,11 @@ _IN_CELL = 20.0
 _MISFIT = 0.05
 #: Standard errors that unexplained rows are allowed for beyond what they seem to be.
 _REACH = 0.5
+#: A standard error of class frequencies from which on they are taken for unknown, and the most
+#: classes for which such directions are looked for.
+_FREE, _MOST_FREE = 0.1, 64
+#: How many times the variance that labels of the rows would leave makes a direction unknown.
+_BLURRED = 4.0
 #: Directions in which the cells vary less than this share of the largest are left out.
 _FLAT = 1e-3
 
@@ -86,14 +92,55 @@ class Balance:
         return slice(0, max(_LEAST_ROWS, int(_MOST_PRODUCTS / self.share.size**2)))
 
     @cached_property
-    def bread(self) -> FloatArray:
-        """The inverse of the information of a row on the simplex, (classes, classes)."""
-        score, weights = self.score[self.few], self.rows.weights[self.few]
-        info = (score * (weights / weights.sum())[:, None]).T @ score
-        info[np.diag_indices_from(info)] += self.prior / (self.rows.effective * self.share**2)
-        inverse = np.linalg.pinv(info, hermitian=True)
-        along = inverse.sum(axis=1)
-        return np.asarray(inverse - np.outer(along, along) / along.sum())
+    def _solve(self) -> Callable[[FloatArray], FloatArray]:
+        """Multiplies rows (r, classes) by the inverse of the information of a row on the simplex.
+
+        The information is a diagonal plus a product of the rows with themselves: a solve of the
+        size of the rows, if they are fewer than the classes (Woodbury).
+        """
+        weights, score = self.rows.weights[self.few], self.score[self.few]
+        own = score * np.sqrt(weights / weights.sum())[:, None]
+        prior = self.prior / (self.rows.effective * self.share**2)
+        if len(own) < self.share.size:
+            small = np.eye(len(own)) + (own / prior) @ own.T
+            pull = np.linalg.solve(small, own / prior)
+
+            def invert(rows: FloatArray) -> FloatArray:
+                return np.asarray(rows / prior - (rows / prior) @ own.T @ pull)
+        else:
+            whole = own.T @ own
+            whole[np.diag_indices_from(whole)] += prior
+            inverse = np.linalg.inv(whole)
+
+            def invert(rows: FloatArray) -> FloatArray:
+                return np.asarray(rows @ inverse)
+
+        along = invert(np.ones((1, self.share.size)))[0]
+
+        def solve(rows: FloatArray) -> FloatArray:
+            return np.asarray(invert(rows) - np.outer(rows @ along, along) / along.sum())
+
+        return solve
+
+    @cached_property
+    def _pull(self) -> FloatArray:
+        """How each row moves the class frequencies, (few, classes)."""
+        return self._solve(self.score[self.few] - 1.0)
+
+    def _parts_of_variance(
+        self, moved: FloatArray, slopes: FloatArray, common: FloatArray | float
+    ) -> list[FloatArray]:
+        """Factors (r, m) each: the covariance is the sum of their squares, the third subtracted."""
+        given, posterior = self.rows.weights[self.few], self.posterior[self.few]
+        weights, square = given * common, given**2 * common
+        weights, square = weights / weights.sum(), square / square.sum()
+        share = weights @ posterior
+        n = min(self.rows.effective, _MOST_ROWS)
+        means = (posterior * weights[:, None]).T @ moved / share[:, None]
+        spread = np.sqrt(weights * (posterior @ (self.doubt / share)))
+        tilt = (slopes - (slopes @ self.share)[:, None]) * (_MISFIT * self.share)
+        chance = (moved - weights @ moved) * np.sqrt(square / n)[:, None]
+        return [chance, moved * spread[:, None], means * np.sqrt(self.doubt)[:, None], tilt.T]
 
     def covariance(
         self, moved: FloatArray, slopes: FloatArray, common: FloatArray | float = 1.0
@@ -103,25 +150,42 @@ class Balance:
         The chance of rows and of examples, and what the calibrator may be off by; of rows that are
         each `common` (few,) times as common as they came.
         """
-        given, posterior = self.rows.weights[self.few], self.posterior[self.few]
-        weights, square = given * common, given**2 * common
-        weights, square = weights / weights.sum(), square / square.sum()
-        centred = moved - weights @ moved
-        chance = (centred * square[:, None]).T @ centred / min(self.rows.effective, _MOST_ROWS)
-        share = weights @ posterior
-        means = (posterior * weights[:, None]).T @ moved / share[:, None]
-        spread = (moved * (weights * (posterior @ (self.doubt / share)))[:, None]).T @ moved
-        tilt = (slopes - (slopes @ self.share)[:, None]) * (_MISFIT * self.share)
-        return np.asarray(chance + spread - (means * self.doubt[:, None]).T @ means + tilt @ tilt.T)
+        chance, spread, means, tilt = self._parts_of_variance(moved, slopes, common)
+        return np.asarray(chance.T @ chance + spread.T @ spread - means.T @ means + tilt.T @ tilt)
+
+    def variances(self, moved: FloatArray, slopes: FloatArray) -> FloatArray:
+        """The diagonal (m,) of the `covariance`."""
+        sums = [(part**2).sum(axis=0) for part in self._parts_of_variance(moved, slopes, 1.0)]
+        return np.asarray(sums[0] + sums[1] - sums[2] + sums[3])
 
     def moves(self, slopes: FloatArray) -> FloatArray:
         """How each row moves numbers (few, m) whose slopes by the balance are (m, classes)."""
-        return np.asarray((self.score[self.few] - 1.0) @ (slopes @ self.bread).T)
+        return np.asarray(self._pull @ slopes.T)
+
+    @cached_property
+    def free(self) -> FloatArray:
+        """Directions (classes, m) of class frequencies that the rows hardly determine.
+
+        The expansion to first order does not hold there; they are taken for unknown.
+        """
+        if self.share.size > _MOST_FREE:  # then hardly any class has so large a share
+            return np.zeros((self.share.size, 0))
+        values, vectors = np.linalg.eigh(self._uncertainty)
+        return np.asarray(vectors[:, self._is_free(values, vectors)])
+
+    def _is_free(self, values: FloatArray, vectors: FloatArray) -> BoolArray:
+        """Of directions with these variances: if labels of the rows would tell much more."""
+        told = (self.share @ vectors**2 - (self.share @ vectors) ** 2) / self.rows.effective
+        return np.asarray((values > _FREE**2) & (values > _BLURRED * told))
+
+    @cached_property
+    def _uncertainty(self) -> FloatArray:
+        """The covariance of the class frequencies, (classes, classes)."""
+        return self.covariance(self._pull, np.eye(self.share.size))
 
     def variance(self) -> FloatArray:
         """Of the balance, (classes,); by one row at least, which a class without any may have."""
-        slopes = np.eye(self.share.size)
-        found = np.diag(self.covariance(self.moves(slopes), slopes))
+        found = self.variances(self._pull, np.eye(self.share.size))
         return np.asarray(found + self.rows.effective**-2.0)
 
     def accuracy(self) -> tuple[FloatArray, FloatArray]:
@@ -134,11 +198,10 @@ class Balance:
         recall = np.clip(hit / self.share, 0.0, 1.0)
         noise = noise + self.doubt * recall * (1.0 - recall)
         few, weights = rows.labels[self.few], rows.weights[self.few]
-        part = np.zeros((classes, classes))
-        np.add.at(part, few, self.score[self.few] * (own[self.few] * weights)[:, None])
+        part = sum_rows_by(few, self.score[self.few] * (own[self.few] * weights)[:, None], classes)
         slopes = np.diag(hit / self.share) - part / weights.sum()
         slopes = np.concatenate([slopes.sum(axis=0, keepdims=True), slopes])
-        spread = np.diag(self.covariance(self.moves(slopes), slopes))
+        spread = self.variances(self.moves(slopes), slopes)
         gain = self._hindsight(own)
         gain, sure = np.append(gain.sum(), gain), spread + np.append(gain.sum(), gain) ** 2
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -190,18 +253,32 @@ class Balance:
         """
         few, labels = self.few, self.rows.labels[self.few]
         score, square = self.score[few], self.rows.weights[few] ** 2
-        pull = (score - 1.0) @ self.bread
+        pull = self._pull
         here = np.arange(len(labels))
         rise = own[few] * (pull[here, labels] / self.share[labels] - (score * pull).sum(axis=1))
         return sum_by(labels, square / square.sum() * rise, self.share.size) / self.rows.effective
 
     def change_p_value(self) -> float:
-        """The probability of so different a balance if it is the old one (likelihood ratio)."""
+        """The probability of so different a balance if it is the old one.
+
+        By the likelihood ratio and, of few classes, also by the uncertainty of the balance (Wald):
+        the larger one, as weak scores amplify the errors of a calibrator.
+        """
         n, classes = self.rows.effective, self.old.size
         doubt = float((self.old**2 * self.doubt / self.share**2).sum())
-        misfit = float(_MISFIT**2 * (self.share**2).sum() / np.trace(self.bread))
+        given = self.rows.weights[self.few]
+        trace = float((given / given.sum()) @ (self._pull**2).sum(axis=1))
+        misfit = float(_MISFIT**2 * (self.share**2).sum() / max(trace, 1e-300))
         statistic = 2.0 * n * self.log_ratio / (1.0 + n * (doubt + misfit + 1.0 / _MOST_ROWS))
-        return chi_square_tail(classes - 1, statistic)
+        found = chi_square_tail(classes - 1, statistic)
+        if classes > _MOST_FREE:
+            return found
+        values, vectors = np.linalg.eigh(self._uncertainty)
+        known = (values > _FLAT * values[-1]) & ~self._is_free(values, vectors)
+        wald = ((self.share - self.old) @ vectors)[known] ** 2 / values[known]
+        return max(
+            found, chi_square_tail(int(known.sum()), float(wald.sum())) if wald.size else 1.0
+        )
 
     def fit_p_value(self, known: ClassScores) -> float:
         """The probability of so different rows if only the balance changed.
@@ -229,12 +306,26 @@ class Balance:
         # Few rows that are unsure by chance are alike, too: at least as uncertain as in the fit.
         within = float((score**2 @ shares - slopes[0] ** 2) @ self.share) / self.rows.effective
         error = math.sqrt(max(float(spread[0, 0]), within, 1e-300))
+        gap -= self._explained(gap, slopes[0])
         wrong = self.rows.weights * (1.0 - self.posterior[np.arange(len(place)), self.rows.labels])
         wrong /= max(wrong.sum(), 1e-300)
         apart = max(float((wrong - self.rows.weights) @ unsure), 1e-300)
         new_kinds = min(max(gap + _REACH * error, 0.0) / apart, 1.0)
         lost = sum_by(self.rows.labels, new_kinds * wrong, self.share.size)
         return 0.5 * math.erfc(gap / error / math.sqrt(2.0)), np.append(lost.sum(), lost)
+
+    def _explained(self, gap: float, slopes: FloatArray) -> float:
+        """The part of a gap that class frequencies explain along `free` directions."""
+        found = 0.0
+        for way in self.free.T:
+            steps = -self.share[way != 0.0] / way[way != 0.0]  # where a share becomes 0
+            ends = (
+                np.max(steps[steps <= 0.0], initial=-1.0),
+                np.min(steps[steps > 0.0], initial=1.0),
+            )
+            reach = sorted(float(slopes @ way) * end for end in ends)
+            found += float(np.clip(gap - found, *reach))
+        return found
 
     def _look(self, known: ClassScores, k: int) -> tuple[FloatArray, IntArray]:
         """The share of each class's examples in the cells of a look, and the cells of rows."""
@@ -262,17 +353,29 @@ class Balance:
         both = trust * seen + (1.0 - trust) * expected
         common = np.divide(both, seen, out=np.ones_like(seen), where=seen > 0.0)
         spread = self.covariance(moved, slopes, common[group[place[self.few]]])
+        free, _ = np.linalg.qr(slopes @ self.free)
+        rest = np.eye(n_groups) - free @ free.T
+        gap, spread = rest @ gap, rest @ spread @ rest
         values, vectors = np.linalg.eigh(spread)
         # Directions that the balance has used up; of few rows also those within a row's share.
         kept = values > np.maximum(_FLAT * values[-1], self.rows.effective**-2.0)
         statistic = float(((gap @ vectors)[kept] ** 2 / values[kept]).sum())
-        return chi_square_tail(int(kept.sum()), statistic)
+        return chi_square_tail(int(kept.sum()), statistic) if kept.any() else 1.0
 
     def _weight_of_example(self, held: FloatArray) -> FloatArray:
         """What one example counts for, (classes,): the unit of a pseudo-count."""
         effective = self.share**2 / self.doubt - 1.0
         unit = np.divide(held, effective, out=np.ones_like(held), where=effective > 0.5)
         return np.where(held > 0.0, unit, 1.0)
+
+
+def sum_rows_by(place: IntArray, rows: FloatArray, n: int) -> FloatArray:
+    """Sums (n, columns) of the rows of each place."""
+    order = np.argsort(place, kind="stable")
+    found, first = np.unique(place[order], return_index=True)
+    out = np.zeros((n, rows.shape[1]))
+    out[found] = np.add.reduceat(rows[order], first, axis=0)
+    return out
 
 
 def _maximize(

@@ -13,7 +13,7 @@ from hokical._core.bins import sum_by
 from hokical._core.types import FloatArray, IntArray
 from hokical._core.warn import warn_user
 from hokical.guarantees._class_scores import ClassScores
-from hokical.guarantees._label_shift import Balance, NewRows
+from hokical.guarantees._label_shift import Balance, NewRows, sum_rows_by
 
 #: The probability of a false "something else changed", and of a false new balance.
 LEVEL = 0.01
@@ -205,11 +205,10 @@ def estimate_shift(
     holds = verdict in (SAME, MOVED)
     reach = NormalDist().inv_cdf(1.0 - delta / 2.0) if holds else None
     value, ends = _accuracies(found, rows, known, lost, reach)
-    confusion = np.zeros((known.n_classes, known.n_classes))
-    np.add.at(confusion.T, rows.labels, found.posterior * rows.weights[:, None])
+    confusion = sum_rows_by(rows.labels, found.posterior * rows.weights[:, None], known.n_classes).T
     logs = np.log(np.maximum(rows.proba, 1e-300))
     unseen = np.flatnonzero(known.count == 0.0)
-    shares = _interval(found.share, found.variance(), reach)
+    shares = _interval(found.share, found.variance(), reach, 1.0 / rows.effective)
     shares[unseen] = 0.0, 1.0
     return ShiftEstimate(
         n=rows.count,
