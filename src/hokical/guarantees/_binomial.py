@@ -1,6 +1,5 @@
 """Exact binomial tests and confidence intervals, by SciPy's incomplete beta functions."""
 
-import math
 from numbers import Real
 from typing import Any
 
@@ -10,8 +9,6 @@ from hokical._core.types import FloatArray
 
 #: Below this probability SciPy's quantiles of a Beta distribution lose digits.
 _LEAST_DELTA = 1e-100
-#: Up to so many events a sum has their own probabilities; of more, so many different ones.
-_EVENTS, _PROBABILITIES = 1024, 256
 
 
 def scipy_special() -> Any:
@@ -24,35 +21,6 @@ def scipy_special() -> Any:
             "pip install scipy."
         ) from error
     return scipy.special
-
-
-def sum_distribution(chances: FloatArray) -> tuple[int, FloatArray]:
-    """The number of independent events that happen: a number k, and P(k + 0, 1, ...) of them.
-
-    All other numbers together are as likely as rounding, 1e-10. From its characteristic function;
-    of more than 1024 events, those whose probabilities agree to 1/256 have their mean, which can
-    only widen the distribution (Hoeffding, 1956, doi:10.1214/aoms/1177728178), by about 1e-5.
-
-    >>> first, found = sum_distribution(np.array([0.5, 0.5]))
-    >>> found[-first : 3 - first].round(12)
-    array([0.25, 0.5 , 0.25])
-    """
-    counts = np.ones(chances.size)
-    if chances.size > _EVENTS:
-        place = np.minimum((chances * _PROBABILITIES).astype(np.int64), _PROBABILITIES - 1)
-        counts = np.bincount(place, minlength=_PROBABILITIES).astype(np.float64)
-        sums = np.bincount(place, chances, minlength=_PROBABILITIES)[counts > 0]
-        counts = counts[counts > 0]
-        chances = np.clip(sums / counts, 0.0, 1.0)
-    spread = math.sqrt(float(counts @ (chances * (1.0 - chances))))
-    width = 1 << math.ceil(math.log2(24.0 * spread + 64.0))
-    first = math.floor(float(counts @ chances)) - width // 2
-    angle = 2.0 * np.pi / width * np.arange(width // 2 + 1)
-    factors = 1.0 + chances[:, None] * (np.exp(-1j * angle) - 1.0)
-    with np.errstate(divide="ignore"):  # a factor can be 0, and the product then is
-        size = np.exp(counts @ np.log(np.abs(factors)))
-    turned = size * np.exp(1j * (counts @ np.angle(factors) + first * angle))
-    return first, np.clip(np.fft.irfft(turned, width), 0.0, 1.0)
 
 
 def binomial_tail(hits: Any, trials: Any, share: float) -> FloatArray:
