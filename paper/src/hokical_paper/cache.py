@@ -15,10 +15,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from hokical._core.files import write_text_atomically
 from hokical.io import DataFileError
 from hokical_paper import experiments
 from hokical_paper.code import code_digest
+from hokical_paper.files import write_text_atomically
 from hokical_paper.results import Result
 from hokical_paper.suite import Pair
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from hokical.guarantees._binomial import clopper_pearson
+from hokical.guarantees import clopper_pearson
 from hokical_paper.results import Result
 
 _N_RESAMPLES = 4000

@@ -28,7 +28,7 @@ from hokical_paper.theory import bound_facts, sufficiency_facts
 
 if TYPE_CHECKING:
     from hokical._fitting.noise_selection import NoiseSelection
-    from hokical.stability._noise import Noise
+    from hokical.stability import Noise
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]

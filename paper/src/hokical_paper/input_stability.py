@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from hokical._fitting.recursion import learn_schedule
 from hokical.rules._hoki import Curve, Steps
-from hokical.stability._table import EXACT_LEVELS, StabilityTable, stability_levels
+from hokical.stability import StabilityTable
+from hokical.stability._table import EXACT_LEVELS, stability_levels
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from hokical._core.files import replace_file, write_text_atomically
 from hokical._core.progress import track
 from hokical.io import DataFileError
 from hokical_paper.figures import figure_builders, to_png
+from hokical_paper.files import replace_file, write_text_atomically
 from hokical_paper.findings import findings
 from hokical_paper.page import render_page
 from hokical_paper.pictures import PictureCache

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hokical import TopK
-from hokical.io._errors import DataFileError
+from hokical_paper.files import DataFileError
 
 _PARTS = ("val", "test")
 _SEEN = ("values", "indices")

@@ -16,9 +16,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from hokical._core.types import AnyArray
-from hokical.io._errors import DataFileError, report_damage
 from hokical.io._names import NAMELESS, Arrays
+from hokical_paper.files import DataFileError, report_damage
+from hokical_paper.types import AnyArray
 
 _EXPECTED = "expected a pickle of ((val_logits, val_labels), (test_logits, test_labels))"
 _REMEDY = "Save the arrays with `numpy.savez(path, logits=..., labels=...)`."

@@ -7,9 +7,9 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from hokical._core.files import replace_file
 from hokical_paper import figures
 from hokical_paper.code import code_digest
+from hokical_paper.files import replace_file
 from hokical_paper.published import row_for
 from hokical_paper.results import Results
 

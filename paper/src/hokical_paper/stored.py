@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hokical._core.files import write_text_atomically
-from hokical.io._errors import DataFileError, report_damage
+from hokical_paper.files import DataFileError, report_damage, write_text_atomically
 from hokical_paper.render import to_markdown
 from hokical_paper.table_data import Cell, Row, Table
 

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from hokical import from_probabilities
-from hokical._core.files import write_text_atomically
-from hokical._core.types import FloatArray, IntArray
 from hokical.calibrators import make, method_names
 from hokical_paper.code import code_digest
+from hokical_paper.files import write_text_atomically
 from hokical_paper.study_peers import PEERS
+from hokical_paper.types import FloatArray, IntArray
 
 #: A true class that was given less than this counts as impossible, and as this in the log loss.
 LEAST = 1e-12

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hokical._core.types import FloatArray, IntArray
 from hokical.calibrators import Calibrator, make, method_names
+from hokical_paper.types import FloatArray, IntArray
 
 
 class HarmCell(NamedTuple):

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hokical._core.types import FloatArray
 from hokical.rules._probabilities import LEAST
 from hokical_paper.study_harm import SPREAD, fit_quietly, suits
+from hokical_paper.types import FloatArray
 
 N_CLASSES, N_EXAMPLES, N_NEW = 10, 1000, 5000
 #: By how much the classifier stretches the true logits, and the share of random labels.

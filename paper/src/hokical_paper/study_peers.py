@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from hokical._core.types import FloatArray
 from hokical_paper.given_scores import scores_as_classifier
+from hokical_paper.types import FloatArray
 
 #: Their methods take probabilities and most cannot take 0.
 _LEAST = 1e-12

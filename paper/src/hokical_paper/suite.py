@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical.io._errors import DataFileError, report_damage
+from hokical_paper.files import DataFileError, report_damage
 from hokical_paper.pair_data import PairData, build_pair_data
 
 FORMAT = 1

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from hokical import Hoki
-from hokical.guarantees._bounds import Method, calibration_bound
+from hokical import Hoki, calibration_bound
+from hokical.guarantees._bounds import Method
 from hokical.metrics import brier, ece
 from hokical.rules._hoki import Curve, Steps
 from hokical_paper.pair_data import PairData

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical.io._errors import DataFileError, report_damage
+from hokical_paper.files import DataFileError, report_damage
 from hokical_paper.making.export import Arrays, add_entry, write_pair
 from hokical_paper.pair_data import portable_permutation, top_k_logits
 

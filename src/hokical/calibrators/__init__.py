@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from hokical._core.storage import CalibratorFileError as CalibratorFileError
+from hokical._fitting.examples import Examples
 from hokical.calibrators._calibrator import Calibrator, with_sets
 from hokical.calibrators._catalog import AUTOMATIC, BUILT_IN, method_names, register
 from hokical.calibrators._catalog import make as make
@@ -44,7 +45,8 @@ _AT_TOP = {
 }
 
 __all__ = [
-    "Calibrator", "Fit", "MethodInfo", "method_names", "register", "with_sets", *_METHODS,
+    "Calibrator", "Examples", "Fit", "MethodInfo", "method_names", "register", "with_sets",
+    *(kind for _, kind in BUILT_IN.values()),
 ]  # fmt: skip
 
 

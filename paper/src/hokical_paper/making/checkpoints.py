@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical._core.files import replace_file
-from hokical.io._errors import DataFileError, report_damage
+from hokical_paper.files import DataFileError, replace_file, report_damage
 from hokical_paper.making.recipes import Recipe
 
 _ARRAYS = ("weights", "momentum", "statistics", "losses")

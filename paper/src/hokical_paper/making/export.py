@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical._core.files import replace_file, write_text_atomically
-from hokical.io._errors import DataFileError, report_damage
+from hokical_paper.files import DataFileError, replace_file, report_damage, write_text_atomically
 from hokical_paper.suite import FORMAT, MANIFEST
 
 #: In bytes. Larger pairs are split in two, so that a committed suite has no huge files.

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical._core.files import replace_file
 from hokical.io import DataFileError
+from hokical_paper.files import replace_file
 from hokical_paper.making.export import Arrays, add_entry, find_entry, read_pair, write_pair
 from hokical_paper.recal import ReCal, Views
 

@@ -10,21 +10,19 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hokical._core.arrays import Array
 from hokical._core.bins import check_count, check_positive
 from hokical._core.blocks import per_row
-from hokical._core.logits import Logits
-from hokical._core.types import IntArray
 from hokical._core.warn import ConvergenceWarning, warn_user
 from hokical._fitting.blas import one_blas_thread
-from hokical._fitting.examples import Examples
 from hokical._fitting.temperature import base_temperature
-from hokical.calibrators import Calibrator, Fit, MethodInfo
+from hokical.calibrators import Calibrator, Examples, Fit, MethodInfo
+from hokical.rules import Logits
 from hokical_paper.odir import folds, objective
 from hokical_paper.odir import search as penalties
 from hokical_paper.odir.examples import MatrixExamples
 from hokical_paper.odir.folds import FoldSplit
 from hokical_paper.odir.rule import DirichletRule, MatrixRule
+from hokical_paper.types import Array, IntArray
 
 #: Features are assumed to have a mean size within these limits.
 _SIZES = (1e-90, 1e100)

@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hokical._core.arrays import Array
-from hokical._core.logits import Logits
-from hokical._core.types import BoolArray, FloatArray, IntArray
-from hokical._fitting.examples import Examples
 from hokical._fitting.softmax_objective import FeatureBlock, SoftmaxObjective, make_blocks
+from hokical.calibrators import Examples
+from hokical.rules import Logits
+from hokical_paper.types import Array, BoolArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from hokical._core.arrays import Array
 from hokical._core.blocks import per_row
-from hokical._core.logits import Logits
-from hokical._core.types import BoolArray, IntArray
+from hokical.rules import Logits
 from hokical.stability._sampled import draw_seed
+from hokical_paper.types import Array, BoolArray, IntArray
 
 #: Rows (n,) to learn from and rows to test on.
 FoldSplit = tuple[BoolArray, BoolArray]

@@ -22,10 +22,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical._fitting.newton import Solution, cg_steps, minimize_newton
 from hokical._fitting.softmax_objective import class_preconditioner
 from hokical_paper.odir.examples import MatrixExamples
+from hokical_paper.types import BoolArray, FloatArray, IntArray
 
 #: Weight of mean((W_kk / t - 1)^2).
 DIAGONAL_RIDGE = 1e-10

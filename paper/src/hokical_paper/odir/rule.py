@@ -7,13 +7,11 @@ possible ones: it must say something finite to the others, and its own probabili
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hokical._core.arrays import Array
-from hokical._core.logits import Logits
-from hokical._core.types import FloatArray
-from hokical.rules._base import Rule
+from hokical.rules import Logits, Rule
 from hokical.rules._checks import check_array
 from hokical.rules._probabilities import log_norms, softmax
 from hokical.stability._gaussian import contract
+from hokical_paper.types import Array, FloatArray
 
 
 @dataclass(frozen=True, eq=False)

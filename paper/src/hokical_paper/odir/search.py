@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical._core.types import FloatArray
 from hokical_paper.odir.examples import MatrixExamples
 from hokical_paper.odir.folds import FoldSplit
 from hokical_paper.odir.objective import identity, minimize_penalised, penalty_matrix
+from hokical_paper.types import FloatArray
 
 #: The grids that have a name.
 GRIDS = ("quick", "paper")

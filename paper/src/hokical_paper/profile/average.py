@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, ClassVar
 
-from hokical._core.arrays import Array
-from hokical._core.logits import Logits
+from hokical.rules import Logits, Rule
 from hokical.rules._auto import AutoRule, as_log_proba
-from hokical.rules._base import Rule
 from hokical_paper.profile.rule import ProfileRule
+from hokical_paper.types import Array
 
 #: The weight of the profile's probabilities; the average of the candidates has the rest.
 PROFILE_SHARE = 0.5

@@ -8,15 +8,14 @@ import numpy as np
 from hokical._core.bins import check_count
 from hokical._core.blocks import per_row
 from hokical._core.special import expit
-from hokical._core.types import FloatArray
-from hokical._fitting.examples import Examples
 from hokical._fitting.newton import Solution
 from hokical._fitting.temperature import best_temperature
-from hokical.calibrators import Calibrator, Fit, MethodInfo
+from hokical.calibrators import Calibrator, Examples, Fit, MethodInfo
 from hokical.rules._checks import LARGEST_TEMPERATURE
 from hokical_paper.profile.link import PENALTIES, LinkFit, fit_link
 from hokical_paper.profile.novelty import Novelty
 from hokical_paper.profile.rule import ProfileRule, profile_features
+from hokical_paper.types import FloatArray
 
 #: Noise widths, as multiples of the temperature.
 WIDTHS = (1.0, 3.0, 10.0)

@@ -20,10 +20,10 @@ from functools import partial
 
 import numpy as np
 
-from hokical._core.types import BoolArray, FloatArray
 from hokical._fitting.blas import one_blas_thread
 from hokical._fitting.newton import minimize_dense
 from hokical._fitting.pooled_terms import BinaryTerms, binary_losses
+from hokical_paper.types import BoolArray, FloatArray
 
 #: In units of one example's information about a standardised column: from none left to hardly any.
 PENALTIES = (1000.0, 100.0, 10.0, 1.0, 0.1)

@@ -7,11 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from hokical._core.arrays import Array, Namespace
-from hokical._core.logits import Logits
 from hokical._core.special import clip
-from hokical._core.types import FloatArray
-from hokical.rules._base import Rule
+from hokical.rules import Logits, Rule
 from hokical.rules._checks import (
     LARGEST_COEFFICIENT,
     LARGEST_TEMPERATURE,
@@ -24,6 +21,7 @@ from hokical.rules._probabilities import distribute_remainder
 from hokical.stability._gumbel import distribution
 from hokical_paper.profile.novelty import Novelty
 from hokical_paper.profile.stabilities import log_odds_and_profile
+from hokical_paper.types import Array, FloatArray, Namespace
 
 #: log(1 - gamma) is cut here: nobody has the 10^11 examples that could tell more.
 LEAST_LOG = -25.0

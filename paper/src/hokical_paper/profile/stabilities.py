@@ -20,18 +20,13 @@ from typing import Any
 
 import numpy as np
 
-from hokical._core.arrays import Array, Namespace
 from hokical._core.blocks import by_blocks
-from hokical._core.logits import MAX_MARGIN, Logits, Tail
+from hokical._core.logits import MAX_MARGIN, Tail
 from hokical._core.special import clip, constant, log_ndtr, ndtr, safe_log
+from hokical.rules import Logits
 from hokical.stability._gaussian import contract, log_products, moments_of
-from hokical.stability._tables import (
-    REACH,
-    TAIL_LIMIT,
-    Quadrature,
-    gaussian_quadrature,
-    node_step,
-)
+from hokical.stability._tables import REACH, TAIL_LIMIT, Quadrature, gaussian_quadrature, node_step
+from hokical_paper.types import Array, Namespace
 
 #: Gaps, in scales, from which nodes are left out, and from which rivals are counted one by one.
 CUT_FROM, FAR_FROM = 4.0, 7.5

@@ -7,12 +7,12 @@ import numpy as np
 
 from hokical._core.bins import check_count
 from hokical._core.portable import uniform_draws
-from hokical._fitting.examples import Examples
-from hokical.calibrators import Calibrator, Fit, MethodInfo
+from hokical.calibrators import Calibrator, Examples, Fit, MethodInfo
 from hokical.stability._sampled import draw_seed
 from hokical_paper.recal.recursion import Recursion
 from hokical_paper.recal.rule import ReCalRule
 from hokical_paper.recal.views import Views
+from hokical_paper.types import FloatArray, IntArray
 
 _ENDINGS = {
     "converged": "a step changed the calibration error by less than `tol`, {tol:g}.",
@@ -81,6 +81,15 @@ class ReCal(Calibrator):
         "the logits of all transformed inputs, then about ten softmax passes per step",
         fits_floor=False,  # the rule raises probabilities to 1e-16
     )
+
+    n_transforms_: int
+    transformations_: IntArray
+    temperatures_: FloatArray
+    ece_: FloatArray
+    n_iter_: int
+    converged_: bool
+    ending_: str
+    message_: str
 
     def __init__(
         self,

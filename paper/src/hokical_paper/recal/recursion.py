@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from hokical._core.bins import bin_index, sum_by
 from hokical._core.logits import MAX_MARGIN
-from hokical._core.types import FloatArray, IntArray
-from hokical._fitting.examples import Examples
+from hokical.calibrators import Examples
 from hokical_paper.recal.rule import N_GROUPS, TEMPERATURES, ScaledLogits, reaction_groups
 from hokical_paper.recal.views import Views
+from hokical_paper.types import FloatArray, IntArray
 
 RecalEnding = Literal["converged", "exhausted", "limit"]
 

@@ -9,14 +9,14 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from hokical._core.arrays import Array, Namespace, to_float64
+from hokical._core.arrays import to_float64
 from hokical._core.blocks import by_blocks
-from hokical._core.logits import MAX_MARGIN, Logits
-from hokical._core.types import FloatArray, IntArray
-from hokical.rules._base import Rule
+from hokical._core.logits import MAX_MARGIN
+from hokical.rules import Logits, Rule
 from hokical.rules._checks import MOST_STEPS, check_array, store_count
 from hokical.rules._probabilities import first_maximum
 from hokical_paper.recal.views import Views
+from hokical_paper.types import Array, FloatArray, IntArray, Namespace
 
 N_GROUPS = 4
 #: Temperatures before they are shrunk towards 1, and what rounding may add.

@@ -5,7 +5,8 @@ from typing import Any, Self
 import numpy as np
 
 from hokical._core.arrays import backend_of
-from hokical._core.logits import Logits, as_logits
+from hokical._core.logits import as_logits
+from hokical.rules import Logits
 
 
 class Views(Logits):

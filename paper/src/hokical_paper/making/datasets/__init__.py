@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical._core.files import replace_file
-from hokical.io._errors import DataFileError, report_damage
+from hokical_paper.files import DataFileError, replace_file, report_damage
 from hokical_paper.making.datasets.folders import find_folder, read_folder
 from hokical_paper.making.datasets.images import DataSet, LabelledImages, Split, split
 from hokical_paper.making.datasets.known import DATA_SETS, check_name, how_to_get, verify

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical.io._errors import DataFileError, report_damage
+from hokical_paper.files import DataFileError, report_damage
 
 _UNSIGNED_BYTE = 8
 

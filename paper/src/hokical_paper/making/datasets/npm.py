@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical.io._errors import DataFileError, report_damage
+from hokical_paper.files import DataFileError, report_damage
 from hokical_paper.making.datasets.idx import parse_idx
 
 #: (train images, train labels, test images, test labels)

@@ -16,9 +16,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical._core.files import replace_file
 from hokical._core.parallel import thread_count
-from hokical.io._errors import DataFileError, report_damage
+from hokical_paper.files import DataFileError, replace_file, report_damage
 
 Pixels = NDArray[np.uint8]
 

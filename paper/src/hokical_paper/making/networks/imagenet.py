@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from hokical.io._errors import DataFileError, report_damage
+from hokical_paper.files import DataFileError, report_damage
 
 
 class ImageNetNetwork(NamedTuple):
