@@ -223,8 +223,11 @@ OF_CLASSES = ("brier", "log_loss", "classwise_ece")
 
 @pytest.mark.sample(20)
 @pytest.mark.parametrize("n_classes", CLASSES)
-@pytest.mark.parametrize("name", [*OF_CONFIDENCE, *OF_CLASSES])
-def test_metrics(name: str, n_classes: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "vectors"),
+    [*((name, False) for name in OF_CONFIDENCE), *((name, True) for name in OF_CLASSES)],
+)
+def test_metrics(name: str, vectors: bool, n_classes: int) -> None:
     """Of the same rows in any memory order, with one thread and with two."""
     rng = np.random.default_rng(1)
     proba = rng.dirichlet(np.full(n_classes, 0.3), size=501)
@@ -233,7 +236,7 @@ def test_metrics(name: str, n_classes: int) -> None:
     metric = getattr(metrics, name)
 
     def value(array: np.ndarray) -> float:
-        if name in OF_CLASSES:
+        if vectors:
             return float(metric(array, labels))
         confidence = array.max(axis=1)
         return float(metric(confidence, array.argmax(axis=1) == labels))

@@ -13,7 +13,7 @@ from hokical import CalibratedClassifier, Dense, make
 from hokical._core.logits import as_logits
 from hokical.calibrators import with_sets
 from hokical.guarantees._conformity import Conformity
-from hokical.metrics import set_summary
+from hokical.metrics._sets import summarize_sets
 from hokical.monitoring import CoverageMonitor
 from hokical.streams import certify, open_source, predict, predict_to
 from tests.guarantees.test_sets import world
@@ -207,7 +207,7 @@ def _last(pair: Any) -> Any:
 
 def test_summaries_count_by_hand() -> None:
     members = np.array([[1, 0, 0], [1, 1, 0], [0, 1, 1], [0, 0, 0], [1, 1, 1]], bool)
-    found = set_summary(members, [0, 2, 2, 1, 1], goal=0.9)
+    found = summarize_sets(members, [0, 2, 2, 1, 1], goal=0.9)
     assert found.overall.coverage == 0.6
     assert found.overall.mean_size == 1.6
     assert found.empty == 0.2
@@ -218,10 +218,10 @@ def test_summaries_count_by_hand() -> None:
     assert found.size_violation == 0.9
     assert found.size_low < 1.6 < found.size_high
     assert json.dumps(found.to_dict())
-    wide = set_summary(np.ones((4, 15), bool), [0, 1, 2, 3])
+    wide = summarize_sets(np.ones((4, 15), bool), [0, 1, 2, 3])
     assert wide.by_size[0].name == "> 10"
     with pytest.raises(ValueError, match="`members` must be 2-D"):
-        set_summary(members.astype(int), [0, 2, 2, 1, 1])
+        summarize_sets(members.astype(int), [0, 2, 2, 1, 1])
 
 
 def test_coverage_is_watched_at_any_time() -> None:
@@ -271,7 +271,7 @@ def test_a_picture(cal, logits) -> None:
     from hokical.plots import draw_sets
 
     found = cal.predict_set(logits, coverage=0.9)
-    axes = draw_sets(set_summary(found.members, world(300, seed=3)[1], goal=0.9))
+    axes = draw_sets(found.members, world(300, seed=3)[1], goal=0.9)
     assert axes.get_xlabel() == "classes in the set"
 
 

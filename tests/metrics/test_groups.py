@@ -248,11 +248,11 @@ def test_weighted_groups_have_few_false_alarms(
     assert false_alarms(n_groups, size, low, weight) <= 0.05 + 2.5 * np.sqrt(0.05 * 0.95 / 100)
 
 
-@pytest.mark.parametrize("size", [30, 20_000])
+@pytest.mark.parametrize("size", [30, 8000])
 def test_p_values_of_weighted_sums_are_uniform(size: int) -> None:
     """Exact of few rows, by the saddlepoint approximation of many."""
     rng = np.random.default_rng(size)
-    p, weight = rng.uniform(0.3, 1.0, size), rng.uniform(0.2, 1.0, size)
+    p, weight = rng.uniform(0.3, 1.0, size), rng.uniform(0.5, 1.0, size)
     found = np.array([sum_p_value(p, rng.random(size) < p, weight) for _ in range(200)])
     for level in (0.05, 0.2, 0.5):
         assert np.mean(found <= level) == pytest.approx(level, abs=3.5 * np.sqrt(level / 200))

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import binomtest
 
 from hokical.metrics import ece
-from hokical.plots import confidence_histogram, draw_histogram, draw_reliability, reliability
+from hokical.plots import draw_histogram, draw_reliability, reliability
 
 Answers = tuple[np.ndarray, np.ndarray]
 
@@ -78,22 +78,24 @@ def test_delta_is_checked(answers: Answers, delta: float) -> None:
 @pytest.mark.parametrize("bins", ["width", "mass"])
 def test_drawing_uses_the_axes_given(answers: Answers, ax: Any, bins: Any) -> None:
     data = reliability(*answers, bins=bins)
-    assert draw_reliability(data, ax) is ax
+    assert draw_reliability(*answers, ax, bins=bins, alpha=0.5) is ax
+    assert ax.containers[0][0].get_alpha() == 0.5
     assert f"{data.ece:.4f}" in ax.get_title()
     heights = [bar.get_height() for bar in ax.containers[0]]
     assert heights == pytest.approx(data.accuracy.tolist())
 
 
 def test_a_single_example_can_be_drawn(ax: Any) -> None:
-    draw_reliability(reliability([1.0], [True], bins="mass"), ax)
+    draw_reliability([1.0], [True], ax, bins="mass")
 
 
 def test_histogram_counts_right_and_wrong(answers: Answers, ax: Any) -> None:
     confidence, correct = answers
-    data = confidence_histogram(confidence, correct, n_bins=10)
-    assert data.right.sum() == correct.sum()
-    assert data.wrong.sum() == (~correct).sum()
-    assert data.right[-1] == (correct & (confidence >= 0.9)).sum()
-    assert data.mean_confidence == pytest.approx(confidence.mean())
-    assert data.accuracy == pytest.approx(correct.mean())
-    assert draw_histogram(data, ax) is ax
+    assert draw_histogram(confidence, correct, ax, n_bins=10, alpha=0.5) is ax
+    right, wrong = ([bar.get_height() for bar in bars] for bars in ax.containers)
+    assert sum(right) == correct.sum()
+    assert sum(wrong) == (~correct).sum()
+    assert right[-1] == (correct & (confidence >= 0.9)).sum()
+    places = [line.get_xdata()[0] for line in ax.lines]
+    assert places == pytest.approx([confidence.mean(), correct.mean()])
+    assert ax.containers[0][0].get_alpha() == 0.5

@@ -8,9 +8,15 @@ import numpy as np
 import pytest
 
 from hokical.metrics import aurc, risk_coverage_curve
-from hokical.plots import draw_risk_coverage, risk_coverage
+from hokical.metrics._chunked import read_levels
+from hokical.plots import draw_risk_coverage
+from hokical.plots._risk import RiskCoverage
 
 Answers = tuple[np.ndarray, np.ndarray]
+
+
+def risk_coverage(confidence: Any, correct: Any, sample_weight: Any = None) -> RiskCoverage:
+    return RiskCoverage.from_levels(read_levels(confidence, correct, sample_weight))
 
 
 def test_every_point_is_what_its_threshold_gives(answers: Answers) -> None:
@@ -22,15 +28,16 @@ def test_every_point_is_what_its_threshold_gives(answers: Answers) -> None:
     assert data.area == aurc(confidence, correct)
 
 
-@pytest.mark.parametrize("max_points", [1, 5, 37])
-def test_thinning_keeps_the_end_and_spreads_the_rest(answers: Answers, max_points: int) -> None:
-    data = risk_coverage(*answers, max_points=max_points)
-    coverage, risk = risk_coverage_curve(*answers)
-    assert 1 <= data.coverage.shape[0] <= max_points
+def test_thinning_keeps_the_end_and_spreads_the_rest() -> None:
+    rng = np.random.default_rng(0)
+    confidence = rng.random(5000)
+    correct = rng.random(5000) < confidence
+    data = risk_coverage(confidence, correct)
+    coverage, risk = risk_coverage_curve(confidence, correct)
+    assert data.coverage.shape[0] == 200
     assert (data.coverage[-1], data.risk[-1]) == (coverage[-1], risk[-1])
     assert set(data.coverage) <= set(coverage)
-    largest_step = np.diff(coverage, prepend=0.0).max()
-    assert np.diff(data.coverage, prepend=0.0).max() <= 1 / max_points + largest_step
+    assert np.diff(data.coverage, prepend=0.0).max() <= 1 / 200 + 1 / 5000 + 1e-12
 
 
 def test_a_weight_of_two_is_the_example_twice(answers: Answers) -> None:
@@ -42,14 +49,10 @@ def test_a_weight_of_two_is_the_example_twice(answers: Answers) -> None:
         assert getattr(once, name) == pytest.approx(getattr(again, name))
 
 
-def test_max_points_is_checked(answers: Answers) -> None:
-    with pytest.raises(ValueError, match=r"`max_points` must be an integer of at least 1; got 0"):
-        risk_coverage(*answers, max_points=0)
-
-
 def test_two_curves_on_one_axes_differ_in_style(answers: Answers, ax: Any) -> None:
     data = risk_coverage(*answers)
-    draw_risk_coverage(data, ax, label="one")
-    assert draw_risk_coverage(data, ax, label="two") is ax
+    draw_risk_coverage(*answers, ax, label="one")
+    assert draw_risk_coverage(*answers, ax, label="two", color="red") is ax
+    assert ax.lines[1].get_color() == "red"
     assert len({line.get_linestyle() for line in ax.lines}) == 2
     assert ax.get_ylim()[1] >= data.risk[data.coverage >= 0.05].max()

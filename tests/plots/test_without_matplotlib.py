@@ -8,13 +8,13 @@ import sys
 import matplotlib.pyplot as plt
 import pytest
 
-from hokical.plots import draw_reliability, reliability
+from hokical.plots import draw_reliability
 
 
 def test_computing_does_not_import_matplotlib() -> None:
     program = (
         "import sys, hokical.plots as p\n"
-        "p.reliability([0.9], [True]); p.risk_coverage([0.9], [True])\n"
+        "p.reliability([0.9], [True])\n"
         "assert 'matplotlib' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
@@ -23,10 +23,10 @@ def test_computing_does_not_import_matplotlib() -> None:
 def test_drawing_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     with pytest.raises(ImportError, match=r"pip install 'hokical\[plot\]'"):
-        draw_reliability(reliability([0.9], [True]))
+        draw_reliability([0.9], [True])
 
 
 def test_without_axes_a_new_figure_is_made() -> None:
-    axes = draw_reliability(reliability([0.9, 0.4], [True, False]))
+    axes = draw_reliability([0.9, 0.4], [True, False])
     assert axes.figure.number in plt.get_fignums()
     plt.close("all")

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from hokical import MultilabelCalibrator
-from hokical.report import before_and_after, report_data, write_report
+from hokical import MultilabelCalibrator, evaluate
+from hokical.report import write_report
 from hokical.report._comparison import Comparison
 from tests.calibrators.test_multilabel import tags
 
@@ -122,10 +122,12 @@ def shown(browser: Chrome, figure: str) -> dict[str, Any]:
 def expected_heights(data: dict[str, Any], name: str, n_bins: int, scheme: str) -> list[float]:
     method = next(method for method in data["methods"] if method["name"] == name)
     bins = method["reliability"][scheme][str(n_bins)]
-    return [290 * hits / count for hits, count in zip(bins["correct"], bins["count"], strict=True)]
+    return [290 * share for share in bins["accuracy"]]
 
 
-def test_diagrams_follow_the_keyboard(opened: Chrome, comparison: Comparison) -> None:
+def test_diagrams_follow_the_keyboard(
+    opened: Chrome, comparison: Comparison, report_data: Any
+) -> None:
     data = report_data(comparison)
     start = shown(opened, "after")
     assert start["heights"] == pytest.approx(expected_heights(data, "hoki", 15, "width"))
@@ -142,25 +144,25 @@ def test_diagrams_follow_the_keyboard(opened: Chrome, comparison: Comparison) ->
     after = shown(opened, "after")
     assert after["heights"] == pytest.approx(expected_heights(data, "vecs", 20, "mass"))
     said = opened.find_element(By.ID, "status").get_attribute("textContent")
-    assert said.startswith("Vector scaling (vecs): says")
+    assert said.startswith("Vector scaling (vecs): confidence")
     row = opened.find_element(By.CSS_SELECTOR, "[aria-current] th").text
     assert row.startswith("Vector scaling (vecs)")
     assert "(vecs)" in opened.find_element(By.CSS_SELECTOR, "#risk .legend").text
     assert opened.find_element(By.ID, "classes-of").text == "Vector scaling (vecs)"
     classes = next(m for m in data["methods"] if m["name"] == "vecs")["classes"]["rows"]
     rows = opened.find_elements(By.CSS_SELECTOR, "#classes tbody tr")
-    expected = [f"{r['label']} {r['n']:,} {r['says']:.1%} {r['right']:.1%}" for r in classes]
-    assert [row.text.removesuffix(" off") for row in rows] == expected
+    expected = [f"{r['name']} {r['n']:,} {r['predicted']:.1%} {r['observed']:.1%}" for r in classes]
+    assert [row.text.removesuffix(" miscalibrated") for row in rows] == expected
 
 
-def test_sliders_give_the_numbers(opened: Chrome, comparison: Comparison) -> None:
+def test_sliders_give_the_numbers(opened: Chrome, comparison: Comparison, report_data: Any) -> None:
     hoki = report_data(comparison)["methods"][-1]
     bins = hoki["reliability"]["width"]["15"]
     slider = opened.find_element(By.ID, "look-after")
     slider.send_keys(Keys.HOME)
     text = opened.find_element(By.CSS_SELECTOR, "#after output").text
     assert f"{bins['count'][0]:,} examples" in text
-    assert f"right {bins['correct'][0] / bins['count'][0]:.1%}" in text
+    assert f"accuracy {bins['accuracy'][0]:.1%}" in text
     assert slider.get_attribute("aria-valuetext") == text
     slider = opened.find_element(By.ID, "look-risk")
     slider.send_keys(Keys.END)
@@ -214,8 +216,10 @@ def test_a_hostile_name_is_only_a_name(
     browser: Chrome, comparison: Comparison, tmp_path: Path
 ) -> None:
     odd = replace(comparison["temps"], name=HOSTILE, notes=(HOSTILE,))
+    rows = tuple(replace(row, name=HOSTILE) for row in odd.classes.rows)
+    odd = replace(odd, classes=replace(odd.classes, rows=rows))
     results = (comparison["uncalibrated"], odd)
-    altered = replace(comparison, results=results, subject=HOSTILE, class_names=(HOSTILE,) * 5)
+    altered = replace(comparison, results=results, subject=HOSTILE)
     open_report(browser, altered, tmp_path)
     classes = browser.find_elements(By.CSS_SELECTOR, "#classes tbody th")
     assert {cell.text for cell in classes} == {HOSTILE}
@@ -235,9 +239,9 @@ def test_one_method_alone(browser: Chrome, comparison: Comparison, tmp_path: Pat
 
 def test_a_page_without_classes_hides_what_it_has_not(browser: Chrome, tmp_path: Path) -> None:
     cal = MultilabelCalibrator().fit(*tags(300))
-    path = write_report(before_and_after(cal, *tags(300, 1)), tmp_path / "report.html")
+    path = write_report(evaluate(cal, *tags(300, 1)), tmp_path / "report.html")
     browser.get(path.as_uri())
     shown = [each.text for each in browser.find_elements(By.TAG_NAME, "h2") if each.is_displayed()]
-    assert "Which labels is it wrong about?" in shown
+    assert "Which labels are miscalibrated?" in shown
     assert not {"Class by class", "What if it may abstain?"} & set(shown)
     assert len(browser.find_elements(By.CSS_SELECTOR, "#pair svg")) == 2

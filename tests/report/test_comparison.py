@@ -15,6 +15,7 @@ import pytest
 from hokical import Hoki, TemperatureScaling, TopK, compare, make
 from hokical.calibrators import MethodInfo, method_names
 from hokical.demo import demo_logits
+from hokical.metrics import brier, ece
 from hokical.report._comparison import Comparison
 from tests.conftest import synthetic_logits
 
@@ -35,8 +36,14 @@ def test_results_are_those_of_the_calibrators(comparison: Comparison) -> None:
         "hoki",
     ]
     hoki = comparison["hoki"]
-    assert hoki.score("accuracy") == pytest.approx(hoki.correct.mean())
-    assert hoki.score("brier") == pytest.approx(((hoki.confidence - hoki.correct) ** 2).mean())
+    logits, labels = (each[600:] for each in synthetic_logits(1200, 4, seed=2))
+    right = hoki.calibrator.predict(logits) == labels
+    assert hoki.score("accuracy") == pytest.approx(right.mean())
+    confidence = hoki.calibrator.predict_confidence(logits)
+    assert hoki.score("ece") == pytest.approx(ece(confidence, right))
+    assert hoki.score("brier") == pytest.approx(
+        brier(hoki.calibrator.predict_proba(logits), labels)
+    )
     assert comparison.best("ece").score("ece") == min(r.score("ece") for r in comparison.results)
     with pytest.raises(KeyError, match="no method 'sms' here"):
         comparison["sms"]
@@ -58,12 +65,12 @@ def test_the_headline_says_what_happened(comparison: Comparison) -> None:
     assert "fell from" in words
     assert "with 95% confidence" in words
     assert f"{comparison['temps'].summary.bounds['bousquet']:.4f}" in words
-    assert words.count("is right") == 1
+    assert words.count("accuracy") == 1
     own = comparison.headline("uncalibrated")
-    assert own.startswith("Your model says")
+    assert own.startswith("Your model has a mean confidence of")
     assert f"below {comparison['uncalibrated'].summary.bounds['bousquet']:.4f}" in own
     if comparison["vecs"].score("accuracy") != comparison["uncalibrated"].score("accuracy"):
-        assert comparison.headline("vecs").count("is right") == 2
+        assert comparison.headline("vecs").count("accuracy") == 2
 
 
 def test_the_subject_is_settled_without_the_scores(comparison: Comparison) -> None:
@@ -134,20 +141,20 @@ def test_methods_that_the_data_do_not_allow_are_skipped_with_a_reason() -> None:
     top = (TopK.from_logits(three[0], 2), three[1])
     found = compare(top, top, ["temps", "vecs"], n_resamples=0)
     assert found.skipped == {"vecs": "needs the logits of all classes"}
-    assert "log_loss_full" not in found.scores
+    assert not found["temps"].summary.vectors
     assert "Brier" in found.to_markdown()
     with pytest.raises(ValueError, match="must have one that the data allow"):
         compare(three, three, [OnlyBinary], n_resamples=0)
 
 
 def test_differences_are_paired(comparison: Comparison) -> None:
-    for metric in ("log_loss_full", "brier", "ece"):
+    for metric in ("log_loss", "brier", "ece"):
         for found in comparison.differences(metric, against="temps"):
             result, other = comparison[found.method], comparison["temps"]
             assert found.value == pytest.approx(result.score(metric) - other.score(metric))
             assert found.low <= found.value <= found.high
     plain = comparison.differences(against="temps")[0]
-    assert (plain.method, plain.metric, plain.verdict) == ("uncalibrated", "log_loss_full", "worse")
+    assert (plain.method, plain.metric, plain.verdict) == ("uncalibrated", "log_loss", "worse")
     with pytest.raises(ValueError, match="`metric` must be one of"):
         comparison.differences("auroc")
 
@@ -164,10 +171,10 @@ def test_an_infinite_loss_is_certainly_worse() -> None:
     sure, plain = (make("uncalibrated").fit(*finite) for _ in range(2))
     found = compare(finite, (logits, labels), {"a": sure, "b": plain}, n_resamples=10)
     assert found.differences()[0].verdict == "unknown"
-    odd = replace(found["b"], row_scores=found["b"].row_scores | {"log_loss_full": np.ones(40)})
+    odd = replace(found["b"], row_scores=found["b"].row_scores | {"log_loss": np.ones(40)})
     worse = replace(found, results=(found["a"], odd)).differences(against="b")[0]
     assert (worse.value, worse.p_value, worse.verdict) == (math.inf, 0.0, "worse")
-    assert json.loads(found.to_json())["methods"][0]["estimates"]["log_loss_full"]["value"] is None
+    assert json.loads(found.to_json())["methods"][0]["estimates"]["log_loss"]["value"] is None
     assert "infinite" in found.to_markdown()
 
 
@@ -176,9 +183,9 @@ def test_tables_hold_the_numbers(comparison: Comparison) -> None:
     frame = comparison.to_pandas()
     for row, result in zip(rows, comparison.results, strict=True):
         assert float(row["ece"]) == frame.loc[result.name, "ece"] == result.score("ece")
-        assert float(row["brier_full_low"]) == result.summary["brier_full"].low
+        assert float(row["brier_low"]) == result.summary["brier"].low
         for text in (comparison.to_markdown(), comparison.to_latex()):
-            assert f"{result.score('log_loss_full'):.4f}" in text
+            assert f"{result.score('log_loss'):.4f}" in text
             assert result.label in text
     assert "\\%" in comparison.to_latex()
     assert "\\textbf{" in comparison.to_latex()
@@ -198,7 +205,7 @@ def test_a_fit_that_does_not_converge_leaves_a_note() -> None:
     labels = logits.argmax(axis=1)
     result = compare((logits, labels), (logits, labels), ["temps"], n_resamples=10).results[0]
     assert any("did not converge" in note for note in result.notes)
-    assert result.to_dict()["converged"] is False
+    assert result.method_dict()["converged"] is False
 
 
 def test_shipped_logits_are_what_they_should_be() -> None:

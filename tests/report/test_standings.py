@@ -34,7 +34,7 @@ class Mine:
         return self._at(logits, self.best)
 
 
-DATA = {
+DATA: dict[str, Any] = {
     f"world {seed}": (synthetic_logits(400, 4, seed=seed), synthetic_logits(600, 4, seed=seed + 50))
     for seed in range(4)
 }
@@ -49,7 +49,7 @@ def test_any_object_with_fit_and_predict_proba_takes_part() -> None:
     logits, labels = test
     own = Mine().fit(*validation).predict_proba(logits)
     expected = -np.log(own[np.arange(600), labels]).mean()
-    assert found["mine"].score("log_loss_full") == pytest.approx(expected, rel=1e-9)
+    assert found["mine"].score("log_loss") == pytest.approx(expected, rel=1e-9)
     assert found["mine"].label == "mine"
     assert found["forest"].sets is not None
     named = hokical.compare(validation, test, [Mine, LogisticRegression()], n_resamples=0)
@@ -83,9 +83,10 @@ def test_wrong_probabilities_are_named(wrong: Any) -> None:
 @pytest.mark.slow
 def test_standings_are_means_of_comparisons() -> None:
     methods = {"softmax": "uncalibrated", "temps": "temps", "mine": Mine()}
-    found = hokical.compare_many(DATA, methods, n_resamples=200)
+    known, new = ({name: pair[k] for name, pair in DATA.items()} for k in (0, 1))
+    found = hokical.compare(known, new, methods, n_resamples=200)
     single = [hokical.compare(*pair, methods, n_resamples=0) for pair in DATA.values()]
-    table = np.array([[one[name].score("log_loss_full") for name in methods] for one in single])
+    table = np.array([[one[name].score("log_loss") for name in methods] for one in single])
     ranks = rankdata(table, axis=1).mean(axis=0)
     for row in found.rows:
         place = list(methods).index(row.method)
@@ -99,15 +100,21 @@ def test_standings_are_means_of_comparisons() -> None:
     text = str(found)
     assert "4 data sets, 95% intervals; critical difference of ranks 1.66" in text
     with pytest.raises(ValueError, match="`metric` must be one of"):
-        hokical.compare_many(DATA, methods, metric="accuracy")
-    with pytest.raises(ValueError, match="`data` must have at least one"):
-        hokical.compare_many({}, methods)
+        hokical.compare(known, new, methods, metric="accuracy")
+    with pytest.raises(ValueError, match="must have the same data sets, at least one"):
+        hokical.compare({}, {}, methods)
+    frame, text = found.to_pandas(), found.to_csv().splitlines()
+    assert text[0] == "method,world 0,world 1,world 2,world 3,mean,rank"
+    for line, row in zip(text[1:], found.rows, strict=True):
+        assert line.startswith(f"{row.method},")
+        assert float(line.split(",")[-2]) == frame.loc[row.method, "mean"] == row.mean
+        assert f"{row.mean:.4f}" in found.to_latex()
 
 
 def test_methods_that_some_data_do_not_allow_are_left_out() -> None:
-    two = (synthetic_logits(300, 2, seed=1), synthetic_logits(300, 2, seed=2))
-    data = {"two": two, "four": DATA["world 0"]}
-    found = hokical.compare_many(data, ["uncalibrated", "temps", "platt"], n_resamples=0)
+    known = {"two": synthetic_logits(300, 2, seed=1), "four": DATA["world 0"][0]}
+    new = {"two": synthetic_logits(300, 2, seed=2), "four": DATA["world 0"][1]}
+    found = hokical.compare(known, new, ["uncalibrated", "temps", "platt"], n_resamples=0)
     assert {row.method for row in found.rows} == {"uncalibrated", "temps"}
     assert np.isnan(found.rows[0].mean_interval).all()
     assert "nan" not in str(found)

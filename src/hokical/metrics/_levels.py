@@ -29,6 +29,7 @@ Bins = Literal["width", "mass"]
 
 #: Rows up to which every confidence is a level of its own.
 MOST_EXACT = 1 << 20
+_BLOCK = 1 << 20
 
 _STEPS = 1 << 18
 _DIGITS = 10
@@ -64,8 +65,8 @@ class LevelSums:
     def from_rows(cls, rows: Examples) -> Self:
         """Counts of examples that were checked."""
         n, weight, parts = rows.n_rows, rows.filled_weight(), []
-        for start in range(0, n, MOST_EXACT):  # which bounds the memory
-            some = slice(start, start + MOST_EXACT)
+        for start in range(0, n, _BLOCK):  # which bounds the memory
+            some = slice(start, start + _BLOCK)
             sums = np.stack([weight[some], weight[some] * ~rows.correct[some]])
             sums = np.concatenate([sums, np.zeros((1, sums.shape[1]))])
             parts.append(_collect(rows.confidence[some], sums, n))

@@ -14,7 +14,7 @@ from hokical._core.types import BoolArray, FloatArray, IntArray
 #: More events than this are merged if their probabilities agree to 1/256.
 _EVENTS, _PROBABILITIES = 1024, 256
 #: The largest whole weight, and how many numbers a distribution may cost.
-_LARGEST, _COST = 128, 1 << 20
+_LARGEST, _COST = 128, 1 << 24
 #: Variance, in squares of the largest weight, from which the saddlepoint approximation is used.
 _SADDLEPOINT = 900.0
 #: p-values below this are rounding.
@@ -24,40 +24,54 @@ LEAST_P = 1e-10
 def sum_distribution(probabilities: FloatArray, steps: IntArray) -> tuple[int, FloatArray]:
     """Of the sum of `steps` (n,) of independent events that happen: k, and P(sum = k + 0, 1, ...).
 
-    All other sums together are as likely as rounding, 1e-10. From its characteristic function; of
-    more than 1024 events, those of one step whose probabilities agree to 1/256 have their mean,
-    which can only widen the distribution (Hoeffding, 1956, doi:10.1214/aoms/1177728178), by about
-    1e-5.
+    Of up to 1024 events by adding one after the other. Of more, those of one step whose
+    probabilities agree to 1/256 have their mean, which can only widen the distribution (Hoeffding,
+    1956, doi:10.1214/aoms/1177728178), by about 1e-5; all sums that are left out are together as
+    likely as rounding, 1e-10.
 
-    >>> first, found = sum_distribution(np.array([0.5, 0.5]), np.array([1, 2]))
-    >>> found[-first : 4 - first].round(12)
-    array([0.25, 0.25, 0.25, 0.25])
+    >>> sum_distribution(np.array([0.5, 0.5]), np.array([1, 2]))
+    (0, array([0.25, 0.25, 0.25, 0.25]))
     """
-    p, step, counts = _merge(probabilities, steps)
+    if probabilities.size > _EVENTS:
+        return _sum_many(*_merge(probabilities, steps))
+    found, reached = np.zeros(int(steps.sum()) + 1), 0
+    found[0] = 1.0
+    for p, step in zip(probabilities.tolist(), steps.tolist(), strict=True):
+        happened = p * found[: reached + 1]
+        found[: reached + 1] *= 1.0 - p
+        found[step : step + reached + 1] += happened
+        reached += step
+    return 0, found
+
+
+def _merge(p: FloatArray, steps: IntArray) -> tuple[FloatArray, IntArray, FloatArray]:
+    """Probabilities, steps and numbers of events, alike ones merged."""
+    place = np.minimum((p * _PROBABILITIES).astype(np.int64), _PROBABILITIES - 1)
+    cells, of = np.unique(steps * _PROBABILITIES + place, return_inverse=True)
+    counts = np.bincount(of).astype(np.float64)
+    return np.clip(np.bincount(of, p) / counts, 0.0, 1.0), cells // _PROBABILITIES, counts
+
+
+def _width(p: FloatArray, step: IntArray, counts: FloatArray) -> int:
+    """How many sums there are about the mean, beyond which nothing matters; a power of two."""
     spread = math.sqrt(float(counts @ (step**2 * p * (1.0 - p))))
-    width = 1 << math.ceil(math.log2(24.0 * spread + 64.0 * int(step.max())))
+    return 1 << math.ceil(math.log2(24.0 * spread + 64.0 * int(step.max())))
+
+
+def _sum_many(p: FloatArray, step: IntArray, counts: FloatArray) -> tuple[int, FloatArray]:
+    """The distribution of merged events, from its characteristic function."""
+    width = _width(p, step, counts)
     first = math.floor(float(counts @ (step * p))) - width // 2
     angle = 2.0 * np.pi / width * np.arange(width // 2 + 1)
     log_size, turn = np.zeros(angle.size), first * angle
-    for one in range(0, p.size, rows := max(1, _COST // angle.size)):
+    for one in range(0, p.size, rows := max(1, (_COST >> 4) // angle.size)):
         some = slice(one, one + rows)
         turned = np.exp(-1j * np.multiply.outer(step[some], angle))
         factors = 1.0 + p[some, None] * (turned - 1.0)
         with np.errstate(divide="ignore"):  # a factor can be 0, and the product then is
             log_size += counts[some] @ np.log(np.abs(factors))
         turn += counts[some] @ np.angle(factors)
-    found = np.fft.irfft(np.exp(log_size + 1j * turn), width)
-    return first, np.clip(found, 0.0, 1.0)
-
-
-def _merge(p: FloatArray, steps: IntArray) -> tuple[FloatArray, IntArray, FloatArray]:
-    """Probabilities, steps and numbers of events, alike ones merged where there are many."""
-    if p.size <= _EVENTS:
-        return p, steps, np.ones(p.size)
-    place = np.minimum((p * _PROBABILITIES).astype(np.int64), _PROBABILITIES - 1)
-    cells, of = np.unique(steps * _PROBABILITIES + place, return_inverse=True)
-    counts = np.bincount(of).astype(np.float64)
-    return np.clip(np.bincount(of, p) / counts, 0.0, 1.0), cells // _PROBABILITIES, counts
+    return first, np.clip(np.fft.irfft(np.exp(log_size + 1j * turn), width), 0.0, 1.0)
 
 
 def whole_weights(weight: FloatArray, p: FloatArray) -> IntArray:
@@ -65,9 +79,12 @@ def whole_weights(weight: FloatArray, p: FloatArray) -> IntArray:
     share, largest = weight / weight.max(), _LARGEST
     while True:
         steps = np.maximum(np.rint(largest * share), 1.0).astype(np.int64)
-        merged, kept, counts = _merge(p, steps)
-        spread = math.sqrt(float(counts @ (kept**2 * merged * (1.0 - merged))))
-        if largest <= 8 or merged.size * (24.0 * spread + 64.0 * largest) <= _COST:
+        if p.size <= _EVENTS:
+            cost = p.size * int(steps.sum())
+        else:
+            merged = _merge(p, steps)
+            cost = 16 * merged[0].size * _width(*merged)
+        if largest <= 8 or cost <= _COST:
             return np.asarray(steps // np.gcd.reduce(steps))
         largest //= 2
 

@@ -1,0 +1,155 @@
+"""`hokical.evaluate`: every kind of calibrator and data, before and after."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hokical
+from hokical.report._differences import paired_differences
+from tests.calibrators.test_confidence import answers
+from tests.calibrators.test_multilabel import tags
+from tests.conftest import synthetic_logits
+
+VAL, TEST = (synthetic_logits(1000, 4, seed=seed) for seed in (1, 2))
+
+
+@pytest.fixture(scope="module")
+def cal() -> hokical.Calibrator:
+    return hokical.make("temps").fit(*VAL)
+
+
+def test_logits_are_evaluated_as_compare_does(cal: hokical.Calibrator, tmp_path: Path) -> None:
+    found = hokical.evaluate(cal, *TEST, n_resamples=50, data_name="new")
+    known = hokical.compare(
+        VAL, TEST, {"uncalibrated": "uncalibrated", "temps": cal}, n_resamples=50
+    )
+    for mine, other in ((found.before, known["uncalibrated"]), (found, known["temps"])):
+        assert str(mine.summary) == str(other.summary)
+        assert mine.classes == other.classes
+    assert found.headline == known.headline("temps")
+    page = found.to_html(tmp_path / "page.html").read_text()
+    assert "Measured on 1,000 examples of 4 classes." in page
+    assert "<strong>new</strong>" in page
+    assert "Validation data" not in page
+    assert json.loads(json.dumps(found.to_dict()))["methods"][1]["method"] == "temps"
+    assert "debiased ECE (L2)" in str(found)
+    assert found.headline in str(found)
+
+
+def test_a_loaded_calibrator_and_none(cal: hokical.Calibrator, tmp_path: Path) -> None:
+    cal.save(tmp_path / "cal.json")
+    loaded = hokical.evaluate(hokical.load(tmp_path / "cal.json"), *TEST, n_resamples=0)
+    assert loaded["ece"].value == hokical.evaluate(cal, *TEST, n_resamples=0)["ece"].value
+    plain = hokical.evaluate(None, *TEST, n_resamples=0)
+    assert plain.before is None
+    assert plain.name == "uncalibrated"
+    assert plain["ece"].value == loaded.before["ece"].value
+    confidence, right = cal.predict_confidence(TEST[0]), cal.predict(TEST[0]) == TEST[1]
+    stated = hokical.evaluate(None, confidence, right, n_resamples=0)
+    assert stated["ece"].value == loaded["ece"].value
+
+
+def test_a_stream_has_the_numbers_of_the_arrays(cal: hokical.Calibrator, tmp_path: Path) -> None:
+    logits, labels = TEST
+    known = hokical.evaluate(cal, logits, labels, n_resamples=0)
+    chunks = [(logits[:300], labels[:300]), (logits[300:], labels[300:])]
+    for source in (chunks, iter(chunks), lambda: iter(chunks)):
+        found = hokical.evaluate(cal, source)
+        for name, estimate in known.summary.estimates.items():
+            assert found[name].value == pytest.approx(estimate.value, rel=1e-12), name
+            assert found.before[name].value == pytest.approx(known.before[name].value, rel=1e-12)
+        assert np.isnan(found["ece"].low)
+        assert found.summary.bounds == pytest.approx(known.summary.bounds)
+        assert [row.n for row in found.classes.rows] == [row.n for row in known.classes.rows]
+    assert "Is it calibrated?" in found.to_html(tmp_path / "page.html").read_text()
+
+
+def test_weights_count_rows(cal: hokical.Calibrator) -> None:
+    logits, labels = TEST
+    weight = np.random.default_rng(0).integers(0, 3, size=labels.size)
+    weighted = hokical.evaluate(cal, logits, labels, sample_weight=weight, n_resamples=20)
+    rows = np.repeat(np.arange(labels.size), weight)
+    repeated = hokical.evaluate(cal, logits[rows], labels[rows], n_resamples=0)
+    for name, estimate in repeated.summary.estimates.items():
+        assert weighted[name].value == pytest.approx(estimate.value, rel=1e-9), name
+    assert weighted.summary.bounds == {}
+    assert weighted.n == (weight > 0).sum()
+
+
+def test_classes_that_the_average_hides_are_named() -> None:
+    """A model trained at equal shares, where few are positive."""
+    rng = np.random.default_rng(0)
+    positive = rng.uniform(size=10_000) < 0.05
+    score = rng.normal(size=10_000) + 2 * positive - 1
+    found = hokical.evaluate(
+        None, hokical.from_binary_scores(2 * score), positive.astype(int), n_resamples=0,
+        class_names=("calm", "storm"), groups=np.where(score > 0, "high", "low"),
+    )  # fmt: skip
+    assert found["ece"].value < 0.01
+    assert "hides class storm: its 1,942 rows have confidence 73.9% and accuracy 21.9%" in str(
+        found.class_warning
+    )
+    assert found.class_warning in str(found)
+    assert found.groups.asked == ("label", "storm")
+    assert {row.full_name for row in found.groups.flagged} >= {"high", "high (storm)"}
+
+
+def test_sets_are_those_of_the_calibrator() -> None:
+    half = slice(0, 500), slice(500, 1000)
+    cal = hokical.make("temps").fit(*(each[half[0]] for each in VAL))
+    cal.certify(*(each[half[1]] for each in VAL))
+    sets = hokical.evaluate(cal, *TEST, coverage=0.9, n_resamples=0).sets
+    members = np.asarray(cal.predict_set(TEST[0], coverage=0.9).members)
+    assert sets.overall.coverage == members[np.arange(1000), TEST[1]].mean()
+    assert sets.overall.mean_size == members.sum(axis=1).mean()
+    assert hokical.evaluate(None, *TEST, coverage=0.9, n_resamples=0).sets.overall.n == 500
+
+
+def test_differences_of_labels_are_by_example() -> None:
+    """Doubling every label must not make an interval narrower, as no example is added."""
+    cal = hokical.MultilabelCalibrator().fit(*tags(400))
+    scores, labels = tags(500, 1)
+    twice = hokical.MultilabelCalibrator().fit(*(np.tile(each, (1, 2)) for each in tags(400)))
+    ones = hokical.evaluate(cal, scores, labels)
+    twos = hokical.evaluate(twice, np.tile(scores, 2), np.tile(labels, 2))
+    one, two = (paired_differences([each.before, each], each)[0] for each in (ones, twos))
+    assert one.verdict == "worse"  # before calibration
+    assert two.high - two.low == pytest.approx(one.high - one.low, rel=0.1)
+    assert ones.summary.bounds == {}
+    assert len(ones.groups.rows) == 12
+
+
+def test_confidences_before_and_after() -> None:
+    stated, right, subject = answers(1000)
+    cal = hokical.ConfidenceCalibrator().fit(stated[:500], right[:500], subject[:500])
+    found = hokical.evaluate(cal, stated[500:], right[500:], groups=subject[500:], n_resamples=0)
+    assert found.score("ece") < found.before.score("ece")
+    assert {row.name for row in found.groups.rows} == set(subject)
+    fresh = hokical.ConfidenceCalibrator(scale=100)
+    before = hokical.evaluate(fresh, 100 * stated, right, n_resamples=0)
+    assert before.before is None
+    assert before.score("ece") == pytest.approx(hokical.metrics.ece(stated, right))
+    assert before.headline.startswith("Your model has a mean confidence of")
+
+
+def test_a_plot_is_a_reliability_diagram(cal: hokical.Calibrator) -> None:
+    pytest.importorskip("matplotlib").use("Agg")
+    found = hokical.evaluate(cal, *TEST, n_resamples=0)
+    ax = found.plot(color="black")
+    assert f"ECE {found['ece'].value:.4f}" in ax.get_title()
+
+
+def test_bad_arguments_are_named(cal: hokical.Calibrator) -> None:
+    scores, labels = tags(50)
+    with pytest.raises(ValueError, match="`class_names` must name each of the 12 labels; got 2"):
+        hokical.evaluate(hokical.MultilabelCalibrator(), scores, labels, class_names=["a", "b"])
+    with pytest.raises(TypeError, match="calibrator of hokical, or None; got int"):
+        hokical.evaluate(3, *TEST)
+    with pytest.raises(TypeError, match="`groups` cannot be given for a stream"):
+        hokical.evaluate(cal, [TEST], groups=["a"])
+    with pytest.raises(TypeError, match="`coverage` cannot be given with `sample_weight`"):
+        hokical.evaluate(cal, *TEST, coverage=0.9, sample_weight=np.ones(1000))
