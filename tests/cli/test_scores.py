@@ -272,7 +272,7 @@ def test_probabilities_given_to_a_calibrator_of_logits_are_noticed(
     assert hokical_command("fit", val, "--method", "temps", "-o", path).code == 0
     words = [command, path, test]
     words += ["-o", tmp_path / "out.csv"] if command == "apply" else ["--reference", val]
-    assert "seems to hold probabilities" in " ".join(hokical_command(*words).err.split())
+    assert "look like probabilities" in hokical_command(*words).words
     assert hokical_command(*words, "--strict").code == (1 if command == "apply" else 3)  # an alarm
 
 
