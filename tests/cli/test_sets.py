@@ -57,7 +57,7 @@ def test_certify_and_what_apply_then_promises(files: Path) -> None:
     run("certify", cal, more, "-o", other)
     assert cal.read_bytes() == whole
     assert load(other).metadata == load(cal).metadata
-    text = run("certify", cal, more, "--groups", "Region")  # in its own file
+    text = run("certify", cal, more, "--groups", "region")  # in its own file
     assert "600 examples of more.csv" in text
     assert "groups        2" in text
     assert "rows of the fit" in run("certify", cal, files / "val.npz", code=2)
