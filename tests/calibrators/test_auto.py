@@ -12,10 +12,10 @@ from hokical._core.logits import as_logits
 from hokical._fitting import row_sample
 from hokical._fitting.averaging import _best_weights, _hold_out
 from hokical._fitting.examples import Examples, spaced_rows
-from hokical._fitting.floor import choose_base, with_floor
+from hokical._fitting.floor import Base, choose_base, with_floor
 from hokical._fitting.leave_one_out import scores_left_out
 from hokical._fitting.newton import Solution, StopReason
-from hokical._fitting.structured import fit_at
+from hokical._fitting.structured import fit_structured
 from hokical._fitting.temperature import best_temperature
 from hokical.calibrators import AutoCalibrator, TemperatureScaling, load, make
 from hokical.rules._auto import AutoRule, Average, ClassScaling
@@ -153,12 +153,12 @@ def fit_candidates(logits, labels, *, cross_terms, floor=None, temperature=None)
     """Structured scaling to the end, at a given floor and temperature, and its examples."""
     counted = Examples(as_logits(logits), labels)
     if floor is None:
-        floor, base, floored = choose_base(counted)
+        base = choose_base(counted)
     else:
-        base = Solution(temperature, np.nan, 0, StopReason.CONVERGED)
-        floored = with_floor(counted, floor)
+        known = Solution(temperature, np.nan, 0, StopReason.CONVERGED)
+        base = Base(floor, known, with_floor(counted, floor))
     options = {"cross_terms": cross_terms, "tol": 1e-12, "max_iter": 200}
-    return counted, fit_at(floored, floor, base, **options)
+    return counted, fit_structured(base, **options)
 
 
 def held_out_chances(counted, fit):

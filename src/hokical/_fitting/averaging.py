@@ -11,6 +11,7 @@ from hokical._core.logits import Logits
 from hokical._core.types import FloatArray
 from hokical._fitting.blas import one_blas_thread
 from hokical._fitting.examples import Examples
+from hokical._fitting.floor import choose_base
 from hokical._fitting.leave_one_out import scores_left_out
 from hokical._fitting.simplex import least_log_loss
 from hokical._fitting.structured import (
@@ -58,12 +59,9 @@ class BaseFit:
 
 def fit_average(examples: Examples) -> BaseFit:
     """Fit structured scaling and the weights of the candidates."""
-    fit = fit_structured(
-        examples,
-        cross_terms=True,
-        tol=lambda loss: TOLERANCE * min(max(loss / SMALL_LOSS, 0.01), 1.0),
-        max_iter=MAX_ITER,
-    )
+    base = choose_base(examples)
+    tol = TOLERANCE * min(max(base.temperature.value / SMALL_LOSS, 0.01), 1.0)
+    fit = fit_structured(base, cross_terms=True, tol=tol, max_iter=MAX_ITER)
     some, parts = _hold_out(examples, fit)
     logits = some.logits
     truth = logits.from_host(some.labels)[:, None]
@@ -113,10 +111,10 @@ def _hold_out(examples: Examples, fit: StructuredFit) -> tuple[Examples, tuple[A
     """
     logits, temperature = examples.logits, fit.rule.temperature
     step = min(logits.size // WEIGHED_SIZE, logits.n_rows // WEIGHED_ROWS)
-    some, floored, point = examples, fit.examples, fit.minimum.point
+    some, floored, point = examples, fit.base.examples, fit.minimum.point
     with one_blas_thread():
         if step >= 2:
-            some, floored = examples.every(step), fit.examples.every(step)
+            some, floored = examples.every(step), floored.every(step)
             strength = STRENGTH / examples.effective_size
             objective = structured_objective(floored, temperature, True, strength)
             point = objective.evaluate(fit.minimum.x)

@@ -42,25 +42,26 @@ LEAST_SCALE = 0.05
 
 def fit_class_scaling(examples: Examples) -> BaseFit:
     """Fit a floor, the temperature, and then scales and biases."""
-    floor, base, floored = choose_base(examples, for_noise=False)  # the row correction is
+    base = choose_base(examples, for_noise=False)  # the row correction is
+    floored, temperature = base.examples, base.temperature.x
     logits, xp, n_examples = floored.logits, floored.logits.xp, examples.effective_size
-    objective = class_objective(floored, base.x, STRENGTH * examples.n_classes / n_examples)
+    objective = class_objective(floored, temperature, STRENGTH * examples.n_classes / n_examples)
     start = np.zeros(objective.penalty.size)
     found = minimize_newton(objective.evaluate, start, class_step, tol=TOLERANCE, max_iter=MAX_ITER)
-    plain = _scores_without_scaling(floored, base.x)
+    plain = _scores_without_scaling(floored, temperature)
     scaled = xp.concat(scores_left_out(found.point, found.x), axis=0)
     share = best_share(floored, plain, scaled, PRIOR_EXAMPLES / n_examples)
     values = plain if share == 0.0 else plain + share * (scaled - plain)
     values = xp.where(logits.possible, values, -xp.inf)
     v, bias = share * found.x.reshape(-1, 2).T
     return BaseFit(
-        ClassScaling(base.x, np.maximum(1.0 + v, LEAST_SCALE), bias),
-        floor,
+        ClassScaling(temperature, np.maximum(1.0 + v, LEAST_SCALE), bias),
+        base.floor,
         examples,
         Logits(values, xp.max(values, axis=1), logits.backend),
         {"temps": 1.0 - share} | ({"class scaling": share} if share > 0.0 else {}),
         {},
-        base.converged,
+        base.temperature.converged,
     )
 
 

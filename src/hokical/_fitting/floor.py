@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -54,10 +54,17 @@ def floor_all(logits: Logits, floor: float) -> Logits:
     return made
 
 
-def choose_base(
-    examples: Examples, *, for_noise: bool = True
-) -> tuple[float, Solution[float], Examples]:
-    """The floor and its temperature of least log loss, and the examples with that floor.
+@dataclass(frozen=True, eq=False)
+class Base:
+    """A floor and its temperature, and the examples with that floor in their logits."""
+
+    floor: float
+    temperature: Solution[float]
+    examples: Examples
+
+
+def choose_base(examples: Examples, *, for_noise: bool = True) -> Base:
+    """The floor and its temperature of least log loss.
 
     Floors are meant for zeros and, unless `for_noise` is False, for labels that can be wrong.
 
@@ -72,8 +79,9 @@ def choose_base(
     floored = with_floor(examples, floor)
     found = best_temperature(floored, bounds=(low, high), start=start)
     if found.converged or found.x == high:
-        return floor, replace(found, reason=StopReason.CONVERGED), floored
-    return floor, replace(found, x=min(max(neutral_temperature(spread), low), high)), floored
+        return Base(floor, replace(found, reason=StopReason.CONVERGED), floored)
+    neutral = min(max(neutral_temperature(spread), low), high)
+    return Base(floor, replace(found, x=neutral), floored)
 
 
 def _find_bounds(examples: Examples) -> tuple[float, float, float]:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -187,18 +187,12 @@ def dense_step(gradient: FloatArray, hessian: FloatArray) -> tuple[FloatArray, b
     return np.full(gradient.size, np.nan), False
 
 
-@dataclass(eq=False)
-class _DensePoint:
-    """Value, gradient (p,) and Hessian (p, p), which is let go once the step is known."""
+class _DensePoint(NamedTuple):
+    """Value, gradient (p,) and Hessian (p, p)."""
 
     value: float
     gradient: FloatArray
-    hessian: FloatArray | None
-
-    def newton_step(self) -> tuple[FloatArray, bool]:
-        hessian, self.hessian = self.hessian, None
-        assert hessian is not None
-        return dense_step(self.gradient, hessian)
+    hessian: FloatArray
 
 
 def minimize_dense(
@@ -211,7 +205,7 @@ def minimize_dense(
     return minimize_newton(
         lambda x: _DensePoint(*evaluate(x)),
         start,
-        _DensePoint.newton_step,
+        lambda point: dense_step(point.gradient, point.hessian),
         tol=tol,
         max_iter=max_iter,
         units=np.ones(start.size),

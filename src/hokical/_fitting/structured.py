@@ -11,7 +11,6 @@ it is divided at the least price, 1/K to M_kk.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -20,7 +19,7 @@ import numpy as np
 from hokical._core.types import FloatArray
 from hokical._fitting.blas import one_blas_thread
 from hokical._fitting.examples import Examples
-from hokical._fitting.floor import choose_base
+from hokical._fitting.floor import Base
 from hokical._fitting.newton import Product, Solution, cg_steps, minimize_newton
 from hokical._fitting.softmax_objective import (
     FeatureBlock,
@@ -41,60 +40,29 @@ _MOST_DENSE, _DENSE_ROWS = 300, 2000
 
 @dataclass(frozen=True, eq=False)
 class StructuredFit:
-    """The rule, its mean log loss, the temperature, the minimum, and examples with the floor."""
+    """The rule, its mean log loss, the floor and temperature, and the minimum."""
 
     rule: StructuredRule
     log_loss: float
-    base: Solution[float]
+    base: Base
     minimum: Solution[FloatArray]
-    examples: Examples
 
 
 def fit_structured(
-    examples: Examples,
-    *,
-    cross_terms: bool,
-    strength: float = STRENGTH,
-    tol: Callable[[float], float],
-    max_iter: int,
+    base: Base, *, cross_terms: bool, strength: float = STRENGTH, tol: float, max_iter: int
 ) -> StructuredFit:
-    """Temperature scaling, and structured scaling on top of it.
-
-    `tol` is called with the log loss of temperature scaling.
-    """
-    floor, base, floored = choose_base(examples)
-    return fit_at(
-        floored,
-        floor,
-        base,
-        cross_terms=cross_terms,
-        strength=strength,
-        tol=tol(base.value),
-        max_iter=max_iter,
-    )
-
-
-def fit_at(
-    floored: Examples,
-    floor: float,
-    base: Solution[float],
-    *,
-    cross_terms: bool,
-    strength: float = STRENGTH,
-    tol: float,
-    max_iter: int,
-) -> StructuredFit:
-    """Structured scaling of examples that have the floor in their logits."""
+    """Structured scaling on top of a floor and a temperature."""
+    floored, temperature = base.examples, base.temperature.x
     n_examples = floored.effective_size
-    objective = structured_objective(floored, base.x, cross_terms, strength / n_examples)
+    objective = structured_objective(floored, temperature, cross_terms, strength / n_examples)
     small = cross_terms and objective.penalty.size <= _MOST_DENSE
     steps = cg_steps(partial(_precondition, small=small), tol=tol, rough_start=small)
     start = np.zeros(objective.penalty.size)
     with one_blas_thread():
         found = minimize_newton(objective.evaluate, start, steps, tol=tol, max_iter=max_iter)
     even = 1.0 / (n_examples + 1.0)
-    rule = StructuredRule(floor, base.x, *_split(found.x, objective), even)
-    return StructuredFit(rule, _log_loss(found.point, floored, even), base, found, floored)
+    rule = StructuredRule(base.floor, temperature, *_split(found.x, objective), even)
+    return StructuredFit(rule, _log_loss(found.point, floored, even), base, found)
 
 
 def structured_objective(

@@ -7,6 +7,7 @@ import numpy as np
 from hokical._core.bins import check_count, check_positive
 from hokical._core.types import FloatArray
 from hokical._fitting.examples import Examples
+from hokical._fitting.floor import choose_base
 from hokical._fitting.structured import (
     MAX_CROSS_CLASSES,
     STRENGTH,
@@ -135,10 +136,10 @@ class StructuredScaling(Calibrator):
     def _fit(self, examples: Examples) -> Fit:
         few = examples.n_classes <= MAX_CROSS_CLASSES
         found = fit_structured(
-            examples.learnable,
+            choose_base(examples.learnable),
             cross_terms=few if self.cross == "auto" else bool(self.cross),
             strength=float(self.strength),
-            tol=lambda _: float(self.tol),
+            tol=float(self.tol),
             max_iter=self.max_iter,
         )
         message = _message(found)
@@ -148,7 +149,7 @@ class StructuredScaling(Calibrator):
 
 def _message(found: StructuredFit) -> str:
     """How the fit ended, and what to do if it did not end well."""
-    examples, base = found.examples, found.base
+    examples, base = found.base.examples, found.base.temperature
     if not found.minimum.converged:
         return f"no answer in {found.minimum.n_iter} iterations. Raise `max_iter` or `tol`."
     if examples.labels.min() == examples.labels.max():
