@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax
 
-from hokical import make
+from hokical import MultilabelCalibrator, make
+from hokical.dense import Dense
 from tests.guarantees.test_sets import world
 
 
@@ -300,3 +301,56 @@ def test_one_row_is_as_quick_as_its_probabilities() -> None:
         lambda: cal.predict_or_abstain(row, risk=1e-4),
     ):
         assert seconds(ask) < 2.0 * plain + 2e-3
+
+
+# several labels, maps, and the risk of one class
+
+
+def missed_share(proba: np.ndarray, labels: np.ndarray, threshold: float) -> np.ndarray:
+    """The share of an item's positives that is below the threshold."""
+    axes = tuple(range(1, labels.ndim))
+    there = labels == 1
+    return ((proba < threshold) & there).sum(axis=axes) / np.maximum(there.sum(axis=axes), 1)
+
+
+def test_several_labels_and_maps_have_losses_too() -> None:
+    rng = np.random.default_rng(0)
+    odds = rng.normal(size=(3000, 6)) * 2.0
+    labels = (rng.logistic(size=odds.shape) < odds).astype(int)
+    cal = MultilabelCalibrator().fit(odds[:1000], labels[:1000])
+    found = cal.control_risk(odds[1000:2000], labels[1000:2000], loss=missed_share, risk=0.1)
+    reached = missed_share(cal.predict_proba(odds[2000:]), labels[2000:], found.threshold).mean()
+    assert 0.05 < reached < 0.12
+    with pytest.raises(ValueError, match="not used in `fit`"):
+        cal.control_risk(odds[:1000], labels[:1000], loss=missed_share, risk=0.1)
+
+    maps = rng.normal(size=(300, 8, 8, 2)) * 2.0
+    truth = (maps + rng.gumbel(size=maps.shape)).argmax(axis=-1)
+    dense = Dense("temps").fit(maps[:100], truth[:100])
+    found = dense.control_risk(
+        maps[100:200], truth[100:200], risk=0.1, delta=0.1,
+        loss=lambda proba, labels, t: missed_share(proba[..., 1], labels, t),
+    )  # fmt: skip
+    new = dense.predict_proba(maps[200:])[..., 1]
+    assert 0.0 < missed_share(new, truth[200:], found.threshold).mean() < 0.1
+
+
+@pytest.mark.parametrize("certified", [False, True])
+def test_intervals_for_the_risk_of_a_class(certified: bool) -> None:
+    """They hold the true share of class 1 among rows with similar probabilities."""
+    cal = make("temps").fit(*world(2000, 2, seed=1))
+    if certified:
+        cal.certify(*world(2000, 2, seed=2))
+    logits, _ = world(20_000, 2, seed=3)
+    truth = 1.0 / (1.0 + np.exp((logits[:, 0] - logits[:, 1]) / 2.0))
+    low, high = cal.predict_interval(logits, label=1, delta=0.1).T
+    proba = cal.predict_proba(logits)[:, 1]
+    assert ((low <= proba) & (proba <= high)).all()
+    bins = np.array_split(np.argsort(proba), 12)
+    inside = [low[b].mean() - 0.02 <= truth[b].mean() <= high[b].mean() + 0.02 for b in bins]
+    assert np.mean(inside) >= 10 / 12
+    assert (high - low).mean() < 0.25
+    other = cal.predict_interval(logits, label=0, delta=0.1)
+    np.testing.assert_allclose(other, np.stack([1.0 - high, 1.0 - low], axis=1), atol=0.05)
+    with pytest.raises(ValueError, match="`label` needs two classes"):
+        make("temps").fit(*world(200, 3)).predict_interval(np.zeros((1, 3)), label=1)

@@ -103,7 +103,9 @@ class Calibrator(FittedPredictions):
         found = decisions.abstain(self.rule_, self.kept_, data, groups, **options)
         return found.map_arrays(lambda array: to_input_library(array, logits))
 
-    def predict_interval(self, logits: Any, *, delta: float = 0.05, groups: Any = None) -> Array:
+    def predict_interval(
+        self, logits: Any, *, delta: float = 0.05, label: Any = None, groups: Any = None
+    ) -> Array:
         """A confidence interval (n, 2) for the accuracy of labels with a similar score.
 
         The calibration examples, or those of `certify`, are divided into groups of neighbouring
@@ -112,7 +114,8 @@ class Calibrator(FittedPredictions):
         the interval is extended to it. After `fit` alone the accuracy is that of the classifier's
         labels: for a label that calibration has changed, the interval is from 0 to 1. Venn-Abers
         prediction has an interval of its own for the label's probability, without a `delta`, which
-        is given until `certify` is called.
+        is given until `certify` is called. With `label`, of two classes: the interval is for the
+        share of that class among rows with a similar probability of it, such as a risk of disease.
 
         >>> from hokical import Hoki
         >>> from hokical.demo import demo_logits
@@ -122,6 +125,11 @@ class Calibrator(FittedPredictions):
         """
         delta = check_chance("delta", delta)
         data = self._check_logits(self._attach_groups(logits, groups))
+        if label is not None:
+            names = self.class_names
+            k = as_labels([label], 1, self.n_classes_, name="label", classes=names)[0]
+            found = decisions.class_interval(self.rule_, self.kept_, data, int(k), delta=delta)
+            return to_input_library(found, logits)
         found = decisions.accuracy_interval(self.rule_, self.kept_, data, delta=delta)
         return to_input_library(found, logits)
 

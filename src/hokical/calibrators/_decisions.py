@@ -12,10 +12,17 @@ from hokical._core.warn import warn_user
 from hokical.guarantees import _scores as scores
 from hokical.guarantees._calibration_data import CalibrationData
 from hokical.guarantees._conformity import Conformity
-from hokical.guarantees._score_table import ScoreTable, accuracy_intervals, can_be_counts
+from hokical.guarantees._control import remembered
+from hokical.guarantees._score_table import (
+    NeighbourTable,
+    ScoreTable,
+    accuracy_intervals,
+    can_be_counts,
+)
 from hokical.guarantees._selective import Evidence, SelectivePrediction, selective_prediction
 from hokical.rules._base import Rule
 from hokical.rules._predicting import predict_on_host
+from hokical.rules._scaling import UncalibratedRule
 from hokical.rules._wrapped import BalancedRule
 
 #: What to do about rows that look like those of the fit.
@@ -128,6 +135,33 @@ def accuracy_interval(
     if untested is not None:
         ends[0][untested], ends[1][untested] = 0.0, 1.0
     return np.stack(ends, axis=1)
+
+
+def class_interval(
+    rule: Rule, kept: CalibrationData, data: Logits, label: int, *, delta: float
+) -> FloatArray:
+    """An interval (n, 2) on the host for the share of one of two classes among similar rows."""
+    known = kept.held_out_conformity or kept.fit_conformity
+    if known is None or data.n_classes != 2:
+        raise ValueError(
+            "`label` needs two classes, and examples to go by: call `certify(logits, labels)` "
+            f"first; got {data.n_classes} classes. For more classes leave `label` out."
+        )
+
+    def count() -> NeighbourTable:
+        is_class = known.labels == label
+        own = np.where(is_class, known.proba, 1.0 - known.proba)
+        level = scores.score_levels(scores.confidence_log_odds(own))
+        table = ScoreTable.from_examples(level, ~is_class, known.counts if known.counted else None)
+        return NeighbourTable(table.count, table.correct)
+
+    table = remembered(known, ("class interval", label), count)
+    proba = predict_on_host(rule, "proba", data)[:, label]
+    held_out = kept.held_out_conformity is not None
+    own = proba if held_out else predict_on_host(UncalibratedRule(), "proba", data)[:, label]
+    levels = scores.score_levels(scores.confidence_log_odds(own))
+    found = accuracy_intervals(table, levels, delta, doubt=1)
+    return np.stack([np.minimum(found[:, 0], proba), np.maximum(found[:, 1], proba)], axis=1)
 
 
 def _untested(

@@ -16,6 +16,7 @@ from hokical.calibrators._method import MethodInfo
 from hokical.calibrators._outcomes import OutcomeCalibrator
 from hokical.guarantees._binomial import check_chance
 from hokical.guarantees._label_sets import By, HeldOutLabels, LabelSets, label_sets
+from hokical.guarantees._risk import RiskControl, control_risk
 from hokical.guarantees._row_sketch import number_hashes
 from hokical.rules._multilabel import MultilabelCurves
 
@@ -191,6 +192,30 @@ class MultilabelCalibrator(OutcomeCalibrator):
         proba = self.predict_proba(scores)
         known = self._noted("predict_set")
         return label_sets(proba, known, coverage=coverage, delta=delta, by=by)
+
+    def control_risk(
+        self,
+        scores: Any,
+        labels: Any,
+        *,
+        loss: Any,
+        risk: Any,
+        delta: float | None = None,
+        thresholds: Any = None,
+    ) -> RiskControl:
+        """The last threshold at which the mean of a loss of your own is proven to be small.
+
+        As `Calibrator.control_risk`: `loss(proba, labels, threshold)` gets probabilities and labels
+        (n, labels) of held-out examples, such as the share of a row's labels that is missed.
+        """
+        with float64_scope(scores):
+            values, backend = self._check(scores)
+            plain = backend.without_gradient(values)
+            proba = backend.to_host(self.rule_.proba(plain, backend))
+        self._refuse_rows_of_fit("scores", [number_hashes(backend.to_host(plain))])
+        truth = read_labels(labels, proba.shape)
+        options: dict[str, Any] = {"loss": loss, "risk": risk, "delta": delta}
+        return control_risk(proba, truth, thresholds=thresholds, **options)
 
     def recall_thresholds(self, recall: float, *, delta: float = 0.1) -> FloatArray:
         """Thresholds (labels,) at which at least a share `recall` of a label's positives is found.

@@ -167,7 +167,7 @@ def rows_by_group(groups: Any, n_rows: int, chosen: IntArray | None) -> dict[str
     coding = GroupCoding.learn(groups, n_rows)
     codes = coding.codes(groups, n_rows)[slice(None) if chosen is None else chosen]
     cells, place = np.unique(codes, axis=0, return_inverse=True)
-    names = [coding.names(k) for k in range(len(coding.columns))]
+    names = [coding.full_names(k) for k in range(len(coding.columns))]
     titles = [", ".join(own[code] for own, code in zip(names, cell, strict=True)) for cell in cells]
     return {title: np.flatnonzero(place.ravel() == i) for i, title in enumerate(titles)}
 

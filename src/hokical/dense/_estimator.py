@@ -19,6 +19,7 @@ from hokical.calibrators._checks import refuse_groups
 from hokical.calibrators._estimator import Estimator
 from hokical.calibrators._loading import load_calibrator
 from hokical.dense._maps import Maps, Positions, holds_batches, open_maps
+from hokical.guarantees._risk import RiskControl, control_risk
 from hokical.guarantees._row_sketch import row_draws
 from hokical.rules._predicting import Output
 from hokical.rules._sets import Kind
@@ -233,7 +234,7 @@ class Dense(Estimator):
                 "independent of their neighbours. Call `certify(logits, labels)` first, with items "
                 "that nothing was fitted on."
             )
-        asked = {"risk": risk, "delta": delta}
+        asked: dict[str, Any] = {"risk": risk, "delta": delta}
         promise = calibrator.predict_or_abstain(np.zeros((1, calibrator.n_classes_)), **asked)
 
         def select(rows: Any) -> Sequence[Any]:
@@ -245,6 +246,26 @@ class Dense(Estimator):
             return replace(promise, labels=labels, confidence=confidence, accepted=accepted)
 
         return self._each(logits, mask, one)
+
+    def control_risk(
+        self,
+        logits: Any,
+        labels: Any,
+        *,
+        loss: Any,
+        risk: Any,
+        delta: float | None = None,
+        thresholds: Any = None,
+    ) -> RiskControl:
+        """The last threshold at which the mean of a loss of your own is proven to be small.
+
+        As `Calibrator.control_risk`, with one item as one example: `loss(proba, labels, threshold)`
+        gets arrays in memory, probabilities in the shape of the logits and labels, and gives a
+        number for each item (n,), such as the share of a mask that is missed.
+        """
+        proba = to_host(self.predict_proba(logits))
+        options: dict[str, Any] = {"loss": loss, "risk": risk, "delta": delta}
+        return control_risk(proba, to_host(labels), thresholds=thresholds, **options)
 
     def draw_positions(
         self,
