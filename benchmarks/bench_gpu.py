@@ -22,7 +22,7 @@ import numpy as np
 
 from hokical import Hoki, label_stability
 from hokical._core.logits import Logits, as_logits
-from hokical.calibrators import make
+from hokical.calibrators import make, method_names
 from hokical.stability import _gaussian as gaussian
 from hokical.stability import _gumbel as gumbel
 from hokical.stability import _uniform as uniform
@@ -139,7 +139,7 @@ def hoki_rows() -> Iterator[tuple[str, ...]]:
     confidence = here.predict_confidence(host)
     yield (
         f"`Hoki().fit`, noise chosen: {there.noise_.family}",
-        f"{1e3 * call_seconds(lambda: Hoki().fit(logits, labels), 9):.1f} (target 12)",
+        f"{1e3 * call_seconds(lambda: Hoki().fit(logits, labels), 9):.1f} (target 15)",
         f"{1e3 * wall(lambda: Hoki().fit(host, truth)):.0f}",
         f"{float(np.abs(there.predict_confidence(logits).cpu().numpy() - confidence).max()):.0e}",
     )
@@ -152,7 +152,7 @@ def hoki_rows() -> Iterator[tuple[str, ...]]:
     )
     yield (
         "`predict_confidence`, with its checks",
-        f"{1e3 * call_seconds(lambda: here.predict_confidence(logits)):.2f} (target 0.3)",
+        f"{1e3 * call_seconds(lambda: here.predict_confidence(logits)):.2f} (target 0.4)",
         f"{1e3 * wall(lambda: here.predict_confidence(host)):.0f}",
         f"{float(np.abs(here.predict_confidence(logits).cpu().numpy() - confidence).max()):.0e}",
     )
@@ -162,7 +162,7 @@ def fit_rows() -> Iterator[tuple[str, ...]]:
     yield "method", "GPU, s", "host, s", "off"
     logits, labels = device_logits(5000, 100, torch.float32)
     host, truth = logits.cpu().numpy(), labels.cpu().numpy()
-    for method in METHODS:
+    for method in [name for name in METHODS if name in method_names()]:  # some are hokical-paper's
         there, here = make(method), make(method)
         times = 1 if method in SLOW_METHODS else 5
         gpu_seconds = call_seconds(partial(there.fit, logits, labels), times)

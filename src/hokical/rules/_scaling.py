@@ -16,8 +16,8 @@ from hokical.rules._probabilities import (
 )
 from hokical.stability import _gumbel as gumbel
 
-#: How far from 1 rounding may put the sum of the weights.
-_ROUNDING = 1e-12
+#: How far from 1 rounding to float32, as of a state dict, may put the sum of the weights.
+_ROUNDING = 1e-6
 
 
 class SoftmaxRule(Rule):
