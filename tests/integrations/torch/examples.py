@@ -13,8 +13,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from hokical._core.logits import Logits
-from hokical.calibrators import make
-from hokical.calibrators import Calibrator
+from hokical.calibrators import Calibrator, make
 from hokical.stability._noise import Gaussian, Gumbel, Uniform
 
 SUITE = Path(__file__).resolve().parents[3] / "suite"
