@@ -396,3 +396,43 @@ def test_signals_of_another_number_are_refused() -> None:
     stated[5, 1] = 7.0
     with pytest.raises(ValueError, match=r"got 7.0 in row 5"):
         cal.predict(stated)
+
+
+def paired_answers(n: int, seed: int, effect: float) -> tuple[Any, Any, dict[str, Any]]:
+    """Answers of models on question sets, right by model and set together."""
+    rng = np.random.default_rng(seed)
+    model, topic = rng.integers(0, 5, n), rng.integers(0, 4, n)
+    stated = rng.choice([0.6, 0.7, 0.8, 0.9], n)
+    pair = effect * np.random.default_rng(7).normal(size=(5, 4))[model, topic]
+    odds = np.log(stated / (1.0 - stated)) - 0.5 + 0.7 * (model - 2) + pair
+    groups = {"model": model.astype(str), "topic": topic.astype(str)}
+    return stated, rng.random(n) < 1.0 / (1.0 + np.exp(-odds)), groups
+
+
+def test_pairs_of_group_columns_are_learned_where_they_matter(tmp_path: Path) -> None:
+    stated, right, groups = paired_answers(2500, 0, 1.0)
+    cal = hokical.calibrate_confidence(stated, right, groups)
+    assert "pairs of groups (model x topic)" in cal.reason_
+    assert cal.rule_.pairs == ((0, 1),)
+    assert cal.held_out_log_loss_["pairs"] < cal.held_out_log_loss_["groups"] - 0.01
+    new, truth, theirs = paired_answers(8000, 1, 1.0)
+    found = cal.predict(new, theirs)
+    alone = hokical.calibrate_confidence(stated, right, {"model": groups["model"]})
+    others = alone.predict(new, {"model": theirs["model"]})
+    losses = [-np.mean(np.log(np.where(truth, p, 1.0 - p))) for p in (found, others)]
+    assert losses[0] < losses[1] - 0.02
+    cal.save(tmp_path / "cal.json")
+    np.testing.assert_array_equal(hokical.load(tmp_path / "cal.json").predict(new, theirs), found)
+    traced = cal.rule_.traced_proba(new, cal.group_codes(theirs), np)
+    np.testing.assert_allclose(traced, found, rtol=1e-12)
+    with pytest.warns(UserWarning, match="not in the fit"):
+        unknown = cal.predict([0.9, 0.9], {"model": ["1", "1"], "topic": ["new", "newer"]})
+    assert unknown[0] == unknown[1]
+
+
+def test_pairs_that_do_not_matter_are_left_out() -> None:
+    found = [
+        hokical.calibrate_confidence(*paired_answers(2500, seed, 0.0)).rule_ for seed in range(4)
+    ]
+    assert sum(bool(rule.pairs) for rule in found) <= 1
+    assert all(rule.coding is not None for rule in found)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import combinations
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -31,6 +33,8 @@ _CLEAR, _PRICE = 0.7, 0.5
 #: Confidences are cut this close to 0 and 1; or, where log loss is lower for it, to the second
 #: over the number of examples, but not beyond the third.
 _CLOSEST, _CLOSER, _LEAST = 1e-3, 0.1, 1e-6
+#: Pairs of columns with more combinations of groups than this are not tried.
+_MOST_COMBINED = 2000
 #: Most points at which a curve is made non-decreasing.
 _GRID = 200
 
@@ -88,10 +92,17 @@ def fit_confidence(
         price = _PRICE * N_OWN * len(sizes) / n_examples
         gain, error = mean_and_error(losses["one curve"] - losses["groups"], share)
         if gain > price + _CLEAR * error:
-            tables = tuple(np.vstack([part, np.zeros((1, N_OWN))]) for part in pooled.groups)
-            chosen, best = pooled, "groups"
-            curve = replace(blank, coef=pooled.common, coding=coding, tables=tables)
+            found = _add_pairs(terms, coding, codes, _Pooled((), pooled, losses["groups"]))
+            chosen, best = found.fit, "pairs" if found.pairs else "groups"
+            losses[best] = found.losses
+            tables = _tables(found, coding)
+            curve = replace(
+                blank, coef=chosen.common, coding=coding, tables=tables, pairs=found.pairs
+            )
             words = f"a curve with corrections by group{named} was fitted"
+            if found.pairs:
+                both = (f"{coding.columns[a]} x {coding.columns[b]}" for a, b in found.pairs)
+                words += f", and by pairs of groups ({', '.join(both)})"
         else:
             words += f", as groups{named} did not clearly help"
     gain, error = mean_and_error(own - losses[best], share)
@@ -102,6 +113,65 @@ def fit_confidence(
     scores = ", ".join(f"{name} {loss:.4f}" for name, loss in told.items())
     reason = f"{words} (held-out log loss: {scores}; standard error of the gain {error:.4f})."
     return _with_grid(curve, examples, monotone), _report(reason, chosen, told)
+
+
+@dataclass(frozen=True, eq=False)
+class _Pooled:
+    """A fit with all columns and some pairs of them, and its held-out losses (n,)."""
+
+    pairs: tuple[tuple[int, int], ...]
+    fit: PooledFit
+    losses: FloatArray
+
+
+def _add_pairs(terms: BinaryTerms, coding: GroupCoding, codes: IntArray, found: _Pooled) -> _Pooled:
+    """Add pairs of columns, the most helpful first, as long as one clearly helps."""
+    sizes = [size - 1 for size in coding.sizes]
+    waiting = [
+        (a, b)
+        for a, b in combinations(range(len(sizes)), 2)
+        if min(sizes[a], sizes[b]) > 1 and sizes[a] * sizes[b] <= _MOST_COMBINED
+    ]
+    share, n_examples = terms.weights / terms.weights.sum(), float(terms.weights.sum())
+    # As likely as for a single candidate, one of several passes by chance.
+    clear = NormalDist().inv_cdf(1.0 - (1.0 - NormalDist().cdf(_CLEAR)) / max(len(waiting), 1))
+    while waiting:
+        tried = [_fit_pairs(terms, codes, sizes, (*found.pairs, pair)) for pair in waiting]
+        gains = [mean_and_error(found.losses - each.losses, share) for each in tried]
+        k = max(range(len(tried)), key=lambda k: gains[k][0])
+        if gains[k][0] <= _PRICE * N_OWN / n_examples + clear * gains[k][1]:
+            break
+        found = tried[k]
+        del waiting[k]
+    return found
+
+
+def _fit_pairs(
+    terms: BinaryTerms, codes: IntArray, sizes: list[int], pairs: tuple[tuple[int, int], ...]
+) -> _Pooled:
+    """The fit with these pairs; a combination with an unknown group is -1."""
+    own = np.where(codes == sizes, -1, codes)
+    joint = [
+        np.where((own[:, a] < 0) | (own[:, b] < 0), -1, own[:, a] * sizes[b] + own[:, b])
+        for a, b in pairs
+    ]
+    every = (*sizes, *(sizes[a] * sizes[b] for a, b in pairs))
+    found = _fit(terms, np.column_stack([own, *joint]), every)
+    return _Pooled(pairs, found, found.losses_left_out())
+
+
+def _tables(found: _Pooled, coding: GroupCoding) -> tuple[FloatArray, ...]:
+    """Corrections by group, with a row of zeros for an unknown one, as the rule has them."""
+    shapes: list[tuple[int, ...]] = [(size,) for size in coding.sizes]
+    shapes += [(coding.sizes[a], coding.sizes[b]) for a, b in found.pairs]
+    tables = []
+    for part, shape in zip(found.fit.groups, shapes, strict=True):
+        table = np.zeros((*shape, N_OWN))
+        table[tuple(slice(size - 1) for size in shape)] = part.reshape(
+            *(size - 1 for size in shape), N_OWN
+        )
+        tables.append(table.reshape(-1, N_OWN))
+    return tuple(tables)
 
 
 def combine_signals(signals: FloatArray, examples: StatedConfidence) -> SignalCombination:

@@ -38,7 +38,8 @@ class ConfidenceCalibrator(OutcomeCalibrator):
     samples, the score of a detection. A smooth curve of the log-odds with hinges at quantiles and a
     term for every value that 3 % of the answers have; corrections by group (subject, language,
     model) are shrunk by partial pooling, so that a group of few examples gets the common curve.
-    Groups, and the curve itself, are used where they clearly help on held-out examples.
+    Groups, pairs of them, and the curve itself are used where they clearly help on held-out
+    examples.
 
     Parameters
     ----------

@@ -74,6 +74,7 @@ class ConfidenceCurve:
     confidences `atoms`. `tables` hold, for each column of `coding`, what the first three
     coefficients are changed by (groups + 1, 3); the last row, for an unknown group, is 0. Where a
     `grid` of confidences is given, with `counts` of examples, curves are made non-decreasing there.
+    `pairs` of columns have tables too, after those of the columns: of all combinations of groups.
     `signals` combine several numbers per answer to the confidence.
     """
 
@@ -89,6 +90,7 @@ class ConfidenceCurve:
     grid: FloatArray | None = None
     counts: FloatArray | None = None
     signals: SignalCombination | None = None
+    pairs: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
         check_array("centre", self.centre, (2,))
@@ -99,9 +101,12 @@ class ConfidenceCurve:
                 check_array(name, points, (None,))
                 check_rising(name, points)
         check_array("coef", self.coef, (N_OWN + self.knots.size + self.atoms.size,))
-        sizes = self.coding.sizes if self.coding else ()
+        sizes = list(self.coding.sizes) if self.coding else []
+        if any(not 0 <= a < b < len(sizes) for a, b in self.pairs):
+            raise ValueError(f"`pairs` must be of columns of groups; got {self.pairs!r}.")
+        sizes += [sizes[a] * sizes[b] for a, b in self.pairs]
         if not isinstance(self.tables, tuple) or len(self.tables) != len(sizes):
-            raise ValueError("`tables` must have one table for each column of groups.")
+            raise ValueError("`tables` must have one table for each column and pair of groups.")
         for table, size in zip(self.tables, sizes, strict=True):
             check_array("tables", table, (size, N_OWN))
         if self.grid is not None:
@@ -130,7 +135,9 @@ class ConfidenceCurve:
         if self.coding is None:
             return np.zeros((n_rows, 0), np.int64)
         if groups is None:
-            return np.broadcast_to(np.array(self.coding.sizes) - 1, (n_rows, len(self.tables)))
+            return np.broadcast_to(
+                np.array(self.coding.sizes) - 1, (n_rows, len(self.coding.sizes))
+            )
         return self.coding.codes(groups, n_rows)
 
     def proba(self, confidence: FloatArray, codes: IntArray) -> FloatArray:
@@ -149,8 +156,11 @@ class ConfidenceCurve:
     def _curve(self, confidence: Array, codes: Array, xp: Namespace = np) -> Array:
         features = self.features(confidence, xp)
         odds = self.log_odds(confidence, xp) + xp.sum(features * self.coef, axis=1)
-        for k, table in enumerate(self.tables):
-            own = xp.take(table, codes[:, k], axis=0)
+        places = [codes[:, k] for k in range(len(self.tables) - len(self.pairs))]
+        sizes = self.coding.sizes if self.coding else ()
+        places += [places[a] * sizes[b] + places[b] for a, b in self.pairs]
+        for table, place in zip(self.tables, places, strict=True):
+            own = xp.take(table, place, axis=0)
             odds = odds + xp.sum(features[:, :N_OWN] * own, axis=1)
         return expit(xp.clip(odds, -FARTHEST, FARTHEST), xp)
 
