@@ -21,11 +21,11 @@ from hokical._core.types import IntArray
 from hokical._core.warn import ConvergenceWarning, FitDataWarning, sklearn_class, warn_user
 from hokical.calibrators._automatic import AutoCalibrator
 from hokical.metrics._metric import METRICS, SummaryOptions
-from hokical.report._data import ReportFacts, report_data
+from hokical.report._data import ReportFacts, main_columns, report_data
 from hokical.report._differences import Difference, paired_differences
 from hokical.report._entrants import Methods, choose_entrants, is_fitted
 from hokical.report._evaluate import check_examples, check_names, judge_logits, measure_sets
-from hokical.report._evaluation import Evaluation, main_columns
+from hokical.report._evaluation import Evaluation
 from hokical.report._judging import Setting
 from hokical.report._page import write_page
 from hokical.report._provenance import DataFacts, Provenance, are_same
@@ -60,7 +60,7 @@ class Comparison:
     @property
     def main_columns(self) -> tuple[str, ...]:
         """What small tables show, in order."""
-        return main_columns(self.results)
+        return main_columns(all(found.summary.vectors for found in self.results))
 
     def headline(self, name: str | None = None) -> str:
         """What one method changed (None: the subject), in words, with a guarantee."""

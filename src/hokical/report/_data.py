@@ -26,6 +26,12 @@ MOST_CLASSES = 12
 MOST_GROUPS = 20
 
 
+def main_columns(vectors: bool) -> tuple[str, ...]:
+    """What small tables show, in order; with `vectors` of all classes."""
+    last = ("classwise_ece", "brier", "log_loss") if vectors else ("brier", "log_loss")
+    return ("mean_confidence", "accuracy", "ece", *last)
+
+
 @dataclass(frozen=True)
 class ReportFacts:
     """What a report needs beside evaluations; `subject` is the method of the headline."""
@@ -44,8 +50,7 @@ def report_data(results: Sequence[Any], facts: ReportFacts) -> dict[str, Any]:
     chosen, reference = names[facts.subject], names.get("uncalibrated")
     differences = {found.method: found for found in facts.differences}
     vectors = all(result.summary.vectors for result in results)
-    main = ["mean_confidence", "accuracy", "ece"]
-    main += ["classwise_ece", "brier", "log_loss"] if vectors else ["brier", "log_loss"]
+    main = main_columns(vectors)
     scores = [
         name for name, metric in METRICS.items()
         if metric.ranking and all(name in result.summary.estimates for result in results)

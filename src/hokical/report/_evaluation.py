@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -200,12 +199,3 @@ def _cells(name: str, found: Estimate, intervals: bool) -> list[str]:
 def method_title(calibrator: Any) -> str:
     """The method in full words, without what its title has in brackets; "" if it has none."""
     return "" if calibrator is None else str(calibrator.method.title).split(" (")[0]
-
-
-def main_columns(results: Sequence[Evaluation]) -> tuple[str, ...]:
-    """What small tables show, in order."""
-    vectors = all(found.summary.vectors for found in results)
-    return (
-        "mean_confidence", "accuracy", "ece",
-        *(("classwise_ece",) if vectors else ()), "brier", "log_loss",
-    )  # fmt: skip
