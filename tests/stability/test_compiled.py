@@ -1,4 +1,4 @@
-"""Every compiled form against its portable twin, and what it may do with a spoilt buffer."""
+"""Every compiled form against its portable twin, and what it may do with a buffer that changes."""
 
 from __future__ import annotations
 
