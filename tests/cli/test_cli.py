@@ -123,6 +123,10 @@ def test_evaluate_shows_before_and_after(data: Path, calibrator: Path) -> None:
     assert "with 95% confidence, below" in shown.words
 
 
+def test_evaluate_needs_data_beside_a_calibrator(calibrator: Path) -> None:
+    assert "FILE: is missing" in one_line(hokical_command("evaluate", calibrator))
+
+
 def test_evaluate_without_intervals(data: Path) -> None:
     words = ("--resamples", 0, "--seed", 3, "--json")
     found = hokical_command("evaluate", data, *words).methods
@@ -305,6 +309,9 @@ def test_outputs_are_checked_before_the_work(tmp_path: Path, data: Path, calibra
     assert "input too" in one_line(hokical_command("apply", calibrator, data, "-o", data))
     assert "ends in .npz" in one_line(hokical_command("apply", calibrator, data, "-o", "out.xls"))
     assert "no folder" in one_line(hokical_command("demo", "--report", tmp_path / "no" / "r.html"))
+    for words in (("demo",), ("evaluate", data), ("compare", data)):
+        refused = one_line(hokical_command(*words, "--report", tmp_path / "r.pdf"))
+        assert "ends in .html or .htm" in refused
 
 
 def test_classes_must_match_the_calibrator(tmp_path: Path, calibrator: Path) -> None:

@@ -115,7 +115,7 @@ def test_coverage_from_the_shell(tmp_path: Path) -> None:
     run("certify", cal, tmp_path / "more.npz")
     sets = ("--coverage", 0.9, "--state", state)
     text = run("monitor", cal, tmp_path / "new.npz", "--reference", val, *sets)
-    assert "of 1,500 labels, 0.9 was promised" in text
+    assert "of 1,500 labels, 0.9 was guaranteed" in text
     other = ("--coverage", 0.8, "--state", state)
     assert "watches 0.9" in run("monitor", cal, tmp_path / "off.npz", *other, code=2)
     words = ("monitor", cal, tmp_path / "off.npz", "--state", state, "--json")

@@ -7,7 +7,15 @@ from typing import Annotated, Any
 
 import hokical
 from hokical.cli import options as opt
-from hokical.cli.console import check_options, new_table, show_json, show_table, spinner, warn
+from hokical.cli.console import (
+    bad_option,
+    check_options,
+    new_table,
+    show_json,
+    show_table,
+    spinner,
+    warn,
+)
 from hokical.cli.reading import Source, read_calibrator, warn_of_own_examples
 from hokical.cli.tables import metric_cells, show_classes, show_groups, show_sets
 from hokical.io._reading import Examples
@@ -43,6 +51,8 @@ def evaluate(
     A folder (or 'pattern*') of Parquet files is read in parts and may be
     larger than memory; there are no intervals then.
     """
+    if second is None and first.suffix == ".json":
+        raise bad_option("FILE", f"is missing: name the data after the calibrator {first}.")
     path, calibrator = (first, None) if second is None else (second, first)
     fitted = None if calibrator is None else read_calibrator(calibrator)
     if report is not None:

@@ -14,7 +14,7 @@ from hokical.cli.settings import check_method, make_method, read_settings
 from hokical.cli.show import describe
 from hokical.io._writing import check_output
 
-#: Of what `hokical show` says, what is said after a fit.
+#: Of the lines of `hokical show`, those that are printed after a fit.
 _SHOWN = ("method", "classes", "fitted on", "noise", "chosen", "label")
 
 

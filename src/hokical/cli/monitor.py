@@ -173,7 +173,7 @@ def _facts(status: hokical.monitoring.Status) -> dict[str, str | None]:
 def _describe_sets(sets: hokical.monitoring._coverage.SetStatus) -> str:
     held = f"contain {sets.covered:.1%} of {sets.n:,} labels" if sets.n else "no labels yet"
     found = "" if sets.alarm is None else "; too few: certify again"
-    return f"{held}, {sets.coverage:.4g} was promised{found}"
+    return f"{held}, {sets.coverage:.4g} was guaranteed{found}"
 
 
 def _show_parts(parts: tuple[hokical.monitoring._parts.PartStatus, ...], rows_of: str) -> None:
