@@ -28,7 +28,7 @@ def test_every_protocol(tmp_path: Path, protocol: int) -> None:
     path = write_pickle(tmp_path / "a.p", protocol)
     for split, (logits, labels) in (("val", VAL), ("test", TEST)):
         found = read_examples(path, split=split)
-        assert np.array_equal(found.logits.values, logits)
+        assert np.array_equal(found.scores.values, logits)
         assert np.array_equal(found.labels, labels)
 
 
@@ -59,8 +59,8 @@ def test_a_pickle_of_python_2(tmp_path: Path) -> None:
         b"S'\\x00\\x00\\x80?\\x00\\x00\\x00@\\x00\\x00@@\\x00\\x00\\x80@'\ntb."
     )
     (tmp_path / "a.p").write_bytes(row)
-    found = read_examples(tmp_path / "a.p", need_labels=False)
-    assert found.logits.values.tolist() == [[1.0, 2.0], [3.0, 4.0]]
+    found = read_examples(tmp_path / "a.p", labelled="none")
+    assert found.scores.values.tolist() == [[1.0, 2.0], [3.0, 4.0]]
 
 
 class Harmful:
@@ -115,7 +115,7 @@ def test_a_pickle_cannot_write_on_the_stand_ins(tmp_path: Path) -> None:
     (tmp_path / "evil.p").write_bytes(evil)
     with pytest.raises(DataFileError):
         read_examples(tmp_path / "evil.p")
-    assert read_examples(write_pickle(tmp_path / "a.p", 2)).logits.n_rows == len(VAL[0])
+    assert read_examples(write_pickle(tmp_path / "a.p", 2)).n_rows == len(VAL[0])
 
 
 @pytest.mark.parametrize(

@@ -130,21 +130,21 @@ def test_hoki_may_start_at_the_confidence() -> None:
 def test_files_may_hold_the_best_values(tmp_path: Path) -> None:
     dense, labels = synthetic_logits(60, 8, seed=15)
     seen = TopK.from_logits(dense - np.logaddexp.reduce(dense, axis=1, keepdims=True), 3)
-    arrays = {"val-topk_indices": seen.indices, "n_classes": np.array(8), "val-labels": labels}
+    arrays = {"val_topk_indices": seen.indices, "n_classes": np.array(8), "val_labels": labels}
     path = tmp_path / "seen.npz"
     for name, known in (("values", False), ("log_probabilities", True)):
-        np.savez(path, **{f"val-topk_{name}": seen.values}, **arrays)
+        np.savez(path, **{f"val_topk_{name}": seen.values}, **arrays)
         examples = read_examples(path)
-        assert isinstance(examples.logits, TopK)
-        assert np.array_equal(examples.logits.indices, seen.indices)
-        assert (examples.logits.rest is not None) is known
+        assert isinstance(examples.scores, TopK)
+        assert np.array_equal(examples.scores.indices, seen.indices)
+        assert (examples.scores.rest is not None) is known
         assert np.array_equal(examples.labels, labels)
     np.savez(path, topk_values=seen.values, labels=labels)
-    with pytest.raises(DataFileError, match="expected `topk_indices` beside the best values"):
+    with pytest.raises(DataFileError, match="expected `topk_indices` beside `topk_values`"):
         read_examples(path)
     np.savez(path, topk_values=seen.values, topk_indices=seen.indices, n_classes=[8.5])
     with pytest.raises(DataFileError, match="expected one whole number in `n_classes`"):
-        read_examples(path, need_labels=False)
+        read_examples(path, labelled="none")
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from hokical import CalibratedClassifier, TopK, from_probabilities, load, make
 from hokical.calibrators import method_names
-from hokical.io import Wanted, read_examples
+from hokical.io import read_examples
 from hokical.rules import FlooredRule
 from hokical.streams import fit as fit_stream
 from tests.conftest import QUICK, synthetic_logits
@@ -162,8 +162,7 @@ def test_readers_are_told_what_zeros_mean(tmp_path: Path) -> None:
     proba = np.array([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0]])
     np.savez(tmp_path / "p.npz", probs=proba, labels=[0, 1])
     for zeros in ("unlikely", "impossible"):
-        wanted = Wanted(probabilities=True, zeros=zeros)
-        rows = read_examples(tmp_path / "p.npz", wanted=wanted).logits
+        rows = read_examples(tmp_path / "p.npz", zeros=zeros).scores
         np.testing.assert_array_equal(rows.values, from_probabilities(proba, zeros=zeros))
         np.testing.assert_array_equal(rows.labels, [0, 0])
 

@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hokical.io import DataFileError
-from hokical.io._reading import read_examples
+from hokical.io import DataFileError, read_examples
 from tests.io.samples import LIBRARIES, TEST, VAL, WRITERS, write_npz
 
 

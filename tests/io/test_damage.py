@@ -10,11 +10,9 @@ import numpy as np
 import pytest
 
 from hokical.calibrators import make
-from hokical.io import DataFileError
+from hokical.io import DataFileError, read_examples
 from hokical.io._errors import report_damage
-from hokical.io._opening import open_source
-from hokical.io._reading import read_examples
-from hokical.streams import fit
+from hokical.streams import fit, open_source
 from tests.conftest import synthetic_logits
 
 X, Y = synthetic_logits(200, 3, seed=5)

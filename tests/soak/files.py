@@ -17,7 +17,7 @@ import numpy as np
 from hokical import CalibrationMonitor, CalibratorFileError, load
 from hokical._core.storage import fingerprint
 from hokical.io import DataFileError, read_examples
-from hokical.io._opening import open_source
+from hokical.streams import open_source
 from tests.io.samples import VAL, WRITERS, write_csv
 
 Generator = np.random.Generator
@@ -99,7 +99,7 @@ def damaged_data(kind: str, rng: Generator, folder: Path) -> str:
 
 def _read_whole(path: Path) -> tuple[Any, Any]:
     found = read_examples(path)
-    return found.logits.values, found.labels
+    return found.scores.values, found.labels
 
 
 def _read_in_parts(path: Path) -> tuple[Any, Any]:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from hokical import CalibrationMonitor, Gaussian, Hoki, load
-from hokical.io import write_npz
+from hokical.io import write_table
 from hokical.streams import open_source, predict_to
 from tests.conftest import synthetic_logits
 
@@ -66,7 +66,7 @@ def fill_disk(folder: Path, limit: int) -> None:
     monitor = new_monitor()
     for write in (
         lambda: calibrator.save(folder / "c.json"),
-        lambda: write_npz(folder / "r.npz", labels=LABELS),
+        lambda: write_table(folder / "r.npz", {"labels": LABELS}),
         lambda: monitor.save(folder / "m.json"),
         lambda: predict_in_parts(folder, 0.0),
     ):

@@ -78,12 +78,3 @@ def import_reader(path: Path, module: str, kind: str, extra: str) -> Any:
             f"is {kind}, for which a library is missing.",
             f"Install it: pip install 'hokical[{extra}]'.",
         ) from error
-
-
-def objects_error(path: Path, what: str) -> DataFileError:
-    """For arrays of Python objects, whose bytes could be any program."""
-    return DataFileError(
-        path,
-        f"expected {what}; found Python objects, which are not read.",
-        "Convert with `.astype(float)`, rows of equal length, and save again.",
-    )

@@ -12,7 +12,7 @@ import numpy as np
 from hokical._core.topk import TopK
 from hokical._core.types import FloatArray, IntArray
 from hokical.io._errors import DataFileError, report_damage
-from hokical.io._sniff import find_format, open_text
+from hokical.io._formats import find_format, read_text
 
 #: What tokenizers and prompts put around a letter.
 _AROUND = " \t\n\r\u2581\u0120\u010a()[]*.:\"'"
@@ -181,8 +181,8 @@ def _records(source: Any) -> Iterator[dict[str, Any]]:
         return iter([source] if isinstance(source, dict) else source)
     path = Path(source)
     find_format(path)  # for its errors about files that are not there, empty or not text
-    with report_damage(path, "JSON, or JSON lines"), open_text(path) as stream:
-        text = stream.read().strip()
+    with report_damage(path, "JSON, or JSON lines"):
+        text = read_text(path)[0].strip()
         try:
             found = json.loads(text)
         except json.JSONDecodeError:

@@ -1,7 +1,6 @@
 """From paths, tables, arrays or chunks to a source that is read a chunk at a time."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from hokical.io._datasets import TableSource, from_dataset
 from hokical.io._errors import DataFileError, report_file
 from hokical.io._formats import find_format
 from hokical.io._labels import tidy_labels
-from hokical.io._reading import OpenedFile, labels_beside, read_examples
+from hokical.io._reading import OpenedFile, read_examples
 from hokical.io._sources import ArraySource, ChunkSource, from_chunks
 from hokical.io._tables import ArrayTable, to_numbers
 
@@ -136,16 +135,6 @@ def list_files(path: Path) -> list[Path]:
     if not files:
         raise DataFileError(path, "expected .parquet files; found none.", "Check the name.")
     return files
-
-
-def files_read(path: Path) -> Iterator[Path]:
-    """The files that are read where a path is given: those of a folder, labels beside logits."""
-    if path.is_dir() or is_pattern(path):
-        yield from list_files(path)
-        return
-    yield path
-    if path.suffix in (".npy", ".csv"):  # others have labels in themselves
-        yield labels_beside(path)
 
 
 def is_pattern(path: Path) -> bool:

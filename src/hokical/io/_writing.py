@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from hokical._core.files import replace_file
 from hokical._core.types import AnyArray
-from hokical.io._columns import parquet_library
+from hokical.io._arrow import arrow_library
 from hokical.io._errors import DataFileError
 
 #: What the name of a table of results may end in.
@@ -25,12 +24,6 @@ TABLES = (".csv", ".csv.gz", ".parquet")
 #: What a spreadsheet runs: begins with a sign of formulas and is no number.
 _FORMULA = re.compile(r"[=@\t\r]|[-+](?![\d.]+(e[-+]?\d+)?$|inf$|nan$)", re.IGNORECASE)
 _WHOLE = re.compile(r"0|-?[1-9]\d{0,17}")
-
-
-def write_npz(path: str | os.PathLike[str], **arrays: ArrayLike) -> None:
-    """Write named arrays; an old file stays as it is until the new one is complete."""
-    with replace_file(path) as stream:
-        np.savez(stream, allow_pickle=False, **{name: np.asarray(a) for name, a in arrays.items()})
 
 
 def write_table(path: str | os.PathLike[str], columns: dict[str, AnyArray]) -> int:
@@ -41,11 +34,12 @@ def write_table(path: str | os.PathLike[str], columns: dict[str, AnyArray]) -> i
     """
     name = os.fspath(path)
     if name.endswith(".npz"):
-        texts = {k: c.astype(np.str_) for k, c in columns.items() if c.dtype.kind in "OT"}
-        write_npz(path, **columns | texts)
+        arrays = {key: _for_numpy(np.asarray(column)) for key, column in columns.items()}
+        with replace_file(path) as stream:
+            np.savez(stream, allow_pickle=False, **arrays)
         return 0
     if name.endswith(".parquet"):
-        parquet = parquet_library(Path(name))
+        parquet = arrow_library(Path(name), "pyarrow.parquet")
         arrow = import_module("pyarrow")
         table = arrow.table({key: _for_arrow(column) for key, column in columns.items()})
         with replace_file(path) as stream:
@@ -58,7 +52,7 @@ def write_table(path: str | os.PathLike[str], columns: dict[str, AnyArray]) -> i
         for value in values:
             runs = isinstance(value, str) and _FORMULA.match(value) is not None
             marked += runs
-            yield f"'{value}" if runs else value
+            yield f"'{value}" if runs else "" if value != value else value  # NaN
 
     with replace_file(path) as stream:
         packed = gzip.GzipFile(fileobj=stream, mode="wb", mtime=0) if name.endswith(".gz") else None
@@ -70,6 +64,15 @@ def write_table(path: str | os.PathLike[str], columns: dict[str, AnyArray]) -> i
         if packed is not None:
             packed.close()
     return marked
+
+
+def _for_numpy(column: AnyArray) -> AnyArray:
+    """Numbers as they are, whole ones with -1 where there is none; everything else as text."""
+    if column.dtype.kind not in "OT":
+        return column
+    values = [-1 if value is None else value for value in column.tolist()]
+    found = np.array(values)
+    return found if found.dtype.kind in "ib" else column.astype(np.str_)
 
 
 def _for_arrow(column: AnyArray) -> Any:
