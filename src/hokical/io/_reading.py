@@ -316,7 +316,6 @@ class _Reading:
             assert isinstance(scores, Logits)
             scores = replace(scores, values=scores.values[:, order])
             labels = None if labels is None else np.append(np.argsort(order), -1)[labels]
-        columns = zip(wanted.groups, roles.groups, strict=True)
         return Examples(
             scores=scores,
             labels=labels,
@@ -324,7 +323,7 @@ class _Reading:
             row_numbers=self.chosen,
             used=self.used,
             weights=weights,
-            groups={n: to_numbers(self._take(self.columns[c])) for n, c in columns} or None,
+            groups={n: to_numbers(self._take(self.columns[n])) for n in roles.groups} or None,
             classes=classes,
             part=file.part,
             kept={name: self.columns[name][self.rows] for name in roles.kept},
