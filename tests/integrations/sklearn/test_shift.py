@@ -47,7 +47,7 @@ def test_a_new_balance_is_found_and_adapted_to(model) -> None:
 
 def test_a_known_balance_by_name(model) -> None:
     X, _ = animals(50, OLD, 3)
-    twin = model.with_balance(NEW)
+    twin = model.reweight_classes(NEW)
     weights = (
         np.array([NEW[name] for name in model.classes_])
         / model.calibrator_.kept_.class_scores.balance
@@ -56,16 +56,16 @@ def test_a_known_balance_by_name(model) -> None:
     expected /= expected.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(twin.predict_proba(X), expected)
     np.testing.assert_array_equal(twin.predict(X), model.classes_[expected.argmax(axis=1)])
-    ordered = model.with_balance([NEW[name] for name in model.classes_])
+    ordered = model.reweight_classes([NEW[name] for name in model.classes_])
     np.testing.assert_array_equal(ordered.predict_proba(X), twin.predict_proba(X))
     with pytest.raises(ValueError, match=r"none for \['owl'\], not classes: \['bat'\]"):
-        model.with_balance({"cat": 0.5, "dog": 0.3, "bat": 0.2})
+        model.reweight_classes({"cat": 0.5, "dog": 0.3, "bat": 0.2})
 
 
 def test_an_ensemble_is_refused() -> None:
     X, y = animals(300, OLD, 4)
     model = CalibratedClassifier(LogisticRegression(), method="temps", ensemble=True).fit(X, y)
-    for ask in (lambda: model.estimate_shift(X), lambda: model.with_balance(NEW)):
+    for ask in (lambda: model.estimate_shift(X), lambda: model.reweight_classes(NEW)):
         with pytest.raises(ValueError, match="for a new balance"):
             ask()
 
@@ -77,6 +77,6 @@ def test_groups_of_the_fit_are_kept_by_a_known_balance() -> None:
     inner = LogisticRegression().fit(X, y)
     model = CalibratedClassifier(FrozenEstimator(inner)).fit(X, y, calibration_groups=site)
     assert model.calibrator_.rule_.needed_groups is not None
-    twin = model.with_balance(NEW)
+    twin = model.reweight_classes(NEW)
     assert twin.predict_proba(X, groups=site).shape == (1500, 3)
     assert model.estimate_shift(X).adapt().predict(X).shape == (1500,)

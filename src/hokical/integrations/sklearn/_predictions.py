@@ -202,18 +202,18 @@ class ClassifierPredictions:
         parts = {name: replace(part, **own) for name, part in found.by_group.items()}
         return replace(found, by_group=parts, **own)
 
-    def with_balance(self, balance: Any) -> Self:
-        """A copy for another balance of classes, which is known; see `Calibrator.reweight_classes`.
+    def reweight_classes(self, frequencies: Any) -> Self:
+        """A copy for other class frequencies, which are known; see `Calibrator.reweight_classes`.
 
-        `balance` are shares in the order of `classes_`, or a mapping of labels to shares.
+        They are in the order of `classes_`, or a mapping of labels to frequencies.
         """
         calibrator = self._one_calibrator()
-        if isinstance(balance, Mapping):
-            balance = in_order(balance, self.classes_.tolist())
-        return self._with_calibrator(calibrator.reweight_classes(balance))
+        if isinstance(frequencies, Mapping):
+            frequencies = in_order(frequencies, self.classes_.tolist())
+        return self._with_calibrator(calibrator.reweight_classes(frequencies))
 
-    def reweight_classes(self, weights: FloatArray) -> Self:
-        """A copy for rows among which each class is so many times commoner, (classes,)."""
+    def _reweight(self, weights: FloatArray) -> Self:
+        """A copy for rows among which each class is `weights` (classes,) times as frequent."""
         return self._with_calibrator(self._one_calibrator()._reweight(weights))
 
     def _with_calibrator(self, calibrator: Calibrator) -> Self:
