@@ -17,7 +17,7 @@ from hokical.rules._binary import LARGEST_KEY, log_odds
 
 #: Most Newton steps; a handful is enough as a rule.
 MAX_ITER = 200
-#: Decides between coefficients that the examples cannot tell apart, and is too small to shrink.
+#: Decides between coefficients that the examples cannot distinguish, and is too small to shrink.
 _RIDGE = 1e-10
 #: Features that vary less than this are constant.
 _LEAST_SPREAD = 1e-90
@@ -93,7 +93,7 @@ def fit_venn_abers(examples: Examples) -> tuple[FloatArray, FloatArray, FloatArr
     ones = sum_by(group, examples.counts * (examples.labels == 1), knots.size)
     upper = np.append(added_example(counts, ones), 1.0)
     lower = 1.0 - np.append(added_example(counts[::-1], (counts - ones)[::-1]), 1.0)[::-1]
-    upper = np.clip(upper, 1e-300, 1.0)  # so many examples that one more is lost in rounding
+    upper = np.clip(upper, 1e-300, 1.0)  # so many examples that one more is rounded away
     lower = np.clip(lower, 0.0, np.minimum(np.append(1.0, upper[:-1]), 1.0 - 2.0**-53))
     steps = (np.diff(lower) > 0.0) | (np.diff(upper) > 0.0)
     steps[0] |= not steps.any()

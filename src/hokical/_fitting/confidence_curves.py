@@ -109,10 +109,10 @@ def fit_confidence(
     if gain <= _PRICE / n_examples + _CLEAR * error:
         curve, words = blank, "the confidence was kept as it is, as nothing was clearly better"
         monotone = False  # it rises by itself, where no example is as well
-    told = {name: float(share @ part) for name, part in losses.items()}
-    scores = ", ".join(f"{name} {loss:.4f}" for name, loss in told.items())
+    means = {name: float(share @ part) for name, part in losses.items()}
+    scores = ", ".join(f"{name} {loss:.4f}" for name, loss in means.items())
     reason = f"{words} (held-out log loss: {scores}; standard error of the gain {error:.4f})."
-    return _with_grid(curve, examples, monotone), _report(reason, chosen, told)
+    return _with_grid(curve, examples, monotone), _report(reason, chosen, means)
 
 
 @dataclass(frozen=True, eq=False)

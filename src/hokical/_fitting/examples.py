@@ -23,8 +23,6 @@ from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical._core.warn import warn_user
 from hokical.guarantees._row_sketch import row_draws
 
-#: Arrays that can be added.
-State = tuple[NDArray[Any], ...]
 #: What a reduction makes of a block, and of two results; it must be possible to pickle it.
 Result = TypeVar("Result")
 
@@ -199,11 +197,6 @@ class InMemory(Partition):
         self, work: Callable[[Examples], Result], combine: Callable[[Result, Result], Result]
     ) -> Result:
         return work(self.block)
-
-
-def add_states(left: State, right: State) -> State:
-    """Two states, array by array."""
-    return tuple(a + b for a, b in zip(left, right, strict=True))
 
 
 def spaced_rows(first_row: int, n_rows: int, step: int) -> IntArray:

@@ -22,7 +22,7 @@ _LEAST_FLOORS = (1e-10, 1e-12, 1e-15, 1e-20, 1e-30, 1e-60, 0.0)
 ZERO_FLOORS = (1e-2, 3e-3, 1e-3, 1e-4, 1e-5, 1e-6, 1e-8, *_LEAST_FLOORS)
 #: Where labels can be wrong as well: a share s of them at random is a floor of s / (1 - s) / k.
 FLOORS = (0.3, 0.1, 3e-2, *ZERO_FLOORS)
-#: How much likelier, in log-likelihood, such a floor must make all labels: few agree by chance.
+#: How much likelier, in log-likelihood, such a floor must make all labels: few agree at random.
 NOISE_EVIDENCE = 2.0
 #: Where there are zeros, the largest floor within this of the least log loss is taken, as more may
 #: turn up; elsewhere none, if that is as good, as it saves an exponential and a logarithm a class.
@@ -112,8 +112,8 @@ def _choose_floor(
         values = xp.where(possible, xp.log(p + floor) if floor > 0.0 else log_p, -xp.inf)
         floored = some.with_logits(Logits(values, xp.max(values, axis=1), logits.backend))
         found = best_temperature(floored, bounds=bounds, tol=ROUGH_TOLERANCE, start=start)
-        doubt = NOISE_EVIDENCE / n_examples if floor > ZERO_FLOORS[0] else 0.0
-        losses[place], start = found.value + doubt, found.x
+        price = NOISE_EVIDENCE / n_examples if floor > ZERO_FLOORS[0] else 0.0
+        losses[place], start = found.value + price, found.x
         temperatures[place] = start
 
     def find_best() -> int:

@@ -3,7 +3,7 @@
 Log-probabilities are compared as float32 keys, so that rows that differ only by rounding count as
 the ties they are.
 
-Where all targets are 0 or all are 1, the regression says so; but of m entries that came out alike,
+Where all targets are 0 or all are 1, so is the regression; but of m entries that came out alike,
 the next could be different, with a probability of 1 / (m + 2) by the rule of succession. The lowest
 values are kept that far from 0 and the highest from 1 (or at their neighbour's, if that is nearer),
 and nothing else is changed. Functions of single classes share one such example: of n, each keeps

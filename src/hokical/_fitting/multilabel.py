@@ -47,7 +47,7 @@ def fit_multilabel(
     known = np.maximum(sum_by(row, np.ones(row.size), len(share)), 1.0)
     losses = [sum_by(row, each, len(share)) / known for each in (own, found.losses_left_out())]
     gain, error = mean_and_error(losses[0] - losses[1], share)
-    told = {"as it is": float(share @ losses[0]), "pooled": float(share @ losses[1])}
+    means = {"as it is": float(share @ losses[0]), "pooled": float(share @ losses[1])}
     coef = found.common + found.groups[0]
     words = "curves were fitted, with corrections by label"
     few = effective_size(share) < FEWEST_EXAMPLES * (1.0 - 1e-9)
@@ -55,10 +55,10 @@ def fit_multilabel(
         coef = np.zeros_like(coef)
         why = f"{len(share)} examples are too few" if few else "nothing was clearly better"
         words = f"the probabilities were kept as they are, as {why}"
-    text = ", ".join(f"{name} {loss:.5f}" for name, loss in told.items())
+    text = ", ".join(f"{name} {loss:.5f}" for name, loss in means.items())
     report = {
         "reason": f"{words} (held-out log loss: {text}; standard error of the gain {error:.5f}).",
-        "held_out_log_loss": told,
+        "held_out_log_loss": means,
         "converged": found.solution.converged,
         "n_iter": found.solution.n_iter,
     }
@@ -73,8 +73,8 @@ def _find_piles(
 ) -> tuple[FloatArray, FloatArray]:
     """Edges beyond which scores (m,) pile up, and the log-odds (2,) that they are cut to.
 
-    A largest or least score that comes more than once, as probabilities rounded to 0 and 1 do, says
-    no more than how often its labels are there. Without such a pile, scores are as sure as any of
+    A largest or least score that comes more than once, as probabilities rounded to 0 and 1 do,
+    shows no more than how often its labels are there. Without such a pile, scores are as sure as any of
     the fit, or as so many examples could bear out.
     """
     edges, ends = np.array([-FARTHEST, FARTHEST]), np.empty(2)

@@ -40,7 +40,7 @@ _MATCHED_POINTS = 5
 #: Steps of the logarithm of the width, on the scout rows and on all.
 _SCOUT_STEP, _LAST_STEP = math.log(1.5), math.log(1.2)
 _WORTH_A_PASS = 1e-3
-_LONGEST_WALK = 20
+_MOST_STEPS = 20
 _USUAL_TRIALS = 17  # per family, for the progress bar
 #: A family this far behind on the scout rows is not tried on all of them.
 _CLEARLY_BEHIND = 0.99
@@ -181,13 +181,13 @@ def sample_rows(examples: Examples, n_rows: int) -> Examples:
 
 
 def climb(evaluate: Evaluator, noise: Noise, step: float) -> Trial:
-    """Walk uphill; then once to the top of the parabola, if that promises more. The best trial."""
+    """Step uphill; then once to the top of the parabola, if that promises more. The best trial."""
     centre, place = math.log(noise.width), 0
 
     def setting(place: float) -> Noise:
         return _tidy(type(noise), math.exp(centre + place * step))
 
-    for _ in range(_LONGEST_WALK):
+    for _ in range(_MOST_STEPS):
         around = evaluate.together([setting(place + k) for k in (0, -1, 1)])
         at, below, above = (trial.sigma_hat for trial in around)
         if at >= max(below, above):
@@ -197,7 +197,7 @@ def climb(evaluate: Evaluator, noise: Noise, step: float) -> Trial:
     shift = 0.5 * (below - above) / curvature if curvature < 0.0 else 0.0
     if -0.5 * curvature * shift * shift > _WORTH_A_PASS * at:
         around.append(evaluate(setting(place + shift)))
-    return max(around, key=lambda trial: trial.sigma_hat)  # of equals, where the walk ended
+    return max(around, key=lambda trial: trial.sigma_hat)  # of equals, where the steps ended
 
 
 def _matched_grid(kind: type[Noise], known: Noise) -> FloatArray:
@@ -221,8 +221,8 @@ def _width_grid(examples: Examples) -> FloatArray:
 def _tidy(kind: type[Noise], width: float) -> Noise:
     """Noise of about that width, rounded to three digits.
 
-    sigma_hat is flat around its maximum, so nothing is lost; and a width that people can read is
-    also the same on every machine, where the last bits of a search are not.
+    sigma_hat is flat around its maximum, so rounding costs nothing; and a width that people can
+    read is also the same on every machine, where the last bits of a search are not.
     """
     return kind.of_width(float(f"{min(max(width, NARROWEST), WIDEST):.2e}"))
 

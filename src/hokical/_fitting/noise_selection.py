@@ -49,7 +49,7 @@ def select_noise(
     search : {"exact", "paper"}
         "exact" refines the width of each family with exact stability; above 2048 rows it locates
         it on 1024 evenly spaced ones first, and above 16,384 it refines it on 8192, drawn in
-        proportion to their weights. "paper" walks the paper's grid: Gaussian means -20..20 and
+        proportion to their weights. "paper" tries the paper's grid: Gaussian means -20..20 and
         deviations 1..20, uniform intervals with whole ends in [-20, 20].
     families : sequence of str
         Which of "gaussian", "uniform" and (for "exact") "gumbel" to consider.

@@ -66,8 +66,8 @@ class BinaryTerms(_Rows):
 
     def curvature(self, state: Any, starts: IntArray) -> FloatArray:
         rows = slice(starts[0], starts[-1])
-        chance, features = expit(state[rows], np), self.features[rows]
-        bent = features * (self.weights[rows] * chance * (1.0 - chance))[:, None]
+        proba, features = expit(state[rows], np), self.features[rows]
+        bent = features * (self.weights[rows] * proba * (1.0 - proba))[:, None]
         starts = starts - starts[0]
         if len(features) < _FEW_ROWS * len(starts):  # a product per cell would be mostly overhead
             columns = [np.add.reduceat(bent * one[:, None], starts[:-1]) for one in features.T]
@@ -80,10 +80,8 @@ class BinaryTerms(_Rows):
         lever = np.empty(eta.size)
         for cell, part in _ranges(starts - starts[0]):
             lever[part] = ((features[part] @ covariance[cell]) * features[part]).sum(axis=1)
-        lever, chance = lever * self.weights[rows], expit(eta, np)
-        eta = eta + lever * (chance - hits) / np.maximum(
-            1.0 - chance * (1.0 - chance) * lever, 1e-6
-        )
+        lever, proba = lever * self.weights[rows], expit(eta, np)
+        eta = eta + lever * (proba - hits) / np.maximum(1.0 - proba * (1.0 - proba) * lever, 1e-6)
         return binary_losses(eta, hits)
 
     def ridge(self, coef: FloatArray, penalty: float) -> tuple[float, FloatArray, FloatArray]:

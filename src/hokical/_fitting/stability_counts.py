@@ -1,5 +1,6 @@
 """Counting examples by their label stability, the one pass over the logits that Hoki needs."""
 
+import operator
 from functools import partial
 
 import numpy as np
@@ -7,7 +8,7 @@ import numpy as np
 from hokical._core.bins import bin_index
 from hokical._core.blocks import per_row
 from hokical._fitting.example_stats import ExampleStats, reduce_with_stats
-from hokical._fitting.examples import Examples, Partition, State, add_states
+from hokical._fitting.examples import Examples, Partition
 from hokical.guarantees._score_table import NeighbourTable, can_be_counts
 from hokical.rules._hoki import HokiRule
 from hokical.stability import _gumbel as gumbel
@@ -16,8 +17,8 @@ from hokical.stability._table import StabilityTable
 
 def count_stability(examples: Partition, rule: HokiRule, n_starts: int) -> StabilityTable:
     """The examples by their level; and, if `n_starts` is above 1, by the bin of their softmax."""
-    state = examples.reduce(partial(_count_block, rule=rule, n_starts=n_starts), add_states)
-    return _make_table(state)
+    count = partial(_count_block, rule=rule, n_starts=n_starts)
+    return _check_weight(examples.reduce(count, operator.add))
 
 
 def count_with_stats(
@@ -25,15 +26,14 @@ def count_with_stats(
 ) -> tuple[StabilityTable, ExampleStats]:
     """`count_stability`, and the statistics of the examples, in one pass."""
     count = partial(_count_block, rule=rule, n_starts=n_starts)
-    state, stats = reduce_with_stats(examples, count, add_states)
-    return _make_table(state), stats
+    table, stats = reduce_with_stats(examples, count, operator.add)
+    return _check_weight(table), stats
 
 
-def _make_table(state: State) -> StabilityTable:
-    weight, correct = state
-    if not weight.any():
+def _check_weight(table: StabilityTable) -> StabilityTable:
+    if not table.weight.any():
         raise ValueError("`sample_weight` must not be zero everywhere. Give some a weight.")
-    return StabilityTable(weight, correct)
+    return table
 
 
 def find_neighbours(table: StabilityTable) -> NeighbourTable | None:
@@ -44,11 +44,11 @@ def find_neighbours(table: StabilityTable) -> NeighbourTable | None:
     return NeighbourTable(count, correct)
 
 
-def _count_block(block: Examples, rule: HokiRule, n_starts: int) -> State:
+def _count_block(block: Examples, rule: HokiRule, n_starts: int) -> StabilityTable:
     logits, start = block.logits, None
     if n_starts > 1:
         start = bin_index(logits.to_host(gumbel.stability(logits, 1.0)), n_starts)
-    table = StabilityTable.from_examples(
+    return StabilityTable.from_examples(
         per_row(rule.on_device_of(logits).level, logits).astype(np.int64),
         block.correct,
         levels=rule.levels,
@@ -56,4 +56,3 @@ def _count_block(block: Examples, rule: HokiRule, n_starts: int) -> State:
         start=start,
         n_starts=n_starts,
     )
-    return table.weight, table.correct

@@ -24,7 +24,7 @@ from hokical.rules._checks import LARGEST_TEMPERATURE, LEAST_TEMPERATURE
 
 #: Temperatures are sought between these two unless others are given.
 BOUNDS = (1e-5, 1e5)
-#: Most passes over the examples unless told otherwise.
+#: Most passes over the examples unless set otherwise.
 MAX_ITER = 200
 #: The last step's relative length. Newton squares the error, so what is left is about 1e-13.
 TOLERANCE = 1e-6
@@ -32,7 +32,7 @@ TOLERANCE = 1e-6
 _COARSE_ROWS, _COARSE_SIZE = 500, 10_000
 #: A mean margin of the true class from which logits are huge.
 _HUGE = 100.0
-#: Longest step in log temperature: far from the solution the slope says little.
+#: Longest step in log temperature: far from the solution the slope is no guide.
 _LONGEST_STEP = 4.0
 
 

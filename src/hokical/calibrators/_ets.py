@@ -1,4 +1,4 @@
-"""Ensemble temperature scaling: a mixture of three softmaxes (Zhang et al., 2020)."""
+"""Ensemble temperature scaling: an average of three distributions (Zhang et al., 2020)."""
 
 from typing import Literal
 

@@ -35,7 +35,7 @@ class StructuredScaling(Calibrator):
        1 / (n + 1) for n examples, so no possible class gets probability 0.
 
     Berta et al. introduced the structured penalty for matrix and vector scaling. The floor, the
-    shape terms w, the mixture and the fixed strength are ours.
+    shape terms w, the uniform share and the fixed strength are ours.
 
     Parameters
     ----------
