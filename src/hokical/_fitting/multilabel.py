@@ -74,8 +74,8 @@ def _find_piles(
     """Edges beyond which scores (m,) pile up, and the log-odds (2,) that they are cut to.
 
     A largest or least score that comes more than once, as probabilities rounded to 0 and 1 do,
-    shows no more than how often its labels are there. Without such a pile, scores are as sure as any of
-    the fit, or as so many examples could bear out.
+    shows no more than how often its labels are there. Without such a pile, scores are as
+    extreme as any of the fit, or as the number of examples supports.
     """
     edges, ends = np.array([-FARTHEST, FARTHEST]), np.empty(2)
     cut = np.clip(scores, -FARTHEST, FARTHEST)
