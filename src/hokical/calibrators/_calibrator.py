@@ -420,8 +420,12 @@ class Calibrator(FittedPredictions):
         cells: Any = None
         if by == "class":
             cells = [self.class_names[k] if self.class_names else k for k in truth.tolist()]
-        elif by == "group":
+        elif by == "group" and groups is not None:
             cells = [c[0] if len(c) == 1 else c for c in read_cells(groups, data.n_rows)[1]]
+        elif by != "all":
+            raise ValueError(
+                f'`by` must be "all", "class" or "group", the last with `groups`; got {by!r}.'
+            )
         weights = as_weights(sample_weight, data.n_rows)
         proba = predict_on_host(self.rule_, "proba", data)
         options: dict[str, Any] = {"delta": delta, "thresholds": thresholds, "weights": weights}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -67,61 +67,79 @@ def control_risk(
         raise ValueError("`loss` must give as many losses for each threshold; got other numbers.")
     if weights is not None and delta is not None:
         raise ValueError("`sample_weight` cannot be given with `delta`; leave one of them out.")
-    whole = _control(tables, limits, delta, tried, weights)
+    asked = _Losses(tables, limits, delta, tried, weights)
+    whole = asked.control()
     if groups is None:
         return whole
-    names = list(dict.fromkeys(groups))
-    place = np.array([names.index(name) for name in groups])
-    found = {name: _control(*_take(tables, limits, delta, tried, weights, place == k))
-             for k, name in enumerate(names)}  # fmt: skip
-    return RiskControl(whole.threshold, tried, whole.losses, whole.n, whole.guarantee, found)
+    names = {name: k for k, name in enumerate(dict.fromkeys(groups))}
+    place = np.array([names[name] for name in groups])
+    found = {name: asked.take(place == k).control() for name, k in names.items()}
+    return replace(whole, by_group=found)
 
 
-def _take(
-    tables: dict[str, FloatArray],
-    limits: Any,
-    delta: float | None,
-    tried: FloatArray,
-    weights: FloatArray | None,
-    rows: AnyArray,
-) -> tuple[Any, ...]:
-    own = {name: table[rows] for name, table in tables.items()}
-    return own, limits, delta, tried, None if weights is None else weights[rows]
+@dataclass(frozen=True, eq=False)
+class _Losses:
+    """Losses (n, m) by name, their limits, and the thresholds (m,) they are of."""
+
+    tables: dict[str, FloatArray]
+    limits: Mapping[str, float]
+    delta: float | None
+    tried: FloatArray
+    weights: FloatArray | None
+
+    def take(self, rows: AnyArray) -> _Losses:
+        """Those of some examples."""
+        own = {name: table[rows] for name, table in self.tables.items()}
+        return replace(
+            self, tables=own, weights=None if self.weights is None else self.weights[rows]
+        )
+
+    def control(self) -> RiskControl:
+        """The last threshold that is proven for all losses."""
+        n, m = next(iter(self.tables.values())).shape
+        counts = np.ones(n) if self.weights is None else self.weights / self.weights.max()
+        last, p_values, means = m - 1, np.zeros(m), {}
+        for name, table in self.tables.items():
+            known, limit = ~np.isnan(table), self.limits[name]
+            total, sums = counts @ known, counts @ np.where(known, table, 0.0)
+            means[name] = np.divide(sums, total, out=np.full(m, np.nan), where=total > 0.0)
+            if self.delta is None:
+                _check_monotone(name, table)
+                passed = sums + 1.0 <= limit * (total + 1.0) * (1.0 + _ROUNDING)
+                last = min(last, int(np.flatnonzero(passed).max(initial=-1)))
+            else:
+                binary = bool(np.isin(table[known], (0.0, 1.0)).all())
+                tail = loss_p_values(sums, total, limit, binary=binary)
+                p_values = np.maximum(p_values, tail)  # all risks at once: the worst of them
+        if self.delta is not None:
+            found = last_proven(p_values, _budget(m, self.delta))
+            last = -1 if found is None else found
+        at = float(self.tried[last]) if last >= 0 else np.nan
+        return RiskControl(at, self.tried, means, n, self._in_words(last, means, n))
+
+    def _in_words(self, last: int, means: dict[str, FloatArray], n: int) -> str:
+        of = {name: f" of {name}" if len(means) > 1 else "" for name in means}
+        wanted = " and".join(f"{of[name]} {self.limits[name]:.4g} at most" for name in means)
+        if last < 0:
+            fewest = max(fewest_examples(limit, self.delta) for limit in self.limits.values())
+            return (
+                f"No threshold is proven to have a mean loss{wanted}: it takes at least {fewest:,} "
+                f"examples, even without a loss, and these are {n:,}. Allow a larger `risk` or "
+                "`delta`, or use more examples."
+            )
+        seen = " and".join(f"{of[name]} {mean[last]:.4g}" for name, mean in means.items())
+        what = f"The mean loss of new examples is{wanted} at the threshold {self.tried[last]:.6g}"
+        behind = f"of {n:,} held-out examples it is{seen}"
+        return state_promise(what, behind, delta=self.delta, weighted=self.weights is not None)
 
 
-def _control(
-    tables: dict[str, FloatArray],
-    limits: Mapping[str, float],
-    delta: float | None,
-    tried: FloatArray,
-    weights: FloatArray | None,
-) -> RiskControl:
-    n, m = next(iter(tables.values())).shape
-    counts = np.ones(n) if weights is None else weights / weights.max()
-    last, p_values, means = m - 1, np.zeros(m), {}
-    for name, table in tables.items():
-        known = ~np.isnan(table)
-        total = counts @ known
-        sums = counts @ np.where(known, table, 0.0)
-        means[name] = np.divide(sums, total, out=np.full(m, np.nan), where=total > 0.0)
-        if delta is None:
-            if not known.all() or (np.diff(table, axis=1) < -_ROUNDING).any():
-                raise ValueError(
-                    f"`delta` must be given for the loss {name!r}: on average only losses that "
-                    "never fall along the `thresholds`, and count every example, can be bounded. "
-                    "Pass `delta=0.1`, or order the thresholds from the safest on."
-                )
-            passed = sums + 1.0 <= limits[name] * (total + 1.0) * (1.0 + _ROUNDING)
-            last = min(last, int(np.flatnonzero(passed).max(initial=-1)))
-        else:
-            binary = bool(np.isin(table[known], (0.0, 1.0)).all())
-            tail = loss_p_values(sums, total, limits[name], binary=binary)
-            p_values = np.maximum(p_values, tail)  # all risks at once: the worst of them
-    if delta is not None:
-        found = last_proven(p_values, _budget(m, delta))
-        last = -1 if found is None else found
-    words = _in_words(last, means, limits, delta, tried, n, weights is not None)
-    return RiskControl(float(tried[last]) if last >= 0 else np.nan, tried, means, n, words)
+def _check_monotone(name: str, table: FloatArray) -> None:
+    if np.isnan(table).any() or (np.diff(table, axis=1) < -_ROUNDING).any():
+        raise ValueError(
+            f"`delta` must be given for the loss {name!r}: on average only losses that never fall "
+            "along the `thresholds`, and count every example, can be bounded. Pass `delta=0.1`, or "
+            "order the thresholds from the safest on."
+        )
 
 
 def _budget(m: int, delta: float) -> FloatArray:
@@ -131,30 +149,6 @@ def _budget(m: int, delta: float) -> FloatArray:
     budget[starts] = 0.5 * delta / max(starts.size, 1)
     budget[0] += delta - budget.sum()
     return budget
-
-
-def _in_words(
-    last: int,
-    means: dict[str, FloatArray],
-    limits: Mapping[str, float],
-    delta: float | None,
-    tried: FloatArray,
-    n: int,
-    weighted: bool,
-) -> str:
-    of = {name: f" of {name}" if len(means) > 1 else "" for name in means}
-    wanted = " and".join(f"{of[name]} {limits[name]:.4g} at most" for name in means)
-    if last < 0:
-        fewest = max(fewest_examples(limit, delta) for limit in limits.values())
-        return (
-            f"No threshold is proven to have a mean loss{wanted}: it takes at least {fewest:,} "
-            f"examples, even without a loss, and these are {n:,}. Allow a larger `risk` or "
-            "`delta`, or use more examples."
-        )
-    seen = " and".join(f"{of[name]} {mean[last]:.4g}" for name, mean in means.items())
-    what = f"The mean loss of new examples is{wanted} at the threshold {tried[last]:.6g}"
-    return state_promise(what, f"of {n:,} held-out examples it is{seen}", delta=delta,
-                         weighted=weighted)  # fmt: skip
 
 
 def _losses(loss: Loss, proba: Any, labels: Any, tried: FloatArray) -> FloatArray:
