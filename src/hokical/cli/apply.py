@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -64,7 +64,7 @@ def apply(
     For a folder (or 'pattern*') of Parquet files, --output is a folder, which
     gets a file of the same name for each of them.
     """
-    asked = Asked.read(proba, risk, coverage, by, delta)
+    asked = _read_asked(proba, risk, coverage, by, delta)
     if adapt:
         refuse("does not go with --adapt.", risk=risk)
     fitted = read_calibrator(calibrator)
@@ -92,24 +92,25 @@ def apply(
     _show({"method": fitted.name, "output": str(output)} | facts, as_json)
 
 
+@dataclass(frozen=True)
 class Asked:
-    """What to write beside label and confidence."""
+    """What to write beside label and confidence: options of the library, empty if not asked for."""
 
-    def __init__(self, proba: bool, risk: dict[str, float], sets: dict[str, Any]) -> None:
-        self.proba, self.risk, self.sets = proba, risk, sets
+    proba: bool
+    risk: dict[str, float]
+    sets: dict[str, Any]
 
-    @classmethod
-    def read(
-        cls, proba: bool, risk: float | None, coverage: float | None, by: By, delta: float | None
-    ) -> Asked:
-        """The options of `predict_or_abstain` and of `predict_set`, empty if not asked for."""
-        if coverage is None and by is not By.all:
-            raise bad_option("--by", "only goes with --coverage.")
-        if delta is not None and risk is None and coverage is None:
-            raise bad_option("--delta", "only goes with --risk or --coverage.")
-        own = {} if delta is None else {"delta": delta}
-        sets = {} if coverage is None else {"coverage": coverage, "by": str(by), **own}
-        return cls(proba, {} if risk is None else {"risk": risk, **own}, sets)
+
+def _read_asked(
+    proba: bool, risk: float | None, coverage: float | None, by: By, delta: float | None
+) -> Asked:
+    if coverage is None and by is not By.all:
+        raise bad_option("--by", "only goes with --coverage.")
+    if delta is not None and risk is None and coverage is None:
+        raise bad_option("--delta", "only goes with --risk or --coverage.")
+    own = {} if delta is None else {"delta": delta}
+    sets = {} if coverage is None else {"coverage": coverage, "by": str(by), **own}
+    return Asked(proba, {} if risk is None else {"risk": risk, **own}, sets)
 
 
 def _pair_files(given: Source, output: Path) -> list[tuple[Path, Path]]:
