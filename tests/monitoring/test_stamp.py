@@ -32,7 +32,7 @@ def test_another_calibrator_is_refused(made_by: str, tmp_path: Path) -> None:
     for other in (make("uncalibrated").fit(LOGITS, LABELS), hoki(3.0), hoki(rows=500), fewer):
         with pytest.raises(ValueError, match=r"made with \(hoki of 4 classes, stamp .*; got "):
             CalibrationMonitor.load(path, other)
-    cal.certify(LOGITS + 0.1, LABELS).save(tmp_path / "cal.json")
+    cal.certify(1.01 * LOGITS, LABELS).save(tmp_path / "cal.json")
     same = CalibrationMonitor.load(path, hokical.load(tmp_path / "cal.json"))
     assert exact_state(same.update_logits(LOGITS, LABELS, again=True)) == exact_state(
         made.update_logits(LOGITS, LABELS, again=True)
