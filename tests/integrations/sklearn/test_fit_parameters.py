@@ -22,6 +22,11 @@ Y = np.array(["no", "yes"])[(X[:, 0] + RNG.normal(size=240) > 0).astype(int)]
 SEEN: list[dict[str, Any]] = []
 
 
+def single(*arguments: Any, **options: Any) -> CalibratedClassifier:
+    """With one model, fitted on all the data."""
+    return CalibratedClassifier(*arguments, ensemble=False, **options)
+
+
 class Recorder(ClassifierMixin, BaseEstimator):
     """A classifier as of another library: it checks no columns, and notes what `fit` is given."""
 
@@ -46,7 +51,7 @@ def nothing_seen() -> None:
 
 def test_parameters_reach_every_fit() -> None:
     held, offset = (X[:10], Y[:10]), np.arange(240.0)
-    model = CalibratedClassifier(Recorder(), method="temps", cv=4)
+    model = single(Recorder(), method="temps", cv=4)
     model.fit(X, Y, cat_features=[1], eval_set=held, offset=offset)
     assert [seen["n"] for seen in SEEN] == [240, 180, 180, 180, 180]
     assert all(seen["cat"] == [1] and seen["eval"] is held for seen in SEEN)

@@ -19,6 +19,11 @@ from hokical import CalibratedClassifier
 from hokical.metrics import log_loss
 
 
+def single(*arguments: Any, **options: Any) -> CalibratedClassifier:
+    """With one model, fitted on all the data."""
+    return CalibratedClassifier(*arguments, ensemble=False, **options)
+
+
 def people(n: int, seed: int) -> tuple[Any, Any, Any]:
     """Features, labels, and sites with diagnoses of their own, which the features do not tell."""
     rng = np.random.default_rng(seed)
@@ -39,12 +44,12 @@ def model() -> CalibratedClassifier:
 
 
 def test_groups_that_matter_are_used(model: CalibratedClassifier) -> None:
-    plain = CalibratedClassifier(LogisticRegression()).fit(X, Y)
+    plain = single(LogisticRegression()).fit(X, Y)
     truth = np.searchsorted(model.classes_, NEW[1])
     proba = model.predict_proba(NEW[0], groups=NEW[2])
     assert log_loss(proba, truth) < log_loss(plain.predict_proba(NEW[0]), truth) - 0.05
     assert model.score(NEW[0], NEW[1], groups=NEW[2]) > plain.score(*NEW[:2]) + 0.01
-    assert model.calibrator_.groups_ == ["group"]
+    assert all(pair.calibrator.groups_ == ["group"] for pair in model.models_)
     found = model.predict(NEW[0], groups=NEW[2])
     np.testing.assert_array_equal(found, model.classes_[proba.argmax(axis=1)])
     np.testing.assert_array_equal(
@@ -94,14 +99,14 @@ def test_both_kinds_of_groups_go_their_own_way() -> None:
 def test_an_ensemble_has_groups_in_each_model() -> None:
     model = CalibratedClassifier(LogisticRegression(), cv=3, ensemble=True)
     model.fit(X, Y, calibration_groups=SITE)
-    parts = [pair.proba(NEW[0], model.classes_, NEW[2]) for pair in model.models_]
+    parts = [pair.spread(pair.logits(NEW[0]), model.classes_, NEW[2]) for pair in model.models_]
     found = model.predict_proba(NEW[0], groups=NEW[2])
     np.testing.assert_allclose(found, np.mean(parts, axis=0))
 
 
 def test_groups_that_were_left_out_may_still_be_passed() -> None:
     parity = np.arange(1500) % 2
-    model = CalibratedClassifier(LogisticRegression()).fit(X, Y, calibration_groups=parity)
+    model = single(LogisticRegression()).fit(X, Y, calibration_groups=parity)
     assert model.calibrator_.groups_ == []
     np.testing.assert_array_equal(model.predict(X, groups=parity), model.predict(X))
     model.certify(*NEW[:2], groups=parity)
@@ -110,7 +115,7 @@ def test_groups_that_were_left_out_may_still_be_passed() -> None:
 
 def test_metadata_reach_a_step_of_a_pipeline() -> None:
     with sklearn.config_context(enable_metadata_routing=True):
-        last = CalibratedClassifier(LogisticRegression())
+        last = single(LogisticRegression())
         last.set_fit_request(calibration_groups=True).set_predict_proba_request(groups=True)
         steps = make_pipeline(StandardScaler(), last).fit(X, Y, calibration_groups=SITE)
         found = steps.predict_proba(NEW[0], groups=NEW[2])

@@ -15,6 +15,11 @@ NAMES = np.array(["cat", "dog", "owl"])
 OLD, NEW = [0.2, 0.3, 0.5], {"owl": 0.1, "cat": 0.6, "dog": 0.3}
 
 
+def single(*arguments: Any, **options: Any) -> CalibratedClassifier:
+    """With one model, fitted on all the data."""
+    return CalibratedClassifier(*arguments, ensemble=False, **options)
+
+
 def animals(n: int, share: Any, seed: int) -> tuple[Any, Any]:
     rng = np.random.default_rng(seed)
     k = rng.choice(3, n, p=share)
@@ -62,12 +67,15 @@ def test_a_known_balance_by_name(model) -> None:
         model.reweight_classes({"cat": 0.5, "dog": 0.3, "bat": 0.2})
 
 
-def test_an_ensemble_is_refused() -> None:
-    X, y = animals(300, OLD, 4)
-    model = CalibratedClassifier(LogisticRegression(), method="temps", ensemble=True).fit(X, y)
-    for ask in (lambda: model.estimate_shift(X), lambda: model.reweight_classes(NEW)):
-        with pytest.raises(ValueError, match="for a new balance"):
-            ask()
+def test_an_ensemble_has_other_class_frequencies_too() -> None:
+    X, y = animals(600, OLD, 4)
+    model = CalibratedClassifier(LogisticRegression(), method="temps").fit(X, y)
+    twin = model.reweight_classes(NEW)
+    names, counts = np.unique(y, return_counts=True)
+    shares = np.array([NEW[name] for name in names.tolist()]) / counts * len(y)
+    expected = model.predict_proba(X) * shares
+    expected /= expected.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(twin.predict_proba(X), expected, rtol=1e-6)
 
 
 def test_groups_of_the_fit_are_kept_by_a_known_balance() -> None:
@@ -75,7 +83,7 @@ def test_groups_of_the_fit_are_kept_by_a_known_balance() -> None:
     site = np.random.default_rng(0).integers(0, 2, 1500)
     y = np.where((site == 1) & (X[:, 3] > 0), "owl", y)
     inner = LogisticRegression().fit(X, y)
-    model = CalibratedClassifier(FrozenEstimator(inner)).fit(X, y, calibration_groups=site)
+    model = single(FrozenEstimator(inner)).fit(X, y, calibration_groups=site)
     assert model.calibrator_.rule_.needed_groups is not None
     twin = model.reweight_classes(NEW)
     assert twin.predict_proba(X, groups=site).shape == (1500, 3)

@@ -1,9 +1,10 @@
 """A scikit-learn classifier with calibrated confidence.
 
-The scores of all held-out folds are pooled, one calibrator is fitted on them, and the estimator is
-fitted again on all the data. So there is one model, as fast as the estimator alone. The price: it
-has seen more data than the models of the folds, so its confidence tends to be slightly too low
-rather than too high. An ensemble instead keeps the models of the folds, each with a calibrator.
+An ensemble keeps the models of the folds, each with a calibrator that was fitted on the held-out
+part of its fold, and averages their probabilities. Without it, the scores of all held-out parts are
+pooled, one calibrator is fitted on them, and the estimator is fitted again on all the data: one
+model, as fast as the estimator alone. It has seen more data than the models of the folds, so its
+scores are of another scale than those that the calibrator was fitted on.
 """
 
 import math
@@ -23,11 +24,11 @@ from sklearn.utils.validation import _check_feature_names
 from hokical._core.conversion import Zeros, check_zeros
 from hokical._core.groups import read_columns, take_rows
 from hokical._core.labels import as_weights
-from hokical._core.types import AnyArray, FloatArray, IntArray
+from hokical._core.types import AnyArray, BoolArray, FloatArray, IntArray
 from hokical._core.warn import warn_user
 from hokical.calibrators._automatic import AutoCalibrator
 from hokical.calibrators._calibrator import Calibrator
-from hokical.calibrators._catalog import new_calibrator
+from hokical.calibrators._catalog import make, new_calibrator
 from hokical.guarantees._row_sketch import RowSketch
 from hokical.integrations.sklearn import _held_out as held_out
 from hokical.integrations.sklearn._held_out import CalibratedModel, HeldOutScores
@@ -68,18 +69,21 @@ class CalibratedClassifier(
         `predict_confidence` the probability of that label. Another class can then have the largest
         entry of `predict_proba`, whose probabilities are the same either way. It takes precedence
         over the `keep_labels` of an `AutoCalibrator` that is given as `method`.
-    ensemble : bool
-        True: the models of the folds, each with a calibrator of its own, answer together, by the
-        mean of their probabilities. Often a little sharper, and as many times as slow.
+    ensemble : bool or "auto"
+        True: the mean of the calibrated probabilities of the models of the folds, as in
+        scikit-learn; "auto" is True unless the estimator is fitted already, or with `keep_labels`.
+        False: one model, fitted on all the data, as fast as the estimator alone.
     n_jobs : int, optional
         How many folds to fit in parallel, as in scikit-learn.
 
     Attributes
     ----------
     classes_ : (classes,), the labels, in the order of the columns of `predict_proba`
-    models_ : what answers, one pair of `model` and `calibrator`, or one per fold
-    estimator_ : the estimator, fitted on all the data; not of an ensemble, nor are the next two
-    calibrator_ : the calibrator, fitted on `n_calibration_` held-out predictions
+    models_ : what predicts, one pair of `model` and `calibrator`, or one per fold
+    calibrator_ : the calibrator, fitted on `n_calibration_` held-out predictions; of an ensemble,
+        one that takes the logarithms of the mean probabilities, for guarantees
+    reason_ : what the default chose, and why
+    estimator_ : the estimator, fitted on all the data; not of an ensemble, nor is the next
     lowest_logit_ : logits are raised to this; -inf if they come from `decision_function`
     n_features_in_, feature_names_in_ : those of the estimator
 
@@ -90,9 +94,10 @@ class CalibratedClassifier(
     that class is impossible (-inf), as it was for the fold's model. A fold whose training part has
     only one class is not used at all.
 
-    `sample_weight` goes to the calibrator, and to the estimator if its `fit` (or that of the last
-    step of a Pipeline) takes it. There is no `decision_function`: it would rank examples by raw
-    scores, unlike `predict_proba`.
+    `sample_weight` trains the estimator, if its `fit` (or that of the last step of a Pipeline)
+    takes it, and the calibrator goes by `calibration_weight` alone: class weights in training would
+    otherwise make probabilities of a population in which classes are as common as weighted. There
+    is no `decision_function`: it would rank examples by raw scores, unlike `predict_proba`.
 
     Examples
     --------
@@ -114,7 +119,7 @@ class CalibratedClassifier(
         cv: int | Literal["prefit"] | Any = 5,
         zeros: Zeros = "unlikely",
         keep_labels: bool = False,
-        ensemble: bool = False,
+        ensemble: bool | Literal["auto"] = "auto",
         n_jobs: int | None = None,
     ) -> None:
         self.estimator = estimator
@@ -131,6 +136,7 @@ class CalibratedClassifier(
         y: Any,
         sample_weight: Any = None,
         *,
+        calibration_weight: Any = None,
         calibration_groups: Any = None,
         **params: Any,
     ) -> Self:
@@ -138,49 +144,54 @@ class CalibratedClassifier(
 
         `X` (n, features) is whatever the estimator takes: arrays, data frames, sparse matrices,
         lists. `y` (n,) are labels, numbers or text. `sample_weight` (n,) says how much each example
-        counts. `params` are those of the estimator's `fit`, such as `cat_features` or `eval_set`,
-        cut by fold where they have an entry per row; `groups` (n,) is the splitter's. With
-        scikit-learn's metadata routing they go to whom they are requested by.
+        counts in training, `calibration_weight` (n,) how much it counts in the calibration; rows
+        of weight 0 calibrate nothing. `params` are those of the estimator's `fit`, such as
+        `cat_features` or `eval_set`, cut by fold where they have an entry per row; `groups` (n,) is
+        the splitter's. With scikit-learn's metadata routing they go to whom they are requested by.
 
         `calibration_groups` (n,), or several columns, are groups of people, sites, subjects that
         the calibrator learns from, see `AutoCalibrator.fit`; the estimator does not see them. If
         they clearly help, predictions need them, as `groups`: `predict_proba(X, groups=...)`.
         """
         check_zeros(self.zeros)
-        self._check_ensemble()
+        several = self._is_ensemble()
         calibrator = new_calibrator(self.method)
         if isinstance(calibrator, AutoCalibrator):
             calibrator.set_params(keep_labels=bool(self.keep_labels))
         X, labels = held_out.check_examples(self, X, y)
         weights = as_weights(sample_weight, labels.size)
+        known = as_weights(calibration_weight, labels.size, name="calibration_weight")
         people = self._check_groups(calibration_groups, calibrator, labels.size)
         own, of_splits = self._route(params)
-        final = self._fit_estimator(X, labels, weights, own)
-        self.classes_ = np.unique(labels) if self.ensemble else held_out.classes_of(final)
-        parts = self._hold_out(X, labels, weights, final, own, of_splits)
+        final = self._fit_estimator(X, labels, weights, own, several)
+        self.classes_ = np.unique(labels) if several else held_out.classes_of(final)
+        used = np.ones(labels.size, np.bool_) if weights is None else weights > 0.0
+        counts = used if known is None else used & (known > 0.0)
+        parts = self._hold_out(X, labels, weights, final, own, of_splits, counts)
         self.n_calibration_ = sum(part.rows.size for part in parts)
-        known = (labels, weights, people)
-        hashes = held_out.example_hashes(X)
-        self._fit_rows = RowSketch.from_hashes(hashes if weights is None else hashes[weights > 0.0])
+        self._fit_rows = RowSketch.from_hashes(held_out.example_hashes(X)[used])
         self.models_ = [
-            self._calibrate(some[0].model if final is None else final, calibrator, some, *known)
-            for some in ([[part] for part in parts] if self.ensemble else [parts])
+            self._calibrate(
+                some[0].model if final is None else final, calibrator, some, labels, known, people
+            )
+            for some in ([[part] for part in parts] if several else [parts])
         ]
         one = self.models_[0]
-        fitted = {
-            "estimator_": one.model,
-            "calibrator_": one.calibrator,
-            "lowest_logit_": one.lowest,
+        self.calibrator_ = one.calibrator
+        if several:
+            self.calibrator_ = self._calibrate_mean(parts, labels, known, people)
+        reasons = [getattr(pair.calibrator, "reason_", None) for pair in self.models_]
+        fitted: dict[str, Any] = {
+            "estimator_": None if several else one.model,
+            "lowest_logit_": None if several else one.lowest,
+            "reason_": "; ".join(dict.fromkeys(filter(None, reasons))) or None,
+            "n_features_in_": getattr(one.model, "n_features_in_", None),
+            "feature_names_in_": getattr(one.model, "feature_names_in_", None),
         }
         for name, value in fitted.items():
-            if not self.ensemble:
+            if value is not None:
                 setattr(self, name, value)
-            elif hasattr(self, name):
-                delattr(self, name)
-        for name in ("n_features_in_", "feature_names_in_"):
-            if hasattr(self.models_[0].model, name):
-                setattr(self, name, getattr(self.models_[0].model, name))
-            elif hasattr(self, name):  # of an earlier fit, on a frame
+            elif hasattr(self, name):  # of an earlier fit
                 delattr(self, name)
         if not hasattr(self, "feature_names_in_"):
             _check_feature_names(self, X, reset=True)
@@ -220,7 +231,13 @@ class CalibratedClassifier(
         named = isinstance(self.cv, str) and self.cv == "prefit"
         return named or isinstance(self.estimator, FrozenEstimator)
 
-    def _check_ensemble(self) -> None:
+    def _is_ensemble(self) -> bool:
+        if isinstance(self.ensemble, str):
+            if self.ensemble != "auto":
+                raise ValueError(
+                    f'`ensemble` must be True, False or "auto"; got {self.ensemble!r}.'
+                )
+            return not self._prefit and not self.keep_labels
         if self.ensemble and self._prefit:
             raise ValueError(
                 "`ensemble` must be False if the estimator is fitted already; got True. There is "
@@ -231,12 +248,28 @@ class CalibratedClassifier(
                 "`keep_labels` must be False with `ensemble=True`; got True. Several models have "
                 "no common label of their own: leave out one of the two."
             )
+        return bool(self.ensemble)
 
     def _fit_estimator(
-        self, X: Any, y: AnyArray, weights: FloatArray | None, params: dict[str, Any]
+        self,
+        X: Any,
+        y: AnyArray,
+        weights: FloatArray | None,
+        params: dict[str, Any],
+        several: bool,
     ) -> Any:
         """The one estimator to predict with: as given, or fitted on all the data. None if many."""
         held_out.check_estimator(self.estimator)
+        if weights is not None and (
+            self._prefit or held_out.weight_keyword(self.estimator) is None
+        ):
+            kind = type(self.estimator).__name__
+            why = "is fitted already" if self._prefit else "does not take it in `fit`"
+            warn_user(
+                f"`sample_weight` was not used: {kind} {why}. For weights in the calibration pass "
+                "`calibration_weight`.",
+                UserWarning,
+            )
         if self._prefit:
             return self.estimator
         if np.unique(y).size < 2:
@@ -244,14 +277,7 @@ class CalibratedClassifier(
                 f"`y` must hold at least two classes; got 1 class, {y[0]!r}, in all {y.size} "
                 "examples. There is nothing to calibrate."
             )
-        if weights is not None and held_out.weight_keyword(self.estimator) is None:
-            kind = type(self.estimator).__name__
-            warn_user(
-                f"`sample_weight` was used for calibration only: {kind} does not take it in "
-                "`fit`. Use an estimator that does, or omit it.",
-                UserWarning,
-            )
-        if self.ensemble:
+        if several:
             return None
         return held_out.fit_clone(self.estimator, X, y, weights, params)
 
@@ -263,17 +289,16 @@ class CalibratedClassifier(
         final: Any,
         params: dict[str, Any],
         of_splits: dict[str, Any],
+        counts: BoolArray,
     ) -> list[HeldOutScores]:
-        """Scores of examples that the model giving them has not seen, one part per fold."""
-        # Examples of weight 0 are not used, not even for the smallest probability seen.
-        counts = np.ones(y.size, np.bool_) if weights is None else weights > 0.0
+        """Scores of examples that count and that the model giving them has not seen, by fold."""
         if self._prefit:
             rows, scores = np.flatnonzero(counts), held_out.read_scores(final, X)
             return [HeldOutScores(rows, self.classes_, scores[rows])]
         splits = [(train, test[counts[test]]) for train, test in self._splits(X, y, of_splits)]
         given = (weights, params)
         parts = Parallel(n_jobs=self.n_jobs)(
-            delayed(held_out.hold_out)(self.estimator, X, y, *given, split, bool(self.ensemble))
+            delayed(held_out.hold_out)(self.estimator, X, y, *given, split, final is None)
             for split in splits
         )
         held_out.warn_of_lost_rows(parts, sum(test.size for _, test in splits))
@@ -316,6 +341,23 @@ class CalibratedClassifier(
             # not independent examples of what the final model does.
             fitted.forget_examples()
         return CalibratedModel(model, fitted, lowest)
+
+    def _calibrate_mean(
+        self, parts: list[HeldOutScores], labels: AnyArray, weights: Any, groups: Any
+    ) -> Calibrator:
+        """A calibrator that keeps probabilities as they are, of which guarantees can be made."""
+        found = []
+        for part, pair in zip(parts, self.models_, strict=True):
+            logits = part.logits(held_out.classes_of(pair.model), pair.lowest)
+            own = None if groups is None else take_rows(groups, part.rows)
+            found.append(pair.spread(logits, self.classes_, own))
+        rows = np.concatenate([part.rows for part in parts])
+        truth = held_out.class_index(labels[rows], self.classes_)
+        with np.errstate(divide="ignore"):
+            logits = np.log(np.concatenate(found))
+        fitted = make("uncalibrated").fit(logits, truth, None if weights is None else weights[rows])
+        fitted.forget_examples()
+        return fitted
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

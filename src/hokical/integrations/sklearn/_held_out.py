@@ -58,9 +58,9 @@ class CalibratedModel:
     def logits(self, X: Any) -> FloatArray:
         return np.maximum(read_scores(self.model, X), self.lowest)
 
-    def proba(self, X: Any, classes: AnyArray, groups: Any = None) -> FloatArray:
+    def spread(self, logits: FloatArray, classes: AnyArray, groups: Any = None) -> FloatArray:
         """Calibrated probabilities (n, classes), 0 for classes that the model lacks."""
-        found = self.calibrator.predict_proba(self.logits(X), groups=groups)
+        found = self.calibrator.predict_proba(logits, groups=groups)
         known = class_index(classes_of(self.model), classes)
         out = np.zeros((found.shape[0], classes.size))
         out[:, known] = found

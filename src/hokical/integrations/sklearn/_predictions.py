@@ -29,7 +29,6 @@ class ClassifierPredictions:
     """The answers of `CalibratedClassifier`, from what its `fit` left."""
 
     keep_labels: bool
-    ensemble: bool
     classes_: AnyArray
     calibrator_: Calibrator
     models_: list[CalibratedModel]
@@ -48,9 +47,8 @@ class ClassifierPredictions:
 
     def predict_proba(self, X: Any, *, groups: Any = None) -> FloatArray:
         """Calibrated probabilities (n, classes), columns in the order of `classes_`."""
-        self._check_columns(X)
-        found = [pair.proba(X, self.classes_, groups) for pair in self.models_]
-        return found[0] if len(found) == 1 else np.asarray(np.mean(found, axis=0))
+        logits = self._logits(X, groups)
+        return np.asarray(self.calibrator_.predict_proba(logits, groups=groups))
 
     def predict_confidence(self, X: Any, *, groups: Any = None) -> FloatArray:
         """The probability (n,) that each predicted label is right."""
@@ -70,7 +68,7 @@ class ClassifierPredictions:
         """
         X, labels = held_out.check_examples(self, X, y)
         truth = held_out.class_index(labels, self.classes_)
-        logits = self._logits(X)
+        logits = self._logits(X, groups)
         if hasattr(self, "_fit_rows"):  # not in a pickle of an earlier version
             self._fit_rows.refuse(held_out.example_hashes(X), "X")
         self.calibrator_.certify(logits, truth, sample_weight, groups=groups)
@@ -81,9 +79,10 @@ class ClassifierPredictions:
 
         Call `certify` first, as for `predict_or_abstain`.
         """
-        logits = self._logits(X)
+        logits = self._logits(X, groups)
         with _in_own_words():
-            found: PredictionSets = self.calibrator_.predict_set(logits, groups=groups, **options)
+            own = self._own_groups(groups, options.get("by"))
+            found: PredictionSets = self.calibrator_.predict_set(logits, groups=own, **options)
         return replace(found, classes=self.classes_.tolist())
 
     def predict_or_abstain(
@@ -95,12 +94,12 @@ class ClassifierPredictions:
         no proof of what it does. Only a fitted estimator with `decision_function` needs none.
         Labels and confidence are those of `predict` and `predict_confidence`. Where a method such
         as Hoki keeps the estimator's label and another class is more likely, nothing is accepted.
-        An ensemble has no such guarantee.
         """
-        logits = self._logits(X)
+        logits = self._logits(X, groups)
         with _in_own_words():
             calibrator: Calibrator = self.calibrator_
-            found = calibrator.predict_or_abstain(logits, risk=risk, delta=delta, groups=groups)
+            own = self._own_groups(groups)
+            found = calibrator.predict_or_abstain(logits, risk=risk, delta=delta, groups=own)
         if not self.keep_labels and calibrator.rule_.preserves_labels:
             proba = np.asarray(calibrator.predict_proba(logits, groups=groups))
             likeliest = proba.argmax(axis=1)
@@ -115,9 +114,10 @@ class ClassifierPredictions:
 
         Call `certify` first, as for `predict_or_abstain`.
         """
-        logits = self._logits(X)
+        logits = self._logits(X, groups)
         with _in_own_words():
-            found = self.calibrator_.predict_interval(logits, delta=delta, groups=groups)
+            own = self._own_groups(groups)
+            found = self.calibrator_.predict_interval(logits, delta=delta, groups=own)
         return np.asarray(found)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -153,12 +153,13 @@ class ClassifierPredictions:
         `label` is one of `classes_`. Call `certify` first; see `Calibrator.detect`.
         """
         logits, index = (
-            self._logits(X),
+            self._logits(X, groups),
             int(held_out.class_index(np.array([label]), self.classes_)[0]),
         )
         with _in_own_words():
             calibrator: Calibrator = self.calibrator_
-            found = calibrator.detect(logits, index, recall=recall, delta=delta, groups=groups)
+            own = self._own_groups(groups)
+            found = calibrator.detect(logits, index, recall=recall, delta=delta, groups=own)
         return replace(
             found, guarantee=found.guarantee.replace(f"class {index}", f"class {label}", 1)
         )
@@ -191,7 +192,7 @@ class ClassifierPredictions:
         a little more or less sure, so "something else changed" may be a false alarm. To rely on
         the verdict, calibrate a `FrozenEstimator` on data that it has not seen.
         """
-        calibrator = self._one_calibrator()
+        calibrator = self.calibrator_
         found = calibrator.estimate_shift(
             self._logits(X), sample_weight, delta=delta, groups=groups
         )
@@ -207,35 +208,34 @@ class ClassifierPredictions:
 
         They are in the order of `classes_`, or a mapping of labels to frequencies.
         """
-        calibrator = self._one_calibrator()
+        calibrator = self.calibrator_
         if isinstance(frequencies, Mapping):
             frequencies = in_order(frequencies, self.classes_.tolist())
         return self._with_calibrator(calibrator.reweight_classes(frequencies))
 
     def _reweight(self, weights: FloatArray) -> Self:
         """A copy for rows among which each class is `weights` (classes,) times as frequent."""
-        return self._with_calibrator(self._one_calibrator()._reweight(weights))
+        return self._with_calibrator(self.calibrator_._reweight(weights))
 
     def _with_calibrator(self, calibrator: Calibrator) -> Self:
         twin = copy(self)
         twin.calibrator_ = calibrator
-        twin.models_ = [replace(self.models_[0], calibrator=calibrator)]
+        if hasattr(self, "estimator_"):
+            twin.models_ = [replace(self.models_[0], calibrator=calibrator)]
         return twin
 
-    def _logits(self, X: Any) -> FloatArray:
-        """The estimator's logits (n, classes), raised to the lowest."""
+    def _logits(self, X: Any, groups: Any = None) -> FloatArray:
+        """The estimator's logits (n, classes), raised to the lowest; or those of the mean."""
         self._check_columns(X)
-        self._one_calibrator()
-        return self.models_[0].logits(X)
+        if hasattr(self, "estimator_"):
+            return self.models_[0].logits(X)
+        found = [pair.spread(pair.logits(X), self.classes_, groups) for pair in self.models_]
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(np.mean(found, axis=0)))
 
-    def _one_calibrator(self) -> Calibrator:
-        check_is_fitted(self, "models_")
-        if self.ensemble:
-            raise ValueError(
-                "`ensemble` must be False for a guarantee, and for a new balance; got True. Fit "
-                "with `ensemble=False`: both are of one calibrator of one model."
-            )
-        return self.models_[0].calibrator
+    def _own_groups(self, groups: Any, by: Any = None) -> Any:
+        """Groups for the calibrator: those that an ensemble learned from are used by its models."""
+        return groups if hasattr(self, "estimator_") or by == "group" else None
 
     def _check_columns(self, X: Any) -> None:
         """Refuse a frame whose columns are not those of the fit, in their order."""
