@@ -135,9 +135,12 @@ class Voting(Remembered):
 def candidates(model: BaseEstimator) -> Iterator[tuple[str, BaseEstimator]]:
     """Every way to get confidence from the model: as it is, ours, scikit-learn's."""
     inner = (Scoring if hasattr(model, "decision_function") else Voting)(model)
-    yield "uncalibrated", CalibratedClassifier(inner, method="uncalibrated")
+    yield "uncalibrated", CalibratedClassifier(inner, ensemble=False, method="uncalibrated")
     for method in OURS:
-        yield f"hokical {method}", CalibratedClassifier(inner, method=method, cv=FOLDS)
+        yield (
+            f"hokical {method}",
+            CalibratedClassifier(inner, ensemble=False, method=method, cv=FOLDS),
+        )
     for method in THEIRS:
         for ensemble in (True, False):
             name = f"sklearn {method}" + ("" if ensemble else ", ensemble=False")
