@@ -275,7 +275,7 @@ def test_metrics_comparisons_and_reports(cal: Any, expected: np.ndarray, file: P
     pair, right = (LOGITS, TEST[2]), (expected == TEST[2]).mean()
     before = (LOGITS.argmax(axis=1) == TEST[2]).mean()
     source = hokical.streams.open_source(*pair)
-    assert hokical.streams.evaluate(cal, source)["accuracy"].value == pytest.approx(right)
+    assert hokical.evaluate(cal, source)["accuracy"].value == pytest.approx(right)
     found = hokical.compare(VAL[1:], pair, ["uncalibrated", "auto"], n_resamples=0, subject="auto")
     assert_array_equal(found["auto"].correct, expected == TEST[2])
     assert_array_equal(found["auto"].confidence, cal.predict_confidence(LOGITS))

@@ -132,10 +132,11 @@ class ArraySource(ChunkSource):
 
 
 class IterableSource(ChunkSource):
-    """Chunks in a sequence, or from a function that gives a new iterator whenever it is called."""
+    """Chunks in a sequence, in an iterator, which can be read once, or from a function."""
 
     def __init__(self, chunks: Iterable[Any] | Callable[[], Iterable[Any]]) -> None:
         self._chunks: Any = chunks
+        self.repeatable = not isinstance(chunks, Iterator)
         self._next_pass: Iterator[Chunk] | None = None
         self._most_rows = 0
 
@@ -149,7 +150,13 @@ class IterableSource(ChunkSource):
         return first
 
     def _new_pass(self) -> Iterator[Chunk]:
+        if self._chunks is None:
+            raise ValueError(
+                "an iterator of chunks can be used once, and it has been. Give a function that "
+                "returns a new iterator, a list of chunks, arrays or files."
+            )
         items = self._chunks() if callable(self._chunks) else self._chunks
+        self._chunks = self._chunks if self.repeatable else None
         rows = 0
         for chunk in map(as_chunk, items):
             rows += chunk.n_rows
@@ -159,27 +166,10 @@ class IterableSource(ChunkSource):
             check_row_count(rows, self._most_rows)
 
 
-class IteratorSource(IterableSource):
-    """Chunks of an iterator, over which there is one pass."""
-
-    repeatable = False
-
-    def _new_pass(self) -> Iterator[Chunk]:
-        chunks, self._chunks = self._chunks, None
-        if chunks is None:
-            raise ValueError(
-                "an iterator of chunks can be used once, and it has been. Give a function that "
-                "returns a new iterator, a list of chunks, arrays or files."
-            )
-        return map(as_chunk, chunks)
-
-
 def from_chunks(chunks: Any) -> ChunkSource:
     """A source of chunks in a sequence or an iterator, or given by a function."""
-    if callable(chunks) or isinstance(chunks, Sequence):
+    if callable(chunks) or isinstance(chunks, (Sequence, Iterator)):
         return IterableSource(chunks)
-    if isinstance(chunks, Iterator):
-        return IteratorSource(chunks)
     if isinstance(chunks, Iterable):
         return IterableSource(lambda: iter(chunks))
     raise TypeError(
