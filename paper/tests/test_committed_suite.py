@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hokical.io._errors import DataFileError
+from hokical.io import DataFileError
 from hokical_paper.making.export import LARGEST_FILE
 from hokical_paper.making.recipes import RECIPES
 from hokical_paper.published import published_number

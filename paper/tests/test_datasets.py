@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hokical.io._errors import DataFileError
+from hokical.io import DataFileError
 from hokical_paper.making import datasets
 from hokical_paper.making.datasets import folders, known, npm, sheets
 from hokical_paper.making.datasets.images import (

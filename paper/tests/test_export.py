@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hokical.io._errors import DataFileError
+from hokical.io import DataFileError
 from hokical_paper.making import export, recal_pool
 from hokical_paper.making.recal_run import add_recal, fit_recal
 from paper.tests.conftest import run_alone

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hokical.io._errors import DataFileError
+from hokical.io import DataFileError
 from hokical_paper.suite import open_suite
 
 torch = pytest.importorskip("torch")

@@ -15,8 +15,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from tests.conftest import read_pair, synthetic_logits
 
-from hokical import load
-from hokical._core.parallel import threads
+from hokical import load, threads
 from hokical_paper.recal import ReCal, Views
 
 Data = tuple[np.ndarray, np.ndarray, np.ndarray]

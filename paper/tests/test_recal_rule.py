@@ -16,8 +16,8 @@ from tests.rules.making import assert_chances, class_counts, make_rows, seeds
 
 import hokical
 from hokical._core.arrays import to_host
-from hokical._core.logits import Logits, as_logits
 from hokical.calibrators import Calibrator, load, make, method_names
+from hokical.rules import Logits, as_logits
 from hokical.rules._predicting import Output, predict_blocks
 from hokical_paper.recal import ReCal, ReCalRule, Views
 

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 import torch.nn.functional as F  # noqa: E402
 
-from hokical.io._errors import DataFileError  # noqa: E402
+from hokical.io import DataFileError  # noqa: E402
 from hokical_paper.making.augment import (  # noqa: E402
     SHIFT,
     Feed,

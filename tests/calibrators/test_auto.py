@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 import hokical
-from hokical._core.logits import as_logits
 from hokical._fitting import row_sample
 from hokical._fitting.averaging import _best_weights, _hold_out
-from hokical._fitting.examples import Examples, spaced_rows
+from hokical._fitting.examples import spaced_rows
 from hokical._fitting.floor import Base, choose_base, with_floor
 from hokical._fitting.leave_one_out import scores_left_out
 from hokical._fitting.newton import Solution, StopReason
 from hokical._fitting.structured import fit_structured
 from hokical._fitting.temperature import best_temperature
-from hokical.calibrators import AutoCalibrator, TemperatureScaling, load, make
+from hokical.calibrators import AutoCalibrator, Examples, TemperatureScaling, load, make
+from hokical.rules import as_logits
 from hokical.rules._auto import AutoRule, Average, ClassScaling
 from hokical.rules._structured import StructuredRule
 

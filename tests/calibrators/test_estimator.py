@@ -20,10 +20,10 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import estimator_html_repr, get_tags
 
 from hokical import Dense, Gaussian, Hoki, TemperatureScaling
-from hokical._core.logits import Logits
 from hokical.calibrators import make, method_names
 from hokical.calibrators._catalog import AUTOMATIC, BINARY_ONLY, BUILT_IN, load_class
 from hokical.calibrators._estimator import Estimator, clone
+from hokical.rules import Logits
 from tests.conftest import synthetic_logits
 
 NAMES = [*method_names(), "auto"]

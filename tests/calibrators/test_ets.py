@@ -13,8 +13,7 @@ from scipy.optimize import minimize, minimize_scalar
 from scipy.special import softmax
 from sklearn.exceptions import ConvergenceWarning
 
-from hokical._core.parallel import threads
-from hokical._core.topk import TopK
+from hokical import TopK, threads
 from hokical._fitting.simplex import least_log_loss, least_quadratic
 from hokical._fitting.temperature import BOUNDS
 from hokical.calibrators import EnsembleTemperatureScaling, TemperatureScaling, load

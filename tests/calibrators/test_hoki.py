@@ -15,7 +15,8 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from hokical import Gaussian, Gumbel, Hoki, Uniform, label_stability, load
 from hokical._fitting.recursion import learn_schedule
-from hokical.stability._table import EXACT_LEVELS, StabilityTable, stability_levels
+from hokical.stability import StabilityTable
+from hokical.stability._table import EXACT_LEVELS, stability_levels
 from tests import references
 from tests.conftest import max_examples, synthetic_logits
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import log_softmax
 
-from hokical._core.parallel import threads
+from hokical import threads
 from hokical.calibrators import IsotonicMulticlass, load
 from hokical.rules._isotonic import IDENTITY_SHARE
 from tests import references

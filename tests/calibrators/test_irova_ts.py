@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.special import log_softmax
 from sklearn.exceptions import ConvergenceWarning
 
-from hokical._core.parallel import threads
+from hokical import threads
 from hokical.calibrators import IsotonicOneVsAllTS, TemperatureScaling, load
 from hokical.rules._isotonic import IDENTITY_SHARE
 from tests import references

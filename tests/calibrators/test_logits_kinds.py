@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 import hokical
-from hokical._core.logits import Logits, as_logits
 from hokical.calibrators import Calibrator, Fit, MethodInfo, make, method_names
 from hokical.calibrators import _catalog as catalog
-from hokical.rules import Rule, TemperatureRule
+from hokical.rules import Logits, Rule, TemperatureRule, as_logits
 from hokical.stability import _gumbel as gumbel
 from tests.cli.running import hokical_command
 from tests.conftest import synthetic_logits

@@ -15,9 +15,9 @@ from scipy.special import log_softmax
 from sklearn.exceptions import ConvergenceWarning
 
 from hokical import make
-from hokical._core.logits import as_logits
 from hokical._fitting.newton import cg_steps, minimize_newton
 from hokical.calibrators import StructuredScaling
+from hokical.rules import as_logits
 from hokical.rules._structured import structured_features
 from tests.conftest import max_examples, synthetic_logits
 

@@ -13,14 +13,12 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
 from sklearn.exceptions import ConvergenceWarning
 
+from hokical import TopK, threads
 from hokical._core.jit import has_compiler
-from hokical._core.logits import as_logits
-from hokical._core.parallel import threads
-from hokical._core.topk import TopK
-from hokical._fitting.examples import Examples
 from hokical._fitting.softmax_moments import compiled_moments, portable_moments
 from hokical._fitting.temperature import BOUNDS, best_temperature
-from hokical.calibrators import TemperatureScaling, load
+from hokical.calibrators import Examples, TemperatureScaling, load
+from hokical.rules import as_logits
 from hokical.rules._checks import LARGEST_TEMPERATURE
 from hokical.rules._scaling import TemperatureRule
 from tests.conftest import max_examples, real_logits

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from hokical import Gaussian, Hoki, TopK, compare, load
-from hokical._core.logits import as_logits
 from hokical.calibrators import make, method_names
 from hokical.calibrators._catalog import BUILT_IN
 from hokical.io import DataFileError, read_examples
 from hokical.metrics import brier
+from hokical.rules import as_logits
 from tests.conftest import real_logits, synthetic_logits
 
 ACCEPTING = [name for name in BUILT_IN if make(name).method.accepts_top_k]

@@ -13,12 +13,11 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 from sklearn.exceptions import ConvergenceWarning
 
-from hokical._core.logits import as_logits
-from hokical._core.parallel import threads
-from hokical._fitting.examples import Examples
+from hokical import threads
 from hokical._fitting.newton import minimize_dense
 from hokical._fitting.vector import vector_objective
-from hokical.calibrators import TemperatureScaling, VectorScaling, load
+from hokical.calibrators import Examples, TemperatureScaling, VectorScaling, load
+from hokical.rules import as_logits
 from tests.conftest import max_examples, real_logits
 
 REAL = ["cifar10_resnet110", "cifar10_lenet5"]

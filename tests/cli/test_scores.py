@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import hokical
-from hokical._core.storage import CalibratorFileError
+from hokical import CalibratorFileError
 from tests.cli.running import Result, hokical_command, one_line
 from tests.conftest import synthetic_logits
 

@@ -8,8 +8,8 @@ import threading
 import numpy as np
 import pytest
 
-from hokical import Gaussian, label_stability
-from hokical._core.parallel import map_slices, thread_count, threads
+from hokical import Gaussian, label_stability, threads
+from hokical._core.parallel import map_slices, thread_count
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])

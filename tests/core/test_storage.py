@@ -10,14 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hokical import Gaussian, Gumbel, Hoki, Uniform, load
+from hokical import CalibratorFileError, Gaussian, Gumbel, Hoki, Uniform, load
 from hokical._core.files import write_text_atomically
-from hokical._core.storage import (
-    CalibratorFileError,
-    fingerprint,
-    read_document,
-    write_document,
-)
+from hokical._core.storage import fingerprint, read_document, write_document
 
 
 @pytest.fixture(scope="module")

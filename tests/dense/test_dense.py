@@ -13,11 +13,10 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import cross_val_score
 from sklearn.utils.validation import check_is_fitted
 
-from hokical import Hoki, load
+from hokical import Gaussian, Hoki, Uniform, load
 from hokical.calibrators import CalibratorFileError, make
 from hokical.dense import Dense
 from hokical.io import _chunks as chunks
-from hokical.stability._noise import Gaussian, Uniform
 from hokical.streams import fit as fit_stream
 from hokical.streams import open_source
 from tests.same_fits import assert_same_fit

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hokical import Hoki
+from hokical import Gaussian, Hoki
 from hokical.dense import Dense
-from hokical.stability._noise import Gaussian
 from tests.dense.test_dense import maps
 
 LOGITS, LABELS = maps(n=2, h=5, w=6)

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from hokical import Hoki
+from hokical import Gaussian, Gumbel, Hoki
 from hokical.calibrators import make
 from hokical.dense import Dense
 from hokical.io import _chunks as chunks
-from hokical.stability._noise import Gaussian, Gumbel
 from tests.dense.test_dense import counting, maps, quiet_fit
 from tests.same_fits import assert_same_fit
 

@@ -9,7 +9,6 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import log_softmax
 
-from hokical._core.logits import as_logits
 from hokical._fitting import class_scaling
 from hokical._fitting.class_scaling import (
     class_objective,
@@ -17,9 +16,10 @@ from hokical._fitting.class_scaling import (
     fit_class_scaling,
     scores_left_out,
 )
-from hokical._fitting.examples import Examples
 from hokical._fitting.newton import Solution, minimize_newton
 from hokical._fitting.softmax_objective import SoftmaxObjective
+from hokical.calibrators import Examples
+from hokical.rules import as_logits
 
 
 def world(n: int, n_classes: int, seed: int, *, biases: float = 1.0) -> Examples:

@@ -11,8 +11,7 @@ import pytest
 from scipy.special import softmax
 from typer.testing import CliRunner
 
-from hokical import Hoki, make
-from hokical._core.warn import FitDataWarning
+from hokical import FitDataWarning, Hoki, make
 from hokical.calibrators import method_names
 from hokical.cli import app
 from hokical.streams import fit as fit_stream

@@ -10,8 +10,9 @@ import pytest
 
 from hokical import Gaussian, Gumbel, Uniform, select_noise
 from hokical._core.arrays import backend_of
-from hokical._core.logits import Logits, find_row_maxima
+from hokical._core.logits import find_row_maxima
 from hokical.calibrators import Calibrator, make
+from hokical.rules import Logits
 from tests.conftest import synthetic_logits
 from tests.libraries import get_library
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from hokical._core.arrays import backend_of
-from hokical._core.logits import Logits, find_row_maxima
-from hokical._fitting.examples import Examples
-from hokical.calibrators import Calibrator, make
+from hokical._core.logits import find_row_maxima
+from hokical.calibrators import Calibrator, Examples, make
+from hokical.rules import Logits
 from tests.conftest import synthetic_logits
 from tests.libraries import get_library
 

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hokical import Gaussian, Gumbel, Uniform, label_stability, select_noise
-from hokical._core.logits import as_logits
-from hokical._fitting.examples import Examples
 from hokical._fitting.noise_search import Evaluator, climb, sample_rows
 from hokical._fitting.noise_selection import one_bin_trial, paper_grid
+from hokical.calibrators import Examples
+from hokical.rules import as_logits
 from tests.conftest import max_examples, synthetic_logits
 
 Data = tuple[np.ndarray, np.ndarray]

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hokical import Gaussian, Hoki, select_noise
-from hokical._core.logits import as_logits
-from hokical._fitting.examples import Examples, Partition, Result
-from hokical.calibrators import Calibrator, make
+from hokical._fitting.examples import Partition, Result
+from hokical.calibrators import Calibrator, Examples, make
+from hokical.rules import as_logits
 from tests.conftest import max_examples, synthetic_logits
 
 

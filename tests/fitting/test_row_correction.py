@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from scipy.optimize import approx_fprime
 from scipy.special import log_softmax
 
-from hokical._core.logits import as_logits
-from hokical._core.topk import TopK
+from hokical import TopK
 from hokical._fitting import row_correction
-from hokical._fitting.examples import Examples
 from hokical._fitting.row_correction import CorrectionProblem, fit_row_correction
+from hokical.calibrators import Examples
+from hokical.rules import as_logits
 from tests.conftest import max_examples
 
 SHAPE = (2, 8)

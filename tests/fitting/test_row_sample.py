@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 import hokical
 from hokical import Gaussian, Hoki
-from hokical._core.logits import as_logits
 from hokical._fitting import row_sample
-from hokical._fitting.examples import Examples, InMemory
-from hokical.calibrators import make, method_names
+from hokical._fitting.examples import InMemory
+from hokical.calibrators import Examples, make, method_names
 from hokical.guarantees._row_sketch import row_draws
+from hokical.rules import as_logits
 from hokical.streams import fit, open_source
 from tests.conftest import max_examples, synthetic_logits
 

@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from typer.testing import CliRunner
 
-from hokical import Gaussian, Hoki, load
-from hokical._core.logits import as_logits
-from hokical._core.storage import CalibratorFileError, read_document, write_document
+from hokical import CalibratorFileError, Gaussian, Hoki, load
+from hokical._core.storage import read_document, write_document
 from hokical.calibrators import make, method_names
 from hokical.cli import app
 from hokical.guarantees import clopper_pearson
@@ -40,6 +39,7 @@ from hokical.guarantees._scores import (
     score_levels,
 )
 from hokical.guarantees._selective import choose_threshold, starting_levels
+from hokical.rules import as_logits
 from tests.conftest import synthetic_logits
 
 TEMPERATURE = 3.0

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hokical._core.jit import FEW_CLASSES, has_compiler
-from hokical._core.logits import as_logits
 from hokical.guarantees._scores import label_log_odds, portable_sums, rest_sums
+from hokical.rules import as_logits
 from tests.conftest import max_examples
 
 

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 import hokical
 from hokical import CalibratorFileError, TopK, load, make
-from hokical._core.logits import as_logits
 from hokical.calibrators import with_sets
 from hokical.guarantees import plan
 from hokical.guarantees._conformity import Conformity
 from hokical.guarantees._control import examples_to_cover, fewest_examples, find_thresholds
 from hokical.guarantees._sets import CertifiedSets, SetOptions
+from hokical.rules import as_logits
 from hokical.rules._scaling import UncalibratedRule
 from hokical.rules._sets import SetRule, set_probabilities
 from tests.conftest import max_examples

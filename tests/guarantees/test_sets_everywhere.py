@@ -10,11 +10,11 @@ import pytest
 
 import hokical
 from hokical import CalibratedClassifier, Dense, make
-from hokical._core.logits import as_logits
 from hokical.calibrators import with_sets
 from hokical.guarantees._conformity import Conformity
 from hokical.metrics._sets import summarize_sets
 from hokical.monitoring import CoverageMonitor
+from hokical.rules import as_logits
 from hokical.streams import certify, open_source, predict, predict_to
 from tests.guarantees.test_sets import world
 

@@ -12,9 +12,9 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from hokical import Gaussian, Hoki, TopK, load, make
-from hokical._core.logits import as_logits
 from hokical.calibrators import method_names
 from hokical.guarantees._support import Support
+from hokical.rules import as_logits
 from hokical.streams import fit as fit_stream
 from tests.conftest import QUICK, synthetic_logits
 

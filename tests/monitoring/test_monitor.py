@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hokical
-from hokical import CalibrationMonitor, Gaussian, Hoki, TopK
-from hokical._core.storage import CalibratorFileError, read_document, write_document
+from hokical import CalibrationMonitor, CalibratorFileError, Gaussian, Hoki, TopK
+from hokical._core.storage import read_document, write_document
 from hokical.calibrators import make
 from hokical.metrics import ece
 from tests.conftest import max_examples, synthetic_logits

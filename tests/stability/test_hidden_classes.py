@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import softmax
 
-from hokical import TopK, label_distribution, label_stability
-from hokical._core.parallel import threads
+from hokical import TopK, label_distribution, label_stability, threads
 from hokical.stability import Gaussian, Gumbel, Noise, Uniform
 from tests.conftest import synthetic_logits, topk_rows
 

@@ -8,15 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special, stats
 
+from hokical import Gaussian, Gumbel, Uniform
 from hokical._core import portable as _portable
-from hokical.stability._noise import (
-    FAMILIES,
-    Gaussian,
-    Gumbel,
-    Uniform,
-    family_named,
-    parse_noise,
-)
+from hokical.stability._noise import FAMILIES, family_named, parse_noise
 
 positive = st.floats(1e-6, 1e6)
 finite = st.floats(-1e6, 1e6)

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special
 
-from hokical import label_distribution, label_stability
-from hokical._core.parallel import threads
+from hokical import label_distribution, label_stability, threads
 from hokical.stability import Gaussian, Gumbel, Noise, Uniform
 from hokical.stability import _gaussian as gaussian
 from hokical.stability import _uniform as uniform

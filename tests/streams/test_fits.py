@@ -12,11 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from hokical import Hoki, load
-from hokical._core.parallel import threads
+from hokical import Gaussian, Hoki, Uniform, load, threads
 from hokical._fitting import noise_search, row_sample
 from hokical.calibrators import make, method_names
-from hokical.stability._noise import Gaussian, Uniform
 from hokical.streams import fit, open_source, partial_fit, predict
 from tests.conftest import max_examples, synthetic_logits
 from tests.same_fits import assert_same_fit

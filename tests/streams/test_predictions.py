@@ -8,9 +8,8 @@ from numpy.testing import assert_array_equal
 from sklearn.exceptions import NotFittedError
 
 import hokical
-from hokical import Hoki, TopK
+from hokical import Gaussian, Hoki, TopK
 from hokical.io import DataFileError
-from hokical.stability._noise import Gaussian
 from hokical.streams import fit, open_source, predict, predict_to
 
 METHODS = {"confidence": "predict_confidence", "labels": "predict", "proba": "predict_proba"}

@@ -11,12 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from hokical import Hoki
+from hokical import Gaussian, Hoki
 from hokical._fitting import row_sample
 from hokical.calibrators import make
 from hokical.io import DataFileError
 from hokical.io._chunks import Chunk, block_rows, reblock
-from hokical.stability._noise import Gaussian
 from hokical.streams import fit, open_source
 from tests.conftest import max_examples
 

@@ -10,8 +10,8 @@ from hokical import Hoki
 from hokical._core.arrays import to_host
 from hokical._core.bins import bin_index, sum_by
 from hokical._core.labels import as_labels, as_weights
-from hokical._core.logits import as_logits
 from hokical._fitting.recursion import survival_rates
+from hokical.rules import as_logits
 from hokical_paper.types import FloatArray
 
 

@@ -12,7 +12,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from tests.conftest import max_examples
 
-from hokical._core.parallel import threads
+from hokical import threads
 from paper.tests.odir.worlds import both, noisy
 
 

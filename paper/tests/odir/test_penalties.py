@@ -13,9 +13,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import KFold
 from tests.conftest import max_examples, read_pair
 
-from hokical._core.logits import as_logits
-from hokical._fitting.examples import Examples
-from hokical.calibrators import load
+from hokical.calibrators import Examples, load
+from hokical.rules import as_logits
 from hokical_paper.odir import MatrixScalingODIR, search
 from hokical_paper.odir.examples import MatrixExamples
 from hokical_paper.odir.folds import fold_numbers, number_examples

@@ -15,8 +15,8 @@ from tests.calibrators.test_golden import rows as few_rows
 
 from hokical import CalibratorFileError, load
 from hokical._core import storage
-from hokical._core.logits import as_logits
 from hokical.calibrators import _catalog as catalog
+from hokical.rules import as_logits
 from hokical_paper.odir import DirichletRule, MatrixRule
 
 FOLDER = Path(__file__).parents[1] / "golden"

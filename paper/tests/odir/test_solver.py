@@ -14,10 +14,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from tests.conftest import max_examples
 
-from hokical._core.logits import as_logits
-from hokical._core.parallel import threads
+from hokical import threads
 from hokical._fitting import softmax_objective
-from hokical._fitting.examples import Examples
+from hokical.calibrators import Examples
+from hokical.rules import as_logits
 from hokical_paper.odir import DirichletODIR, MatrixScalingODIR, objective
 from hokical_paper.odir.examples import MatrixExamples
 from paper.tests.odir.worlds import (

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax
 
-from hokical._core.logits import as_logits
-from hokical._fitting.examples import Examples
+from hokical.calibrators import Examples
+from hokical.rules import as_logits
 from hokical_paper.odir import DirichletODIR, MatrixScalingODIR, objective
 from hokical_paper.odir.examples import MatrixExamples
 

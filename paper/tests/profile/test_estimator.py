@@ -14,13 +14,11 @@ from scipy.special import expit, logit
 from sklearn.exceptions import ConvergenceWarning
 from tests.conftest import read_pair, synthetic_logits
 
-from hokical import Gaussian, load
-from hokical._core.logits import as_logits
-from hokical._core.parallel import threads
-from hokical._core.topk import TopK
+from hokical import Gaussian, TopK, load, threads
 from hokical._fitting.pooled_terms import binary_losses
 from hokical.calibrators import Hoki, make
 from hokical.metrics import brier, log_loss
+from hokical.rules import as_logits
 from hokical_paper.profile import StabilityProfile
 from hokical_paper.profile.link import (
     PENALTIES,

@@ -9,11 +9,8 @@ from hypothesis import strategies as st
 from scipy.special import log_ndtr, logsumexp
 from tests.conftest import random_rows
 
-from hokical import label_stability
-from hokical._core.logits import Logits, as_logits
-from hokical._core.parallel import threads
-from hokical._core.topk import TopK
-from hokical.stability._noise import Gaussian
+from hokical import Gaussian, TopK, label_stability, threads
+from hokical.rules import Logits, as_logits
 from hokical_paper.profile import stabilities as profile
 
 

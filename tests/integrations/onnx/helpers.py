@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
+from hokical import Gaussian, Gumbel, Uniform
 from hokical.calibrators import Calibrator, make
 from hokical.calibrators._calibrator import from_rule as from_rule
-from hokical.stability._noise import Gaussian, Gumbel, Uniform
 from tests.conftest import synthetic_logits
 
 #: By a name of its own: the method, and its options.

@@ -40,9 +40,8 @@ from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import estimator_checks_generator
 from threadpoolctl import threadpool_limits
 
+from hokical import CalibratedClassifier, TemperatureScaling
 from hokical.calibrators import Hoki, make, method_names
-from hokical.calibrators._temps import TemperatureScaling
-from hokical.integrations.sklearn._classifier import CalibratedClassifier
 from hokical.integrations.sklearn._held_out import HeldOutScores, resolution
 from hokical.metrics import ece
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
-from hokical._core.logits import Logits
+from hokical import Gaussian, Gumbel, Uniform
 from hokical.calibrators import Calibrator, make
-from hokical.stability._noise import Gaussian, Gumbel, Uniform
+from hokical.rules import Logits
 
 SUITE = Path(__file__).resolve().parents[3] / "suite"
 

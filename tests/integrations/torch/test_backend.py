@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hokical._core.arrays import NUMPY, backend_of, to_host, to_input_library
 from hokical._core.labels import as_labels, as_weights
-from hokical._core.logits import as_logits
+from hokical.rules import as_logits
 
 torch = pytest.importorskip("torch")
 

@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hokical import Hoki
-from hokical._core.logits import Logits, as_logits
+from hokical import Gaussian, Gumbel, Hoki, Uniform
 from hokical.calibrators import make
 from hokical.guarantees._class_scores import distances
 from hokical.guarantees._scores import label_log_odds
+from hokical.rules import Logits, as_logits
+from hokical.stability import Noise
 from hokical.stability import _gaussian as gaussian
 from hokical.stability import _gumbel as gumbel
 from hokical.stability import _uniform as uniform
-from hokical.stability._noise import Gaussian, Gumbel, Noise, Uniform
 from hokical.stability._sampled import Draws, survivals
 from tests.integrations.torch.examples import as_on_device, extreme_rows, off
 

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hokical import Hoki, label_stability, select_noise
+from hokical import Gaussian, Hoki, Uniform, label_stability, select_noise
 from hokical.calibrators import make
-from hokical.stability._noise import Gaussian, Uniform
 
 torch = pytest.importorskip("torch")
 

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hokical import Hoki, select_noise
-from hokical.stability._noise import Gaussian
+from hokical import Gaussian, Hoki, select_noise
 from tests.integrations.torch.examples import MAKERS, as_on_device
 
 torch = pytest.importorskip("torch")

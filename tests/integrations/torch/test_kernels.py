@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hokical._core.logits import Logits, as_logits
+from hokical import Gaussian, Gumbel, Uniform
 from hokical.guarantees._scores import label_log_odds
+from hokical.rules import Logits, as_logits
 from hokical.stability import _gaussian as gaussian
 from hokical.stability import _gumbel as gumbel
 from hokical.stability import _uniform as uniform
-from hokical.stability._noise import Gaussian, Gumbel, Uniform
 from hokical.stability._sampled import Draws, survivals
 from hokical.stability._tables import DEGREE, gaussian_quadrature
 from tests.conftest import random_rows

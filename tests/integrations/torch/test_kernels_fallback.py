@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hokical._core.logits import Logits
+from hokical.rules import Logits
 from hokical.stability import _gaussian as gaussian
 from hokical.stability import _gumbel as gumbel
 from hokical.stability import _uniform as uniform

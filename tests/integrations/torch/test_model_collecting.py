@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 import hokical
-from hokical import Hoki, load
-from hokical.stability._noise import Gaussian
+from hokical import Gaussian, Hoki, load
 from tests.integrations.torch.examples import synthetic_logits
 
 torch = pytest.importorskip("torch")

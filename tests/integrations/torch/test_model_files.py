@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from hokical._core.storage import CalibratorFileError  # noqa: E402
+from hokical import CalibratorFileError  # noqa: E402
 from hokical.integrations.torch import CalibratedModel, calibrate, collect_logits  # noqa: E402
 from tests.integrations.torch.examples import fitted  # noqa: E402
 

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hokical import Hoki, label_distribution, label_stability
+from hokical import Gaussian, Gumbel, Hoki, Uniform, label_distribution, label_stability
 from hokical.calibrators import make
-from hokical.stability._noise import Gaussian, Gumbel, Uniform
 from tests.integrations.torch.examples import (
     NAMES,
     awkward,

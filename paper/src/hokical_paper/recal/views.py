@@ -5,8 +5,7 @@ from typing import Any, Self
 import numpy as np
 
 from hokical._core.arrays import backend_of
-from hokical._core.logits import as_logits
-from hokical.rules import Logits
+from hokical.rules import Logits, as_logits
 
 
 class Views(Logits):
