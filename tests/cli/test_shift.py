@@ -31,7 +31,7 @@ def test_shift_says_what_python_says(files: Path) -> None:
     assert told["accuracy"] == found.accuracy
     assert told["balance"] == found.balance.tolist()
     text = run(*words)
-    assert "a new balance explains it" in text
+    assert "label shift explains it" in text
     assert f"{found.balance[4]:.1%}" in text
     odd = run("shift", files / "cal.json", files / "odd.npz", code=3)
     assert "something else changed" in odd

@@ -522,7 +522,7 @@ def test_calibrators_with_groups() -> None:
 
 def test_words_say_what_cannot_be_seen(cal) -> None:
     found = cal.estimate_shift(world(500, seed=22)[0])
-    assert "rows of a new kind" in found.guarantee
+    assert "out-of-distribution rows" in found.guarantee
     assert found.guarantee in str(found)
 
 

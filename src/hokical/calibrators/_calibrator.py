@@ -305,7 +305,7 @@ class Calibrator(FittedPredictions):
         >>> rows = np.flatnonzero((labels != 3) | (np.arange(len(labels)) % 10 == 0))
         >>> found = cal.estimate_shift(logits[rows])
         >>> found.verdict, bool(found.balance[3] < 0.5 * found.old_balance[3])
-        ('a new balance explains it', True)
+        ('label shift explains it', True)
         >>> cal.estimate_shift(0.5 * logits).verdict
         'something else changed: these numbers do not apply'
         """

@@ -15,17 +15,17 @@ from hokical._core.warn import warn_user
 from hokical.guarantees._class_scores import ClassScores
 from hokical.guarantees._label_shift import Balance, NewRows, sum_rows_by
 
-#: The probability of a false "something else changed", and of a false new balance.
+#: The probability of a false "something else changed", and of false label shift.
 LEVEL = 0.01
-#: Examples of the fit that must speak for the new balance, or half of those that did for the old.
+#: Examples of the fit that must speak for the new frequencies, or half of those that did for the old.
 _LEAST_EXAMPLES = 50.0
-SAME, MOVED = "no change", "a new balance explains it"
+SAME, MOVED = "no change", "label shift explains it"
 BROKEN = "something else changed: these numbers do not apply"
 UNKNOWN = "too few examples of the classes it would take: these numbers do not apply"
 #: What to do if a verdict does not hold.
 _REMEDIES = {
-    BROKEN: "No balance of classes makes the rows of the fit look like these. Label some hundred "
-    "of them and measure; if calibration is off, fit again.",
+    BROKEN: "No class frequencies explain these rows. Label some hundred of them and measure; if "
+    "calibration is off, fit again.",
     UNKNOWN: "Fit with more examples of the classes that have become common, or wait for labels.",
 }
 _SHOWN, _GROUPS = 5, 20
@@ -106,9 +106,9 @@ class ShiftEstimate:
     _calibrator: Any = field(default=None, repr=False)
 
     def adapt(self) -> Any:
-        """The calibrator for the new balance, like any other; see `reweight_classes`."""
+        """The calibrator for the new class frequencies, like any other; see `reweight_classes`."""
         if not self.holds:
-            words = f"The probabilities would be those of a wrong balance: {self.verdict}."
+            words = f"The probabilities would be those of wrong class frequencies: {self.verdict}."
             warn_user(words, UserWarning)
         return self._calibrator._reweight(self.weights)
 
@@ -137,15 +137,19 @@ class ShiftEstimate:
         """What the numbers rest on, in words."""
         if not self.holds:
             return (
-                "Cannot be told from these rows without labels: accuracy, the balance of classes, "
-                "and whether probabilities, sets and abstentions keep what they promise."
+                "Without labels these rows do not determine the accuracy, the class frequencies, or "
+                "whether guarantees of probabilities, sets and abstention still hold."
             )
+        words = (
+            "Valid if rows of each class are distributed as in the calibration data; the interval "
+            "of the accuracy also if scores are as reliable as there. A few out-of-distribution "
+            "rows can go unnoticed; accuracy is then closer to the lower bound."
+        )
+        if self.verdict != MOVED:
+            return words
         return (
-            "Valid if rows of each class look as they did in the fit; the interval of accuracy "
-            "also if a score means what it meant. A few rows of a new kind pass for difficult "
-            "ones: accuracy is then nearer the lower end."
-            + " Spoilt input can look like a new balance: is it plausible?"
-            * (self.verdict == MOVED)
+            f"{words} Corrupted inputs can mimic label shift; check that the estimated class "
+            "frequencies are plausible."
         )
 
     def _name(self, k: int, before: str = "class ") -> str:
@@ -157,8 +161,8 @@ class ShiftEstimate:
         lines = [f"{self.n:,} rows: {self.verdict} ({chance})."]
         if self.holds:
             lines += [
-                f"Accuracy {self.accuracy:.1%} ({low:.1%} to {high:.1%}); with the labels of the "
-                f"new balance {self.adapted_accuracy:.1%}."
+                f"Accuracy {self.accuracy:.1%} ({low:.1%} to {high:.1%}); after adapting to the new "
+                f"class frequencies {self.adapted_accuracy:.1%}."
             ]
             order = np.argsort(-np.abs(self.balance - self.old_balance), kind="stable")
             order = order[~np.isin(order, self.unseen)][:_SHOWN]
@@ -166,9 +170,8 @@ class ShiftEstimate:
                 f"{self._name(k)} {self.balance[k]:.1%} (was {self.old_balance[k]:.1%})"
                 for k in order
             ]
-            lines += [
-                f"Balance: {', '.join(parts)}{' and others' if self.balance.size > _SHOWN else ''}."
-            ]
+            others = " and others" if self.balance.size > _SHOWN else ""
+            lines += [f"Class frequencies: {', '.join(parts)}{others}."]
         lines += [self.guarantee]
         if not self.holds:
             lines += [_REMEDIES[self.verdict]]
@@ -245,7 +248,7 @@ def _accuracies(
 ) -> tuple[FloatArray, FloatArray]:
     """The accuracy of all rows, then of those with each label, (1 + classes,), and intervals.
 
-    Found from the new balance and from what scores meant; `lost` is what rows of a new kind can
+    Found from the new frequencies and from what scores meant; `lost` is what out-of-distribution rows can
     take away.
     """
     value, variance = found.accuracy()
