@@ -17,7 +17,7 @@ from hokical.guarantees._label_shift import Balance, NewRows, sum_rows_by
 
 #: The probability of a false "something else changed", and of false label shift.
 LEVEL = 0.01
-#: Examples of the fit that must speak for the new frequencies, or half of those that did for the old.
+#: Least effective number of calibration examples after reweighting, or half of that before.
 _LEAST_EXAMPLES = 50.0
 SAME, MOVED = "no change", "label shift explains it"
 BROKEN = "something else changed: these numbers do not apply"
@@ -137,8 +137,8 @@ class ShiftEstimate:
         """What the numbers rest on, in words."""
         if not self.holds:
             return (
-                "Without labels these rows do not determine the accuracy, the class frequencies, or "
-                "whether guarantees of probabilities, sets and abstention still hold."
+                "Without labels these rows do not determine the accuracy, the class frequencies, "
+                "or whether guarantees of probabilities, sets and abstention still hold."
             )
         words = (
             "Valid if rows of each class are distributed as in the calibration data; the interval "
@@ -161,8 +161,8 @@ class ShiftEstimate:
         lines = [f"{self.n:,} rows: {self.verdict} ({chance})."]
         if self.holds:
             lines += [
-                f"Accuracy {self.accuracy:.1%} ({low:.1%} to {high:.1%}); after adapting to the new "
-                f"class frequencies {self.adapted_accuracy:.1%}."
+                f"Accuracy {self.accuracy:.1%} ({low:.1%} to {high:.1%}); after adapting to the "
+                f"new class frequencies {self.adapted_accuracy:.1%}."
             ]
             order = np.argsort(-np.abs(self.balance - self.old_balance), kind="stable")
             order = order[~np.isin(order, self.unseen)][:_SHOWN]
@@ -248,8 +248,8 @@ def _accuracies(
 ) -> tuple[FloatArray, FloatArray]:
     """The accuracy of all rows, then of those with each label, (1 + classes,), and intervals.
 
-    Found from the new frequencies and from what scores meant; `lost` is what out-of-distribution rows can
-    take away.
+    Found from the new frequencies and from what scores meant; `lost` is what out-of-distribution
+    rows can take away.
     """
     value, variance = found.accuracy()
     if rows.own_labels is not None:  # at fit time these were counted, and not those predicted
