@@ -239,7 +239,7 @@ def false_alarms(n_groups: int, size: int, low: float, weight: str, trials: int 
 @pytest.mark.slow
 @pytest.mark.parametrize("weight", ["even", "exponential", "heavy"])
 @pytest.mark.parametrize(
-    ("n_groups", "size", "low"), [(50, 10, 0.95), (50, 10, 0.5), (20, 100, 0.99), (4, 3000, 0.7)]
+    ("n_groups", "size", "low"), [(50, 10, 0.95), (50, 10, 0.5), (20, 100, 0.99), (4, 300, 0.7)]
 )
 def test_weighted_groups_have_few_false_alarms(
     n_groups: int, size: int, low: float, weight: str
