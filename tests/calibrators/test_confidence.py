@@ -304,7 +304,7 @@ def test_files_answer_alike_without_heavy_libraries(tmp_path: Path) -> None:
     cal.save(tmp_path / "cal.json", metadata={"model": "m"})
     twin = hokical.load(tmp_path / "cal.json")
     assert isinstance(twin, ConfidenceCalibrator)
-    assert twin.metadata == {"model": "m"}
+    assert twin.metadata_ == {"model": "m"}
     for asked in (cal, twin):
         asked.answer = asked.predict_or_abstain(stated, subject, risk=0.3).accepted
     np.testing.assert_array_equal(cal.answer, twin.answer)

@@ -46,7 +46,7 @@ def test_files_keep_the_names_of_classes(data: Any, tmp_path: Path) -> None:
     cal = hokical.auto(*data, classes=("cat", "dog", "cow"))
     cal.save(tmp_path / "cal.json", metadata={"of": "animals"})
     found = hokical.load(tmp_path / "cal.json")
-    assert (found.class_names, found.metadata) == (("cat", "dog", "cow"), {"of": "animals"})
+    assert (found.class_names, found.metadata_) == (("cat", "dog", "cow"), {"of": "animals"})
     assert found.detect(data[0], "dog").flagged.any()
 
 

@@ -51,7 +51,7 @@ def test_commands_read_scores_as_the_fit_did(tmp_path: Path, command: str, n_cla
     binary = ["--score-columns", "risk"] if n_classes == 2 else []
     cal = fit(tmp_path, "--probabilities", *binary, n_classes=n_classes)
     new, out = table(tmp_path / "new.csv", 2, n_classes=n_classes), tmp_path / "out.npz"
-    assert hokical.load(cal).metadata.get("scores") == "probabilities"
+    assert hokical.load(cal).metadata_.get("scores") == "probabilities"
     words = {
         "apply": ["apply", cal, new, "-o", out],
         "evaluate": ["evaluate", cal, new, "--resamples", 0],
@@ -81,7 +81,7 @@ def test_old_files_know_nothing_of_their_scores(tmp_path: Path) -> None:
     logits, labels = synthetic_logits(120, 3, seed=1)
     path = tmp_path / "cal.json"
     hokical.make("temps").fit(logits, labels).save(path)
-    assert hokical.load(path).metadata.get("scores") is None
+    assert hokical.load(path).metadata_.get("scores") is None
     new, out = table(tmp_path / "new.csv", 2), tmp_path / "out.csv"
     found = hokical_command("apply", path, new, "-o", out, "--probabilities")
     assert (found.code, found.err) == (0, "")

@@ -56,7 +56,7 @@ def test_certify_and_what_apply_then_promises(files: Path) -> None:
     other = files / "other.json"
     run("certify", cal, more, "-o", other)
     assert cal.read_bytes() == whole
-    assert load(other).metadata == load(cal).metadata
+    assert load(other).metadata_ == load(cal).metadata_
     text = run("certify", cal, more, "--groups", "region")  # in its own file
     assert "600 examples of more.csv" in text
     assert "groups        2" in text

@@ -252,7 +252,7 @@ def test_other_changes_are_told(cal, change) -> None:
         assert found.verdict == BROKEN
         assert not found.holds
         np.testing.assert_array_equal(found.accuracy_interval, [0.0, 1.0])
-        assert "Cannot be told" in str(found)
+        assert "Without labels these rows do not determine" in str(found)
         with pytest.warns(UserWarning, match="wrong balance"):
             found.adapt()
 

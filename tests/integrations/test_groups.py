@@ -18,7 +18,7 @@ def fitted() -> hokical.AutoCalibrator:
     logits[:, 0] -= 2.0 * (sex == "f")
     logits[:, 1] -= 4.0 * ((sex == "f") & (site == "a"))
     groups = {"site": site, "sex": sex}
-    cal = hokical.auto(logits, labels, groups=groups, interactions=True)
+    cal = hokical.auto(logits, labels, groups=groups)
     assert set(cal.groups_) == {"site", "sex"}
     assert len(cal.rule_.terms) == 3
     return cal

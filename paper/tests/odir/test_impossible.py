@@ -97,6 +97,6 @@ def test_its_graph_and_its_module_answer_as_it_does(method):
 
 def test_files_of_earlier_versions_give_the_estimator():
     for method in METHODS:
-        loaded = load(GOLDEN / f"{method.name}.json")
+        loaded = load(GOLDEN / f"{method().name}.json")
         assert type(loaded) is method
         assert loaded._stamp() == loaded._stamp()

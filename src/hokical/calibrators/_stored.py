@@ -23,7 +23,7 @@ class StoredEstimator(Estimator):
     #: The fitted rule.
     rule_: Any
     #: Plain values from the file that the calibrator was loaded from; empty after a fit.
-    metadata: dict[str, Any]
+    metadata_: dict[str, Any]
     #: The version that wrote the file, or this one.
     _library_version: str = VERSION
     #: What the fit reports besides the rule; its entries are attributes with an underscore.
@@ -46,7 +46,7 @@ class StoredEstimator(Estimator):
             "parameters": self._storable_parameters(),
             "rule": self.rule_,
             "report": self._report,
-            "beside": self.metadata if metadata is None else metadata,
+            "beside": self.metadata_ if metadata is None else metadata,
             **self._stored_data(),
         }
         write_document(path, body)
@@ -74,7 +74,7 @@ class StoredEstimator(Estimator):
         known, given = inspect.signature(cls).parameters, document["parameters"]
         found = cls(**{name: value for name, value in given.items() if name in known})
         found._restore(document)
-        found.metadata = document["beside"]
+        found.metadata_ = document["beside"]
         found._library_version = str(document.get("library_version", "unknown"))
         return found
 
@@ -84,7 +84,7 @@ class StoredEstimator(Estimator):
 
     def _keep_report(self, rule: Any, report: dict[str, Any]) -> None:
         """Keep the report of a fit and set the fitted attributes, which each class declares."""
-        self._report, self.metadata = report, {}
+        self._report, self.metadata_ = report, {}
         for name, value in self._attributes(rule, report).items():
             setattr(self, f"{name}_", value)
 

@@ -41,7 +41,7 @@ def certify(
     ).open(fitted)  # fmt: skip
     with spinner(f"Certifying {fitted.name}"):
         certified = certify_on(fitted, found, data)
-    certified.save(target, metadata=fitted.metadata)
+    certified.save(target, metadata=fitted.metadata_)
     noted: Any = getattr(getattr(certified, "kept_", None), "held_out_conformity", None)
     n = found.n_rows if noted is None else noted.n
     n_groups = None if noted is None or noted.group is None else len(noted.group_names)

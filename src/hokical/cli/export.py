@@ -56,7 +56,7 @@ def export(
         if attach is None:
             refuse("only goes with --attach.", scores=scores, probabilities=probabilities)
             options |= {} if opset is None else {"opset": opset}
-            if fitted.metadata.get("scores") == "probabilities":
+            if fitted.metadata_.get("scores") == "probabilities":
                 say("The fit had probabilities: as `logits` the model takes their logarithms.")
             with check_options():
                 model = hokical.integrations.onnx.export(fitted, output, **options)

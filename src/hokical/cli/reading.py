@@ -93,7 +93,7 @@ class Source:
 
     def _columns(self, fitted: Any) -> dict[str, Any]:
         """Which columns are read, and what they hold."""
-        found = {} if fitted is None else options_from(fitted.metadata)
+        found = {} if fitted is None else options_from(fitted.metadata_)
         if getattr(fitted, "name", "") == "confidence":
             found["kind"] = "confidence"
         given: dict[str, Any] = {
@@ -184,7 +184,7 @@ def read_calibrator(path: Path, *, for_rows: bool = True) -> Any:
         raise hokical.io.DataFileError(
             path, f"expected a calibrator file; cannot be read: {error.strerror}.", "See `fit`."
         ) from error
-    known = found.metadata
+    known = found.metadata_
     usable = all(isinstance(value, _METADATA.get(name, object)) for name, value in known.items())
     usable &= known.get("scores", "logits") in _KINDS
     if not usable or not all(isinstance(name, str) for name in known.get("classes", ())):

@@ -23,7 +23,7 @@ def show(calibrator: CalibratorFile, as_json: Json = False) -> None:
 
 def describe(fitted: Any) -> tuple[dict[str, Any], dict[str, str | None]]:
     """What is inside a loaded calibrator as values, and in words."""
-    known, n_classes = dict(fitted.metadata), getattr(fitted, "n_classes_", None)
+    known, n_classes = dict(fitted.metadata_), getattr(fitted, "n_classes_", None)
     counts = getattr(getattr(fitted, "kept_", None), "fit_scores", None)
     if counts is not None:
         known |= {"examples": counts.total, "accuracy": counts.accuracy}

@@ -170,7 +170,7 @@ class Dense(Estimator):
         # for it, with room for one item more, is that of conformal risk control.
         noted = certified.kept_.held_out_conformity
         assert noted is not None
-        noted = replace(noted, unit=1.0)
+        noted = replace(noted, weights=share, unit=1.0)
         order = np.lexsort((row_draws(self.random_state, found.items.size), found.items))
         alone = order[np.unique(found.items[order], return_index=True)[1]]
         assert found.labels is not None
@@ -308,7 +308,7 @@ class Dense(Estimator):
         """A fitted `Dense` from a file; options given here replace those in the file."""
         calibrator = load_calibrator(path)
         try:
-            dense = cls(calibrator, **calibrator.metadata.get("dense", {}))
+            dense = cls(calibrator, **calibrator.metadata_.get("dense", {}))
             dense._check_options()
         except (TypeError, ValueError) as error:
             raise CalibratorFileError(f"{path} has unusable options of Dense: {error}") from error

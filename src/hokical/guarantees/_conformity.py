@@ -153,8 +153,11 @@ class Conformity:
         return self.unit == 1.0 and can_be_counts(self.weights)
 
     def settled(self) -> Self:
-        """The same without weights, if all are equal: their scale means nothing."""
-        if self.weights is None or self.counted or np.ptp(self.weights) > 0.0:
+        """The same without weights, if all are equal: their scale means nothing.
+
+        Unless a new example may weigh more than each of these, as an item of many positions does.
+        """
+        if self.weights is None or self.counted or (self.weights != self.unit).any():
             return self
         return replace(self, weights=None, unit=1.0)
 

@@ -64,7 +64,8 @@ def margin_hashes(logits: Logits) -> FloatArray:
     """
     places = np.unique(np.linspace(0, logits.n_columns - 1, _COLUMNS + 1).astype(np.int64))
     few = logits.to_host(logits.xp.take(logits.values, logits.from_host(places), axis=1))
-    margins = logits.to_host(logits.top)[:, None].astype(np.float64) - few
+    with np.errstate(over="ignore"):  # of logits farther apart than the largest number
+        margins = logits.to_host(logits.top)[:, None].astype(np.float64) - few
     steps = np.rint(np.minimum(margins, _FARTHEST) * _PER_UNIT).astype(np.int64)
     odd = odd_powers(2 * places.size)
     total = steps.astype(np.uint64) @ odd[: places.size]

@@ -20,6 +20,7 @@ from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._catalog import make
 from hokical.calibrators._confidence import ConfidenceCalibrator
 from hokical.calibrators._multilabel import MultilabelCalibrator, read_labels
+from hokical.calibrators._outcomes import OutcomeCalibrator
 from hokical.dense import Dense
 from hokical.metrics._examples import Predictions, as_examples
 from hokical.metrics._metric import SummaryOptions
@@ -95,6 +96,11 @@ def evaluate(
     options = SummaryOptions(n_bins, delta=delta, n_resamples=n_resamples, seed=random_state)
     names = tuple(map(str, class_names))
     given = {"sample_weight": sample_weight, "groups": groups, "coverage": coverage, "mask": mask}
+    if not (cal is None or isinstance(cal, (Calibrator, OutcomeCalibrator, Dense))):
+        raise TypeError(
+            f"`cal` must be a fitted calibrator of hokical, or None; got {type(cal).__name__}. "
+            "`hokical.compare` fits and compares other models."
+        )
     if isinstance(cal, Dense):
         _refuse(given, "Dense", "sample_weight", "mask")
         return evaluate_dense(cal, x, y, mask, sample_weight, options, names, data_name)
@@ -108,11 +114,6 @@ def evaluate(
         _refuse(given, "confidences", "sample_weight", "groups")
         weight = as_weights(sample_weight, len(y))
         return _evaluate_confidence(cal, x, y, Setting(options, weight, groups), data_name)
-    if not (cal is None or isinstance(cal, Calibrator)):
-        raise TypeError(
-            f"`cal` must be a fitted calibrator of hokical, or None; got {type(cal).__name__}. "
-            "`hokical.compare` fits and compares other models."
-        )
     _refuse(given, "logits", "sample_weight", "groups", "coverage")
     test = check_examples((x, y))
     check_names(names, test[0].n_classes)

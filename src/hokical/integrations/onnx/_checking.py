@@ -1,6 +1,7 @@
 """Running what was exported, and comparing it with Python."""
 
 import re
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -89,11 +90,13 @@ def check(
     rows: Any = logits
     if coding is not None:
         rows = with_codes(logits, feed[own].reshape(-1, len(coding.sizes)), coding)
-    expected = calibrator.predict_confidence(rows)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # made-up inputs look like nothing
+        expected, own = calibrator.predict_confidence(rows), calibrator.predict(rows)
     return Check(
         len(expected),
         float(np.abs(confidence.ravel() - expected).max()),
-        int((labels.ravel() != calibrator.predict(rows)).sum()),
+        int((labels.ravel() != own).sum()),
     )
 
 
