@@ -253,7 +253,7 @@ def test_other_changes_are_told(cal, change) -> None:
         assert not found.holds
         np.testing.assert_array_equal(found.accuracy_interval, [0.0, 1.0])
         assert "Without labels these rows do not determine" in str(found)
-        with pytest.warns(UserWarning, match="wrong balance"):
+        with pytest.warns(UserWarning, match="wrong class frequencies"):
             found.adapt()
 
 

@@ -58,7 +58,7 @@ def calibrators() -> Iterator[Calibrator]:
     them: the weakest ones leave directions in which the loss is flat to rounding.
     """
     for name in method_names(n_classes=3):
-        yield make(name, **({"tol": 1e-13, "lambdas": 0.01} if name.endswith("odir") else {}))
+        yield make(name, **({"tol": 1e-16, "lambdas": 0.01} if name.endswith("odir") else {}))
     yield make("hoki", noise=Gaussian(1.0), draws=20, random_state=0)
 
 
