@@ -60,7 +60,8 @@ def test_a_fit_on_the_gpu_is_the_fit_on_the_host(
     plain = torch.Tensor.cpu
 
     def guarded(self: Any, *args: Any, **options: Any) -> Any:
-        assert self.device.type == "cpu" or self.numel() < N_ROWS * N_CLASSES
+        sorts = name in ("irm", "irova_ts")  # SciPy fits isotonic regressions, on the host
+        assert sorts or self.device.type == "cpu" or self.numel() < N_ROWS * N_CLASSES
         return plain(self, *args, **options)
 
     with monkeypatch.context() as patch:
