@@ -105,6 +105,11 @@ def evaluate(
         _refuse(given, "Dense", "sample_weight", "mask")
         return evaluate_dense(cal, x, y, mask, sample_weight, options, names, data_name)
     if y is None:
+        if isinstance(cal, OutcomeCalibrator):
+            raise TypeError(
+                "`y` must be given for confidences and for several labels; got None. Streams are "
+                "of logits."
+            )
         _refuse(given, "a stream (without `y`), whose chunks may have weights,")
         return evaluate_source(cal, x, options, names, data_name)
     if isinstance(cal, MultilabelCalibrator):
