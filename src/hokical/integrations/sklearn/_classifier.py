@@ -34,6 +34,8 @@ from hokical.integrations.sklearn import _held_out as held_out
 from hokical.integrations.sklearn._held_out import CalibratedModel, HeldOutScores
 from hokical.integrations.sklearn._predictions import ClassifierPredictions
 
+_ENSEMBLE_FROM = 500  # examples: with five folds, a hundred for each calibrator
+
 
 class CalibratedClassifier(
     ClassifierPredictions,
@@ -71,7 +73,8 @@ class CalibratedClassifier(
         over the `keep_labels` of an `AutoCalibrator` that is given as `method`.
     ensemble : bool or "auto"
         True: the mean of the calibrated probabilities of the models of the folds, as in
-        scikit-learn; "auto" is True unless the estimator is fitted already, or with `keep_labels`.
+        scikit-learn; "auto" is True with at least 500 examples, unless the estimator is fitted
+        already, or with `keep_labels`: a fold of fewer is too small for a calibrator of its own.
         False: one model, fitted on all the data, as fast as the estimator alone.
     n_jobs : int, optional
         How many folds to fit in parallel, as in scikit-learn.
@@ -154,11 +157,11 @@ class CalibratedClassifier(
         they clearly help, predictions need them, as `groups`: `predict_proba(X, groups=...)`.
         """
         check_zeros(self.zeros)
-        several = self._is_ensemble()
         calibrator = new_calibrator(self.method)
         if isinstance(calibrator, AutoCalibrator):
             calibrator.set_params(keep_labels=bool(self.keep_labels))
         X, labels = held_out.check_examples(self, X, y)
+        several = self._is_ensemble(labels.size)
         weights = as_weights(sample_weight, labels.size)
         known = as_weights(calibration_weight, labels.size, name="calibration_weight")
         people = self._check_groups(calibration_groups, calibrator, labels.size)
@@ -231,13 +234,14 @@ class CalibratedClassifier(
         named = isinstance(self.cv, str) and self.cv == "prefit"
         return named or isinstance(self.estimator, FrozenEstimator)
 
-    def _is_ensemble(self) -> bool:
+    def _is_ensemble(self, n_examples: int) -> bool:
         if isinstance(self.ensemble, str):
             if self.ensemble != "auto":
                 raise ValueError(
                     f'`ensemble` must be True, False or "auto"; got {self.ensemble!r}.'
                 )
-            return not self._prefit and not self.keep_labels
+            enough = n_examples >= _ENSEMBLE_FROM
+            return enough and not self._prefit and not self.keep_labels
         if self.ensemble and self._prefit:
             raise ValueError(
                 "`ensemble` must be False if the estimator is fitted already; got True. There is "
