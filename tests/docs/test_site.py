@@ -86,7 +86,7 @@ def test_site_fetches_nothing_from_elsewhere(site: Path) -> None:
 
 
 def test_formulas_are_mathml(site: Path) -> None:
-    for name in ("theory.html", "bounds.html"):
+    for name in ("theory.html", "default.html"):
         html = (site / name).read_text(encoding="utf-8")
         assert "<math" in html
         assert "arithmatex" not in html

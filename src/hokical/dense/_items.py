@@ -3,7 +3,7 @@
 Positions of an item are right and wrong together, so the bootstrap draws items, and the bounds are
 about a position drawn at random from a new item. Let G_nj be the sum of correct - confidence over
 the positions of item n in bin j, divided by the number of its positions. Then sum_j |G_nj| <= 1,
-which is all that the proofs of the bounds need (`docs/bounds.md`), with the mean of
+which is all that the proofs of the bounds need (`docs/theory.md`), with the mean of
 (sum_j |G_nj|)^2 in place of the Brier score.
 """
 

@@ -1,7 +1,7 @@
 """Upper bounds on the true calibration error from a held-out test set.
 
 CE = sum_j |E[D 1_j]| with D = 1{correct} - confidence and 1_j = "the confidence lies in bin j";
-the measured ECE replaces expectations by means over N test examples. `docs/bounds.md` derives each
+the measured ECE replaces expectations by means over N test examples. `docs/theory.md` derives each
 bound; the tests check their coverage by simulation.
 """
 

@@ -65,7 +65,7 @@ class Status:
     predictions; `n_waiting` rows wait for a label under an id, `n_dropped` were given up because
     too many waited. `accuracy`, `mean_confidence`, `brier` and `ece` are of the window. The
     interval of the ECE misses the true binned calibration error with probability at most
-    `interval_delta`, at any number of rows (Bousquet's inequality; see `docs/bounds.md`), if the
+    `interval_delta`, at any number of rows (Bousquet's inequality; see `docs/theory.md`), if the
     window's rows are i.i.d.; it is valid for one look. `inputs` is None if there is no reference,
     or too few predictions. Of `classes` and `groups` at most 20 are shown, alarms first, then by
     evidence. `sets` are tested if a `coverage` was given.
