@@ -137,7 +137,7 @@ class Calibrator(FittedPredictions):
         """The classes that each row may have, with the `coverage` you ask for.
 
         After `certify` sets are by the calibrated probabilities, after `fit` alone by the
-        classifier's own softmax, which has seen no labels. `docs/guarantees.md` says what is guaranteed.
+        uncalibrated softmax, which has seen no labels; see `docs/guarantees.md`.
 
         Parameters
         ----------
