@@ -30,10 +30,10 @@ demo: $(DEMO)  ## calibrate the shipped network with every method
 
 test: $(READY)  ## the tests; those of libraries that are not installed are skipped
 	$(TEST) -m "not cluster and not slow" --hypothesis-profile few
-	@for name in torch jax transformers; do $(BIN)/python -c "import $$name" 2>/dev/null \
+	@for name in torch jax transformers pyspark ray; do $(BIN)/python -c "import $$name" 2>/dev/null \
 		|| echo "Tests that need $$name were skipped; make test-all installs it and runs them."; done
 
-test-all: $(ARRAYS)  ## all tests: with PyTorch, JAX, transformers; slow ones, a cluster's
+test-all: $(ARRAYS)  ## all tests: with PyTorch, JAX, transformers, Spark, Ray; slow ones, a cluster's
 	$(TEST) -m "not cluster"
 	$(BIN)/python -m pytest -m cluster tests
 
@@ -103,7 +103,7 @@ $(DOCS): $(READY)
 
 # With pip and a version that is pinned, which keeps a CPU build that is there already.
 $(ARRAYS): $(DOCS)
-	$(PIP) torch==2.13.0 jax onnxscript transformers accelerate
+	$(PIP) torch==2.13.0 jax onnxscript transformers accelerate -e '.[engines]'
 	@touch $@
 
 $(PEERS): $(READY)

@@ -100,12 +100,17 @@ def test_frames_of_other_libraries(cal: Any) -> None:
     assert certify(make("temps").fit(LOGITS, LABELS), labelled).kept_ is not None
 
 
-def test_polars(cal: Any) -> None:
+@pytest.mark.parametrize("engine", ["in-memory", "streaming"])
+def test_polars(cal: Any, engine: Any) -> None:
     polars = pytest.importorskip("polars")
-    predict = BatchPredictor(cal, logits=Z)
-    frame = polars.DataFrame(NEW, schema=Z).lazy()
-    found = frame.map_batches(lambda part: polars.from_arrow(predict(part)), schema=None).collect()
-    assert found["confidence"].to_list() == cal.predict_confidence(NEW).tolist()
+    predict, expected = BatchPredictor(cal, logits=Z), cal.predict_confidence(NEW).tolist()
+    frame = polars.DataFrame(NEW, schema=Z)
+    assert polars.from_arrow(predict(frame))["confidence"].to_list() == expected
+    schema = {**frame.schema, **polars.from_arrow(predict.schema.empty_table()).schema}
+    lazy = frame.lazy().map_batches(
+        lambda part: polars.from_arrow(predict(part)), schema=schema, streamable=True
+    )
+    assert lazy.collect(engine=engine)["confidence"].to_list() == expected
 
 
 def test_duckdb(cal: Any) -> None:

@@ -89,7 +89,7 @@ class BatchPredictor:
                     f"`table` must not have a column `{field.name}`; it has one. Rename it, or "
                     "give a `prefix` for the new columns."
                 )
-            rows = rows.append_column(field, arrow.array(column, field.type))
+            rows = rows.append_column(field, column.cast(field.type))
         return rows.combine_chunks().to_batches()[0] if batch and rows.num_rows else rows
 
     def batches(self, batches: Iterable[Any]) -> Iterator[Any]:
@@ -116,34 +116,43 @@ class BatchPredictor:
 
     def spark_schema(self, schema: Any) -> Any:
         """A Spark schema with the new columns: `df.mapInArrow(p.batches, p.spark_schema(...))`."""
-        types = import_optional("pyspark.sql.pandas.types", extra="spark")
+        types = import_optional("pyspark.sql.pandas.types", extra="engines")
         added = types.from_arrow_schema(self.schema)
         return type(schema)([*schema.fields, *added.fields])
 
     def _predict(self, rows: Any) -> list[Any]:
-        """The new columns, as lists or arrays."""
+        """The new columns, as Arrow arrays."""
+        arrow = import_optional("pyarrow", extra="parquet")
         if not rows.num_rows:
-            return [[] for _ in self.outputs]
+            return [arrow.array([], field.type) for field in self.schema]
         logits = to_scores(_TABLE, rows, self.logits)
         groups = {name: to_column(rows.column(name)) for name in self.groups}
         own = {"groups": groups} if groups else {}
-        return [self._column(name, logits, own) for name in self.outputs]
+        return [self._column(arrow, name, logits, own) for name in self.outputs]
 
-    def _column(self, name: Column, logits: Any, own: dict[str, Any]) -> Any:
+    def _column(self, arrow: Any, name: Column, logits: Any, own: dict[str, Any]) -> Any:
         cal = self.calibrator
+        names = arrow.array(cal.class_names or range(cal.n_classes_))
         if name == "label":
-            return self._names()[np.asarray(cal.predict(logits, **own))].tolist()
+            return names.take(arrow.array(np.asarray(cal.predict(logits, **own))))
         if name == "confidence":
-            return cal.predict_confidence(logits, **own)
-        if name == "proba":
-            return list(cal.predict_proba(logits, **own))
+            return arrow.array(cal.predict_confidence(logits, **own))
         if name == "set":
             found = cal.predict_set(logits, coverage=self.coverage, **self.delta, **own)
-            return [self._names()[row].tolist() for row in found.members]
-        if name == "interval":
-            return list(cal.predict_interval(logits, **self.delta, **own))
-        assert self.risk is not None
-        return ~cal.predict_or_abstain(logits, risk=self.risk, **self.delta, **own).accepted
+            members = names.take(arrow.array(np.nonzero(found.members)[1]))
+            return _lists(arrow, members, found.sizes)
+        if name == "abstain":
+            assert self.risk is not None
+            found = cal.predict_or_abstain(logits, risk=self.risk, **self.delta, **own)
+            return arrow.array(~found.accepted)
+        if name == "proba":
+            values = cal.predict_proba(logits, **own)
+        else:
+            values = cal.predict_interval(logits, **self.delta, **own)
+        return _lists(arrow, arrow.array(values.ravel()), np.full(len(values), values.shape[1]))
 
-    def _names(self) -> Any:
-        return np.array(self.calibrator.class_names or range(self.calibrator.n_classes_))
+
+def _lists(arrow: Any, values: Any, sizes: Any) -> Any:
+    """A column of lists, from all values and the length of each list."""
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
+    return arrow.ListArray.from_arrays(arrow.array(offsets), values)
