@@ -138,13 +138,13 @@ class BatchPredictor:
         if name == "confidence":
             return arrow.array(cal.predict_confidence(logits, **own))
         if name == "set":
-            found = cal.predict_set(logits, coverage=self.coverage, **self.delta, **own)
-            members = names.take(arrow.array(np.nonzero(found.members)[1]))
-            return _lists(arrow, members, found.sizes)
+            sets = cal.predict_set(logits, coverage=self.coverage, **self.delta, **own)
+            members = names.take(arrow.array(np.nonzero(sets.members)[1]))
+            return _lists(arrow, members, sets.sizes)
         if name == "abstain":
             assert self.risk is not None
-            found = cal.predict_or_abstain(logits, risk=self.risk, **self.delta, **own)
-            return arrow.array(~found.accepted)
+            selected = cal.predict_or_abstain(logits, risk=self.risk, **self.delta, **own)
+            return arrow.array(~selected.accepted)
         if name == "proba":
             values = cal.predict_proba(logits, **own)
         else:
