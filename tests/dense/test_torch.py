@@ -11,11 +11,10 @@ from hokical.calibrators import make
 from hokical.dense import Dense
 from hokical.io import _chunks as chunks
 from tests.dense.test_dense import counting, maps, quiet_fit
+from tests.integrations.torch.examples import torch_backend
 from tests.same_fits import assert_same_fit
 
 torch = pytest.importorskip("torch")
-
-from hokical.integrations.torch._backend import TorchBackend  # noqa: E402
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
@@ -29,7 +28,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def as_on_a_device(monkeypatch: pytest.MonkeyPatch, small_blocks: None) -> None:
     """Tensors of this machine are treated as if they were on another device."""
-    monkeypatch.setattr(TorchBackend, "host_view", lambda self, array: None)
+    monkeypatch.setattr(type(torch_backend()), "host_view", lambda self, array: None)
 
 
 def channels_first(logits: np.ndarray, dtype: torch.dtype = torch.float64) -> torch.Tensor:
@@ -62,8 +61,8 @@ def test_masks_of_tensors() -> None:
     cal.fit(given, torch.from_numpy(labels), mask=mask, sample_weight=torch.ones(6))
     flat = make("temps").fit(*counting(logits, labels))
     assert_allclose(cal.calibrator_.temperature_, flat.temperature_, rtol=1e-10)
-    confidence = cal.predict_confidence(given, mask=mask, fill=-1.0)
-    assert (confidence[~mask] == -1.0).all()
+    confidence = cal.predict_confidence(given, mask=mask)
+    assert confidence[~mask].isnan().all()
     assert (confidence[mask] > 0.0).all()
     assert (cal.predict(given, mask=mask)[~mask] == -1).all()
 
@@ -74,11 +73,11 @@ def test_gradients_pass_through(noise) -> None:
     cal = Dense(Hoki(noise=noise), class_axis=1, ignore_label=255)
     quiet_fit(cal, *_pair(logits, labels))
     given = channels_first(logits).clone().requires_grad_()
-    cal.predict_proba(given, mask=torch.from_numpy(labels != 255), fill=0.0)[:, 0].sum().backward()
+    inside = torch.from_numpy(labels != 255)
+    cal.predict_proba(given, mask=inside)[:, 0][inside].sum().backward()
     assert torch.isfinite(given.grad).all()
     assert (given.grad != 0).any()
-    outside = torch.from_numpy(labels == 255)
-    assert (given.grad.permute(0, 2, 3, 1)[outside] == 0).all()
+    assert (given.grad.permute(0, 2, 3, 1)[~inside] == 0).all()
 
 
 def _pair(logits, labels):

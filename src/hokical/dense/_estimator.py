@@ -1,7 +1,7 @@
 """`Dense`: any calibrator, for outputs with a prediction per pixel or token."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any, Self
@@ -11,7 +11,6 @@ import numpy as np
 from hokical._core.arrays import to_host
 from hokical._core.bins import check_count
 from hokical._core.storage import CalibratorFileError
-from hokical._core.types import AnyArray
 from hokical._core.warn import NotFittedError, sklearn_class
 from hokical.calibrators._calibrator import Calibrator, with_sets
 from hokical.calibrators._catalog import new_calibrator
@@ -21,10 +20,11 @@ from hokical.calibrators._loading import load_calibrator
 from hokical.dense._maps import Maps, Positions, holds_batches, open_maps
 from hokical.guarantees._risk import RiskControl, control_risk
 from hokical.guarantees._row_sketch import row_draws
-from hokical.rules._predicting import Output
-from hokical.rules._sets import Kind
+from hokical.rules._predicting import OF_CLASSES, Output
 from hokical.streams import fit as fit_stream
 
+#: What `predict_set` passes on.
+_SET_OPTIONS = ("kind", "penalty", "free_ranks", "allow_empty")
 #: Positions of each item that sets are certified with.
 _PER_ITEM = 64
 
@@ -32,9 +32,10 @@ _PER_ITEM = 64
 class Dense(Estimator):
     """Calibrate outputs that have a prediction at every position: segmentation maps, tokens.
 
-    Logits have any shape, with the classes on one of the axes; labels, masks and confidences have
-    the same shape without it. One calibrator is fitted on all positions that count. Arrays are read
-    in slabs of about 30 MB, so the memory of a fit does not grow with the number of items.
+    Logits have any shape, with items on the first axis and the classes on another; labels, masks
+    and confidences have the same shape without it. One calibrator is fitted on all positions that
+    count. Arrays are read some items at a time, about 30 MB, so the memory of a fit does not grow
+    with the number of items.
 
     Parameters
     ----------
@@ -119,40 +120,35 @@ class Dense(Estimator):
         self.calibrator_: Calibrator = calibrator
         return self
 
-    def predict(self, logits: Any, *, mask: Any = None, fill: int = -1) -> Any:
-        """Labels (n, ...), int64; `fill` where the mask is False.
+    def predict(self, logits: Any, *, mask: Any = None) -> Any:
+        """Labels (n, ...), int64; -1 where the mask is False.
 
         Of batches, this and the other predictions give an iterator of results, one per batch.
         """
-        if isinstance(fill, bool) or not isinstance(fill, (int, np.integer)):
-            raise TypeError(f"`fill` must be a whole number, such as -1; got {fill!r}.")
-        return self._predict("labels", logits, mask, fill)
+        return self._predict("labels", logits, mask, -1)
 
-    def predict_confidence(self, logits: Any, *, mask: Any = None, fill: float = np.nan) -> Any:
-        """The probability (n, ...) that each label is right; `fill` where the mask is False.
+    def predict_confidence(self, logits: Any, *, mask: Any = None) -> Any:
+        """The probability (n, ...) that each label is right; NaN where the mask is False.
 
         Positions whose label is ignored in a fit are predicted like all others: labels are not
         known here.
         """
-        return self._predict("confidence", logits, mask, fill)
+        return self._predict("confidence", logits, mask, np.nan)
 
-    def predict_proba(self, logits: Any, *, mask: Any = None, fill: float = np.nan) -> Any:
-        """Probabilities in the shape of the logits; they sum to 1 along `class_axis`."""
-        return self._predict("proba", logits, mask, fill, of_classes=True)
+    def predict_proba(self, logits: Any, *, mask: Any = None) -> Any:
+        """Probabilities in the shape of the logits; they sum to 1 along `class_axis`.
+
+        NaN where the mask is False.
+        """
+        return self._predict("proba", logits, mask, np.nan)
 
     def score(
         self, logits: Any, labels: Any = None, *, mask: Any = None, sample_weight: Any = None
     ) -> float:
         """Minus the Brier score of the confidence: larger is better, 0 is perfect."""
-        calibrator, total, weight = self.fitted_calibrator(), 0.0, 0.0
-        for part in self._read(logits, labels, mask, sample_weight, None):
-            n = part.items.size
-            counts = float(n if part.weights is None else part.weights.sum())
-            if counts:
-                given = {"sample_weight": part.weights}
-                total += counts * calibrator.score(part.logits, part.labels, **given)
-            weight += counts
-        return total / weight
+        found = self._flatten(logits, labels, mask, sample_weight)
+        calibrator = self.fitted_calibrator()
+        return calibrator.score(found.logits, found.labels, sample_weight=found.weights)
 
     def certify(self, logits: Any, labels: Any = None, *, mask: Any = None) -> Self:
         """Count held-out positions, so that `predict_or_abstain` and `predict_set` are guaranteed.
@@ -180,23 +176,15 @@ class Dense(Estimator):
         return self
 
     def predict_set(
-        self,
-        logits: Any,
-        *,
-        coverage: float = 0.9,
-        kind: Kind = "smallest",
-        mask: Any = None,
-        penalty: float = 0.0,
-        free_ranks: int = 0,
-        allow_empty: bool = False,
+        self, logits: Any, *, coverage: float = 0.9, mask: Any = None, **options: Any
     ) -> Any:
         """The classes that each position may have; `members` has the shape of the logits.
 
         Of a new item at most a share 1 - coverage of the positions misses its true class, on
         average over items (conformal risk control): a position that is drawn at random from one is
-        covered as often. Positions where the mask is False have empty sets. `penalty`, `free_ranks`
-        and `allow_empty` are as in `Calibrator.predict_set`. Of batches it is an iterator of
-        `PredictionSets`.
+        covered as often. Positions where the mask is False have empty sets. `options` are those of
+        `Calibrator.predict_set`: `kind`, `penalty`, `free_ranks` and `allow_empty`. Of batches it
+        is an iterator of `PredictionSets`.
         """
         calibrator = self.fitted_calibrator()
         if calibrator.kept_.held_out_conformity is None:
@@ -204,8 +192,10 @@ class Dense(Estimator):
                 "`predict_set` needs certified items; this calibrator has none. Call "
                 "`certify(logits, labels)` first, with items that nothing was fitted on."
             )
-        asked: dict[str, Any] = {"coverage": coverage, "kind": kind, "penalty": penalty}
-        asked |= {"free_ranks": free_ranks, "allow_empty": allow_empty}
+        unknown = options.keys() - set(_SET_OPTIONS)
+        if unknown:
+            raise TypeError(f"`predict_set` of maps takes {_SET_OPTIONS}; got {sorted(unknown)}.")
+        asked = {"coverage": coverage, **options}
         promise = calibrator.predict_set(np.zeros((1, calibrator.n_classes_)), **asked)
         share = f"Of a new item, at least {coverage:.4g} of the positions"
         words = calibrator._describe_sets(f"{share} have their true class in the set", **asked)
@@ -334,15 +324,13 @@ class Dense(Estimator):
         return found
 
     def _ignored(self) -> tuple[int, ...]:
-        several = isinstance(self.ignore_label, Iterable)
-        labels: Any = self.ignore_label if several else [self.ignore_label]
-        found = tuple(label for label in labels if label is not None)
-        if any(isinstance(each, bool) or not isinstance(each, (int, np.integer)) for each in found):
+        labels = np.atleast_1d([] if self.ignore_label is None else self.ignore_label)
+        if labels.size and labels.dtype.kind not in "iu":
             raise TypeError(
                 "`ignore_label` must be an integer, several of them, or None; got "
                 f"{self.ignore_label!r}."
             )
-        return tuple(map(int, found))
+        return tuple(labels.tolist())
 
     def _check_options(self) -> tuple[int, ...]:
         """The labels that are ignored; raise for invalid parameters."""
@@ -368,11 +356,6 @@ class Dense(Estimator):
         """The positions that count, slab after slab."""
         ignored, rows = self._check_options(), 0
         for maps in open_maps(logits, labels, mask, weights, self.class_axis, ignored):
-            if most is not None and maps.axis == 0:
-                raise ValueError(
-                    "`class_axis` must not be the first axis where positions of items are drawn; "
-                    "got 0. Give a single item as `logits[None]`, with `class_axis=1`."
-                )
             if labelled and maps.labels is None:
                 raise ValueError(
                     "`labels` must be given: the true class of each position, of shape "
@@ -401,21 +384,20 @@ class Dense(Estimator):
         """All positions that count, or at most so many of each item, on the host."""
         given = (logits, labels, mask, weights, most, seed)
         parts = list(self._read(*given, labelled=labelled))
-        rows = [part._replace(logits=to_host(part.logits)) for part in parts]
-        columns: list[Any] = [_join(column) for column in zip(*rows, strict=True)]
+        columns: list[Any] = [
+            None if column[0] is None else np.concatenate([to_host(part) for part in column])
+            for column in zip(*parts, strict=True)
+        ]
         return Positions(*columns)
 
-    def _predict(
-        self, what: Output, logits: Any, mask: Any, fill: Any, of_classes: bool = False
-    ) -> Any:
-        if not isinstance(fill, (int, float, np.number)) or isinstance(fill, bool):
-            raise TypeError(f"`fill` must be a number; got {fill!r}.")
-        calibrator = self.fitted_calibrator()
+    def _predict(self, what: Output, logits: Any, mask: Any, fill: Any) -> Any:
+        calibrator, of_classes = self.fitted_calibrator(), what in OF_CLASSES
 
         def one(maps: Maps) -> Any:
-            return maps.predict(lambda rows: [calibrator._output(what, rows)], [fill], of_classes)[
-                0
-            ]
+            (found,) = maps.predict(
+                lambda rows: [calibrator._output(what, rows)], [fill], of_classes
+            )
+            return found
 
         return self._each(logits, mask, one)
 
@@ -434,7 +416,3 @@ class Dense(Estimator):
 
         found = map(check_and_work, open_maps(logits, None, mask, None, self.class_axis, ()))
         return found if holds_batches(logits) else next(found)
-
-
-def _join(parts: Sequence[Any]) -> AnyArray | None:
-    return None if parts[0] is None else np.concatenate(parts)

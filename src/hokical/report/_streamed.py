@@ -126,7 +126,7 @@ def evaluate_dense(
     both = [each for each in (found.before, found) if each is not None]
     judged: Evaluation | None = None
     for each in both:
-        items = () if once or cal.class_axis == 0 else cal._read(*given, None)
+        items = () if once else cal._read(*given, None)
         summary, classes = judge_items(each.summary, each.classes, items, each.calibrator, options)
         judged = replace(each, summary=summary, classes=classes, before=judged)
     assert judged is not None

@@ -48,11 +48,16 @@ def synthetic_logits(
     return stretch * logits, labels
 
 
-def as_on_device(values: Any) -> Logits:
-    """Checked logits of a tensor on the host, treated as if it were on another device."""
+def torch_backend() -> Any:
+    """What is particular to tensors; torch is imported when it is asked for."""
     from hokical.integrations.torch._backend import BACKEND
 
-    return Logits(values, values.amax(dim=1).double(), BACKEND)
+    return BACKEND
+
+
+def as_on_device(values: Any) -> Logits:
+    """Checked logits of a tensor on the host, treated as if it were on another device."""
+    return Logits(values, values.amax(dim=1).double(), torch_backend())
 
 
 def fitted_on(name: str, logits: np.ndarray, labels: np.ndarray) -> Calibrator:
