@@ -84,13 +84,19 @@ def cases() -> list[Case]:
     except ImportError:
         print("probmetrics: not installed, skipped")
         return found
-    log, mse = ETSCalibrator(loss="ce").fit, ETSCalibrator(loss="mse").fit
     size = (5000, 100)
     return [
         *found,
         Case("vecs", size, VectorScaling().fit, VectorScalingCalibrator().fit, True, 3.0),
-        Case("ets log", size, EnsembleTemperatureScaling(loss="log").fit, log, True, 3.0, 5),
-        Case("ets mse", size, EnsembleTemperatureScaling(loss="mse").fit, mse, True, 3.0, 5),
+        Case(
+            "ets",
+            size,
+            EnsembleTemperatureScaling().fit,
+            ETSCalibrator(loss="mse").fit,
+            True,
+            3.0,
+            5,
+        ),
     ]
 
 

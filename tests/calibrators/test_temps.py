@@ -14,13 +14,8 @@ from scipy.special import log_softmax, softmax
 from sklearn.exceptions import ConvergenceWarning
 
 from hokical import TopK, threads
-from hokical._core.jit import has_compiler
-from hokical._fitting.softmax_moments import compiled_moments, portable_moments
-from hokical._fitting.temperature import BOUNDS, best_temperature
 from hokical.calibrators import Examples, TemperatureScaling, load
 from hokical.rules import as_logits
-from hokical.rules._checks import LARGEST_TEMPERATURE
-from hokical.rules._scaling import TemperatureRule
 from tests.conftest import max_examples, real_logits
 
 REAL = ["cifar10_resnet110", "cifar100_wrn28_10", "mnist_lenet5", "cifar10_densenet40"]
@@ -47,10 +42,10 @@ def slow_temperature(logits, labels, near, weights=None):
     return np.exp(found.x)
 
 
-def quiet_fit(logits, labels, **options):
+def quiet_fit(logits, labels):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return TemperatureScaling(**options).fit(logits, labels)
+        return TemperatureScaling().fit(logits, labels)
 
 
 @pytest.mark.parametrize("true", [0.02, 0.1, 1.0, 5.0, 10.0, 50.0, 1000.0])
@@ -108,19 +103,6 @@ def test_weights_are_repetitions():
     assert_allclose(weighted.log_loss_, repeated.log_loss_, rtol=1e-10)
 
 
-@pytest.mark.skipif(not has_compiler(), reason="numba is not installed")
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_compiled_and_portable_sums_agree(dtype):
-    logits = (4.0 * simulated(2, 60, 37)[0]).astype(dtype)
-    logits[3, 5] = -np.inf
-    checked = as_logits(logits)
-    for beta in (1e-5, 0.3, 1.0, 7.0, 1e5):
-        portable = np.stack(portable_moments(checked, beta))
-        compiled = np.stack(compiled_moments(checked, beta))
-        assert_allclose(compiled, portable, rtol=1e-12, atol=1e-290)
-        assert np.isfinite(portable).all()
-
-
 def test_threads_and_the_compiled_path_change_nothing(monkeypatch):
     logits, labels = simulated(3, 4000, 150)
     with threads(1):
@@ -155,7 +137,7 @@ def test_all_right_ends_at_the_lower_bound_and_says_so():
     logits, _ = simulated(5, 100, 4)
     with pytest.warns(ConvergenceWarning, match="every validation label has the top logit"):
         cal = TemperatureScaling().fit(logits, logits.argmax(axis=1))
-    assert cal.temperature_ == BOUNDS[0]
+    assert cal.temperature_ == 1e-5
     assert not cal.converged_
     assert np.isfinite(cal.predict_proba(logits)).all()
 
@@ -164,7 +146,7 @@ def test_worse_than_chance_ends_at_the_upper_bound_and_says_so():
     logits, _ = simulated(6, 100, 4)
     with pytest.warns(ConvergenceWarning, match="hardly better than chance"):
         cal = TemperatureScaling().fit(logits, logits.argmin(axis=1))
-    assert cal.temperature_ == BOUNDS[1]
+    assert cal.temperature_ == 1e5
     # Nearly uniform, and still the label comes first.
     assert_array_equal(cal.predict_proba(logits).argmax(axis=1), logits.argmax(axis=1))
 
@@ -175,17 +157,17 @@ def test_logits_in_absurd_units(scale):
     if scale < 1:
         with pytest.warns(ConvergenceWarning, match="logits are very small"):
             cal = TemperatureScaling().fit(scale * logits, labels)
-        assert cal.temperature_ == BOUNDS[0]
-    wide = TemperatureScaling(bounds=(scale / 1e3, scale * 1e3), max_iter=400)
-    wide.fit(scale * logits, labels)
+        assert cal.temperature_ == 1e-5
+        return
+    found = TemperatureScaling().fit(scale * logits, labels)
     expected = TemperatureScaling().fit(logits, labels).temperature_
-    assert_allclose(wide.temperature_ / scale, expected, rtol=1e-8)
+    assert_allclose(found.temperature_ / scale, expected, rtol=1e-8)
 
 
 def test_margins_that_overflow():
     logits = np.array([[1.5e308, -1.5e308, 0.0], [0.0, 1.0, 0.5], [1.0, 0.0, 0.5]])
     cal = quiet_fit(logits, np.array([1, 1, 0]))
-    assert cal.temperature_ == LARGEST_TEMPERATURE
+    assert cal.temperature_ > 1e139
     assert not cal.converged_
 
 
@@ -200,13 +182,6 @@ def test_equal_logits_leave_the_temperature_at_one():
         cal = TemperatureScaling().fit(np.zeros((10, 3)), np.zeros(10, int))
     assert cal.temperature_ == 1.0
     assert_allclose(cal.log_loss_, np.log(3))
-
-
-def test_too_few_iterations_are_reported():
-    logits, labels = simulated(7, 200, 4)
-    with pytest.warns(ConvergenceWarning, match="Raise `max_iter`"):
-        cal = TemperatureScaling(max_iter=1).fit(50 * logits, labels)
-    assert not cal.converged_
 
 
 def test_masked_classes_are_as_if_absent():
@@ -237,38 +212,15 @@ def test_an_impossible_truth_of_weight_zero_is_no_matter():
     assert examples.true_margins.max() < 100.0
 
 
-@pytest.mark.parametrize(
-    "bounds", [(0.0, 1.0), (2.0, 1.0), (1.0, np.inf), (1.0, 1e200), "ab", 3, (1.0,)]
-)
-def test_bad_bounds_are_named(bounds):
-    with pytest.raises(ValueError, match="`bounds` must be two temperatures from 1e-140"):
-        TemperatureScaling(bounds=bounds).fit(*simulated(0, 20, 3))
-
-
-@pytest.mark.parametrize("count", [0, -1, 1.5, True, "3"])
-def test_bad_iteration_counts_are_named(count):
-    with pytest.raises(ValueError, match="`max_iter` must be an integer of at least 1"):
-        TemperatureScaling(max_iter=count).fit(*simulated(0, 20, 3))
-
-
 def test_a_file_gives_back_the_fit(tmp_path):
     logits, labels = simulated(11, 200, 4)
-    cal = TemperatureScaling(max_iter=50).fit(logits, labels)
+    cal = TemperatureScaling().fit(logits, labels)
     cal.save(tmp_path / "cal.json")
     loaded = load(tmp_path / "cal.json")
     assert_array_equal(loaded.predict_proba(logits), cal.predict_proba(logits))
     assert (loaded.log_loss_, loaded.n_iter_) == (cal.log_loss_, cal.n_iter_)
-    assert loaded.max_iter == 50
     with pytest.raises(ValueError, match="`temperature` must be a number"):
-        TemperatureRule(-1.0)
-
-
-def test_the_function_returns_what_the_estimator_keeps():
-    logits, labels = simulated(12, 300, 4)
-    examples = Examples(as_logits(logits), labels)
-    found = best_temperature(examples)
-    assert found.x == TemperatureScaling().fit(logits, labels).temperature_
-    assert best_temperature(examples, tol=1.0).x != found.x
+        type(loaded.rule_)(-1.0)
 
 
 @pytest.mark.parametrize("name", REAL)
@@ -292,5 +244,3 @@ def test_the_upper_bound_goes_with_huge_logits(scale: float) -> None:
     huge = TemperatureScaling().fit(scale * logits, labels)
     assert huge.converged_
     assert huge.temperature_ / scale == pytest.approx(plain.temperature_, rel=1e-9)
-    with pytest.warns(UserWarning, match="largest temperature allowed, 5:"):
-        TemperatureScaling(bounds=(1e-5, 5.0)).fit(scale * logits, labels)

@@ -41,7 +41,7 @@ class StopReason(Enum):
     """Why a search ended, in words that may name the answer `x` and the iterations `n_iter`."""
 
     CONVERGED = "converged"
-    MAX_ITER = "no answer in {n_iter} iterations. Raise `max_iter`."
+    MAX_ITER = "no answer in {n_iter} iterations. Check the logits for outliers."
     ROUNDING = (
         "rounding errors hide the optimum. Look for examples with extreme logits or hardly any "
         "differences between them."
@@ -49,16 +49,16 @@ class StopReason(Enum):
     LARGEST_TEMPERATURE = (
         "the loss still falls at the largest temperature allowed, {x:g}: the labels are hardly "
         "better than chance, or the logits are very large. Check that `labels` index the columns "
-        "of `logits`, or raise the upper of the `bounds`."
+        "of `logits`."
     )
     SMALLEST_TEMPERATURE = (
         "the loss still falls at the smallest temperature allowed, {x:g}: mistakes have tiny "
-        "margins, or the logits are very small. Lower the lower of the `bounds`."
+        "margins, or the logits are very small. Multiply them by a constant."
     )
     NO_MISTAKES = (
         "every validation label has the top logit, so the log loss falls all the way to "
         "temperature 0; the smallest allowed, {x:g}, was taken. Use more validation examples, some "
-        "of which are wrong, or raise the lower of the `bounds`."
+        "of which are wrong."
     )
     EQUAL_LOGITS = (
         "the possible classes of each example have equal logits, so every temperature fits equally "

@@ -1,7 +1,5 @@
 """Adaptive temperature scaling: a temperature for all rows, corrected row by row."""
 
-from typing import Any
-
 from hokical._fitting.examples import Examples
 from hokical._fitting.row_correction import fit_row_correction
 from hokical._fitting.temperature import best_temperature
@@ -46,20 +44,14 @@ class AdaptiveTemperatureScaling(Calibrator):
 
     temperature_: float
     correction_: RowCorrection | None
-    log_loss_: float
-    n_iter_: int
-    converged_: bool
-    message_: str
 
     def _fit(self, examples: Examples) -> Fit:
         examples = examples.learnable
         found = best_temperature(examples)
-        report: dict[str, Any] = {"log_loss": found.value}
-        report |= self._convergence_report(found.n_iter, found.converged, found.message)
+        ending = self._convergence_report(found.n_iter, found.message)
+        report = {"log_loss": found.value, **ending}
         # Without a mistake the temperature is not determined, and there is nothing to correct.
-        correction = None
-        if found.converged:
-            correction = fit_row_correction(examples, found.x).correction
+        correction = fit_row_correction(examples, found.x).correction if found.converged else None
         if correction is not None:
             return Fit(AdaptiveRule(found.x, correction), report)
         return Fit(TemperatureRule(found.x), report | {"correction": None})

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -110,10 +110,9 @@ class AutoCalibrator(Calibrator):
     reason_: str
     shares_: dict[str, float]
     held_out_log_loss_: dict[str, float]
-    base_: Average | ClassScaling | None
-    correction_: RowCorrection | None
-    converged_: bool
-    groups_: list[str] | None
+    base_: Average | ClassScaling | None = None
+    correction_: RowCorrection | None = None
+    groups_: list[str] | None = None
 
     def __init__(self, *, keep_labels: bool = False) -> None:
         self.keep_labels = keep_labels
@@ -124,19 +123,6 @@ class AutoCalibrator(Calibrator):
                 f"`keep_labels` must be True or False; got {self.keep_labels!r}. True predicts the "
                 "classifier's own labels, False the most likely class."
             )
-
-    def fit(
-        self, logits: Any, labels: Any = None, sample_weight: Any = None, *, groups: Any = None
-    ) -> Self:
-        """Learn from validation logits (n, classes) and labels (n,), see `Calibrator.fit`.
-
-        `groups` are what is known of the rows and the classifier may not know: text or numbers
-        (n,), or several columns (a mapping, a DataFrame, a structured array or (n, columns)).
-        Columns that clearly help on held-out examples are used, and `predict` and its like then
-        need them; `reason_` says which. Numbers with more than 20 different values are cut at
-        deciles, with 50,000 examples or more into 30 parts.
-        """
-        return self._learn_from(self._fit_partition, logits, labels, sample_weight, groups=groups)
 
     def _fit(self, sample: Examples) -> Fit:
         examples = sample.learnable
@@ -150,11 +136,6 @@ class AutoCalibrator(Calibrator):
             reason = f"{found.report['reason']} It was {sample.description}."
             found = replace(found, report=found.report | {"reason": reason})
         return found
-
-    def _attributes(self, rule: Rule, report: dict[str, Any]) -> dict[str, Any]:
-        # A rule that is simpler than the default's own has no parts.
-        parts = {"base": None, "correction": None, "groups": None}
-        return parts | super()._attributes(rule, report)
 
 
 def auto(

@@ -43,7 +43,9 @@ class FittedPredictions(Predictions):
     n_features_in_: int
     classes_: Any
 
-    def fit(self, logits: Any, labels: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self, logits: Any, labels: Any = None, sample_weight: Any = None, *, groups: Any = None
+    ) -> Self:
         """Learn from validation logits (n, classes) and labels (n,), which are column indices.
 
         `logits` are the classifier's scores on examples it was not trained on, an array of any
@@ -55,8 +57,14 @@ class FittedPredictions(Predictions):
         most 4 million logits and 200,000 rows, chosen by their row numbers, so that the result is
         the same in every run and for every container. All rows are checked, and counted for
         guarantees.
+
+        `groups`, which the default alone learns from, are what is known of the rows and the
+        classifier may not know: text or numbers (n,), or several columns (a mapping, a DataFrame, a
+        structured array or (n, columns)). Columns that clearly help on held-out examples are used,
+        and `predict` and its like then need them; `reason_` says which. Numbers with more than 20
+        different values are cut at deciles, with 50,000 examples or more into 30 parts.
         """
-        return self._learn_from(self._fit_partition, logits, labels, sample_weight)
+        return self._learn_from(self._fit_partition, logits, labels, sample_weight, groups=groups)
 
     def _check_parameters(self) -> None:
         """Raise ValueError for an invalid parameter."""
@@ -96,7 +104,7 @@ class FittedPredictions(Predictions):
                 f"`groups` must be None for `{self.name}`; got some. Only the default learns from "
                 "groups: use `auto`, or leave them out."
             )
-        self.__dict__.pop("rule_", None)  # an interrupted fit leaves no half-fitted state
+        self._forget_fit()
         found, stats = self._fit_all(examples)
         self._keep(found, examples.n_classes, found.add_counts(stats.kept))
         warn_about_examples(self.name, stats, found.rule)
@@ -113,11 +121,6 @@ class FittedPredictions(Predictions):
         else:
             found = self._fit(sample)
         return replace(found, confidences=_count_confidences(found.rule, sample)), stats
-
-    def _convergence_report(self, n_iter: int, converged: bool, message: str) -> dict[str, Any]:
-        """Report entries on how a fit ended, with a warning if it did not converge."""
-        self._warn_if_not_converged(converged, message)
-        return {"n_iter": n_iter, "converged": converged, "message": message}
 
     def _check_block(
         self, logits: Any, labels: Any, sample_weight: Any, fitted_by: Any = None
@@ -145,11 +148,10 @@ class FittedPredictions(Predictions):
 
     def _keep(self, found: Fit, n_classes: int, kept: CalibrationData) -> None:
         """Store the result of a fit; what `certify` counted for an earlier fit is dropped."""
-        self._keep_report(found.rule, found.report)
+        self._keep_rule(found.rule, found.report, **found.rule.own_fields())
         self.kept_ = kept
         self.n_classes_ = self.n_features_in_ = n_classes
         self.classes_ = np.arange(n_classes)
-        self.rule_ = found.rule
 
     def _stored_data(self) -> dict[str, Any]:
         return {
@@ -168,10 +170,6 @@ class FittedPredictions(Predictions):
         if isinstance(names, list) and len(names) == n_classes:
             self.class_names = tuple(map(str, names))
         self._columns = tuple(map(str, document.get("columns", ())))
-
-    def _attributes(self, rule: Any, report: dict[str, Any]) -> dict[str, Any]:
-        found: dict[str, Any] = rule.own_fields() | report
-        return found
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         """The parameters, as in scikit-learn, and once fitted what was learned."""

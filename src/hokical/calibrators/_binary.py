@@ -23,22 +23,14 @@ from hokical.rules._binary import BetaRule, PlattRule, VennAbersRule
 class _Logistic(Calibrator):
     """Base of the methods that fit a logistic function."""
 
-    log_loss_: float
-    n_iter_: int
-    converged_: bool
-    message_: str
-
     def _fit_logistic(
         self, examples: Examples, features: FloatArray, *, rising: bool = False
     ) -> Fit:
         """The rule whose numbers are the coefficients of the features (n, k) and the intercept."""
         coef, found = fit_logistic(examples, features, rising=rising)
-        message = "converged"
-        if not found.converged:
-            message = f"no answer in {found.n_iter} iterations. Check the scores for outliers."
         eta = features @ coef[:-1] + coef[-1]
         log_loss = float(examples.share @ binary_losses(eta, examples.labels == 1))
-        ending = self._convergence_report(found.n_iter, found.converged, message)
+        ending = self._convergence_report(found.n_iter, found.message)
         return Fit(self.method.rule(*coef.tolist()), {"log_loss": log_loss, **ending})
 
 

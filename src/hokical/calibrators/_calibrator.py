@@ -22,14 +22,13 @@ from hokical.calibrators import _sets as sets
 from hokical.calibrators import _shift as shift
 from hokical.calibrators._base import FittedPredictions
 from hokical.calibrators._decisions import Reused
-from hokical.calibrators._method import Fit, MethodInfo
 from hokical.guarantees._binomial import check_chance
 from hokical.guarantees._calibration_data import CalibrationData
 from hokical.guarantees._decisions import Decisions, Detections, decide
 from hokical.guarantees._risk import RiskControl, control_risk
 from hokical.guarantees._selective import SelectivePrediction
 from hokical.guarantees._sets import CertifiedSets, PredictionSets, SetOptions
-from hokical.guarantees._shift import AccuracyEstimate, ShiftEstimate, estimate_shift
+from hokical.guarantees._shift import ShiftEstimate, estimate_shift
 from hokical.rules._base import Rule
 from hokical.rules._predicting import predict_on_host
 
@@ -347,25 +346,6 @@ class Calibrator(FittedPredictions):
                     by_group[name] = estimate_shift(rows, known, delta, judge, **options)
         return replace(found, by_group=by_group)
 
-    def estimate_accuracy(
-        self, logits: Any, sample_weight: Any = None, *, delta: float = 0.05
-    ) -> AccuracyEstimate:
-        """The accuracy to expect of the labels of new rows, without labels.
-
-        It is that of `estimate_shift`, which assumes that the class frequencies alone have changed
-        and tests whether that explains the rows.
-
-        >>> from hokical import make
-        >>> from hokical.demo import demo_logits
-        >>> (val_logits, val_labels), (logits, labels) = demo_logits()
-        >>> cal = make("temps").fit(val_logits, val_labels)
-        >>> found = cal.estimate_accuracy(logits)
-        >>> round(found.accuracy, 2), found.holds
-        (0.92, True)
-        """
-        found = self.estimate_shift(logits, sample_weight, delta=delta)
-        return AccuracyEstimate(found.accuracy, found.accuracy_interval, found.holds)
-
     def control_risk(
         self,
         logits: Any,
@@ -504,11 +484,3 @@ def with_sets(calibrator: Calibrator, **options: Any) -> Calibrator:
     if asked.by == "group" or asked.random_state is not None:
         raise ValueError('`by="group"` and `random_state` are for `predict_set` alone.')
     return calibrator._with_rule(calibrator._certified_sets(asked).rule(calibrator.rule_))
-
-
-def from_rule(rule: Rule, n_classes: int) -> Calibrator:
-    """A calibrator without calibration data that predicts by a rule."""
-    found = Calibrator()
-    found.method = MethodInfo(type(rule.core))  # type: ignore[misc]
-    found._keep(Fit(rule), n_classes, CalibrationData())
-    return found

@@ -1,12 +1,9 @@
 """Ensemble temperature scaling: an average of three distributions (Zhang et al., 2020)."""
 
-from typing import Literal
-
-from hokical._core.bins import check_count
 from hokical._core.types import FloatArray
 from hokical._fitting.ensemble import fit_ensemble
 from hokical._fitting.examples import Examples
-from hokical._fitting.temperature import BOUNDS, MAX_ITER, check_bounds
+from hokical._fitting.temperature import BOUNDS, MAX_ITER
 from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._method import Fit, MethodInfo
 from hokical.rules._scaling import EnsembleRule
@@ -18,15 +15,14 @@ MIX_N_MATCH = (
 
 
 class EnsembleTemperatureScaling(Calibrator):
-    """Mix the softmax at a temperature, the softmax as it is, and the uniform distribution.
+    """Average the softmax at a temperature, the softmax as it is, and the uniform distribution.
 
     p = w_1 softmax(z/T) + w_2 softmax(z) + w_3 uniform, with non-negative weights that sum to 1.
     The order of the classes is preserved. The uniform part is over the possible classes (logit
     above -inf). As in Zhang et al., T is fitted first, as if it stood alone, and then the weights.
 
-    `loss` is "mse", the squared distance to the one-hot truth, as in the paper, or "log", the log
-    loss. The squared distance can have several minima in T; the one next to the temperature of
-    least log loss is used. `bounds` limits T as in `TemperatureScaling`, `max_iter` the steps.
+    The loss is the squared distance to the one-hot truth. It can have several minima in T; the one
+    next to the temperature of least log loss is used.
 
     After `fit`: `temperature_`; `weights_` (3,), in the order above; `loss_`, the mean on the
     validation set; `n_iter_`, `converged_` and `message_`, how the search for T ended.
@@ -53,29 +49,8 @@ class EnsembleTemperatureScaling(Calibrator):
     temperature_: float
     weights_: FloatArray
     loss_: float
-    n_iter_: int
-    converged_: bool
-    message_: str
-
-    def __init__(
-        self,
-        *,
-        loss: Literal["mse", "log"] = "mse",
-        bounds: tuple[float, float] = BOUNDS,
-        max_iter: int = MAX_ITER,
-    ) -> None:
-        self.loss = loss
-        self.bounds = bounds
-        self.max_iter = max_iter
-
-    def _check_parameters(self) -> None:
-        if self.loss not in ("mse", "log"):
-            raise ValueError(f'`loss` must be "mse" or "log"; got {self.loss!r}.')
-        check_bounds(self.bounds)
-        check_count(self.max_iter, name="max_iter")
 
     def _fit(self, examples: Examples) -> Fit:
-        bounds = check_bounds(self.bounds)
-        found, weights = fit_ensemble(examples.learnable, self.loss, bounds, self.max_iter)
-        ending = self._convergence_report(found.n_iter, found.converged, found.message)
+        found, weights = fit_ensemble(examples.learnable, "mse", BOUNDS, MAX_ITER)
+        ending = self._convergence_report(found.n_iter, found.message)
         return Fit(EnsembleRule(found.x, weights), {"loss": found.value, **ending})

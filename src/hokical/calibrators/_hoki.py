@@ -114,14 +114,12 @@ class Hoki(Calibrator):
 
     rule_: HokiRule
     noise_: Noise
-    selection_: NoiseSelection | None
+    selection_: NoiseSelection | None = None
     draws_: Draws | None
     accuracy_: float
     alpha_: FloatArray
     beta_: FloatArray
     occupied_: BoolArray
-    n_iter_: int
-    converged_: bool
     ending_: str
     validation_ece_: float
     table_: StabilityTable
@@ -189,7 +187,6 @@ class Hoki(Calibrator):
                 )
             table = table + other.table_
         merged = type(self)(**self.get_params(deep=False))
-        merged.selection_ = None
         kept = reduce(add, (each.kept_ for each in (self, *others)))
         return merged._learn_again(self, table, kept)
 
@@ -233,7 +230,6 @@ class Hoki(Calibrator):
             counted = InMemory(sample) if sample.sampled_from is None else examples
             table = count_stability(counted, rule, n_starts)
         else:
-            self.selection_ = None
             rule = self._unlearned_rule(check_noise(self.noise), n_classes)
             table, stats = count_with_stats(examples, rule, n_starts)
         return self._learn(rule, table, self.init, n_bins, n_classes), stats

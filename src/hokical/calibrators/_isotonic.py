@@ -5,10 +5,10 @@ import numpy as np
 from hokical._core.types import FloatArray, IntArray
 from hokical._fitting.examples import Examples
 from hokical._fitting.isotonic import fit_classwise, fit_pooled
+from hokical._fitting.temperature import best_temperature
 from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._ets import MIX_N_MATCH
 from hokical.calibrators._method import Fit, MethodInfo
-from hokical.calibrators._temps import TemperatureSearch
 from hokical.rules._isotonic import ClasswiseIsotonicRule, PooledIsotonicRule
 
 
@@ -29,9 +29,7 @@ class IsotonicMulticlass(Calibrator):
     kept at least one part in a million below it. So the most likely class is the classifier's
     label, in float32 too.
 
-    `normalize=False` gives the authors' variant, in which rows of `predict_proba` do not sum to 1:
-    each entry is the fitted probability of its class by itself. After `fit`: `knots_` and `values_`
-    (k,), increasing log-probabilities and the function there.
+    After `fit`: `knots_` and `values_` (k,), increasing log-probabilities and the function there.
 
     >>> import numpy as np
     >>> from hokical.calibrators import IsotonicMulticlass
@@ -54,20 +52,13 @@ class IsotonicMulticlass(Calibrator):
     knots_: FloatArray
     values_: FloatArray
 
-    def __init__(self, *, normalize: bool = True) -> None:
-        self.normalize = normalize
-
-    def _check_parameters(self) -> None:
-        if not isinstance(self.normalize, (bool, np.bool_)):
-            raise ValueError(f"`normalize` must be True or False; got {self.normalize!r}.")
-
     def _fit(self, examples: Examples) -> Fit:
         examples.warn_about_masked_truth()
         curve = fit_pooled(examples)
-        return Fit(PooledIsotonicRule(curve.knots, curve.values, bool(self.normalize)))
+        return Fit(PooledIsotonicRule(curve.knots, curve.values, normalize=True))
 
 
-class IsotonicOneVsAllTS(TemperatureSearch):
+class IsotonicOneVsAllTS(Calibrator):
     """An increasing function per class, fitted to its temperature-scaled probabilities.
 
     For class c, isotonic regression of "the true class is c" on the probability of c; rows are
@@ -82,10 +73,9 @@ class IsotonicOneVsAllTS(TemperatureSearch):
     No function is 0 or 1: of n examples, one more could be of any class, so the lowest value is
     1 / (n + 2) / classes; and m entries that are all of the class say (m + 1) / (m + 2).
 
-    `bounds` and `max_iter` are those of `TemperatureScaling`. After `fit`: `temperature_`;
-    `knots_` and `values_`, the functions of all classes, concatenated, of which class c has the
-    knots `offsets_[c]` to `offsets_[c + 1]`; and of the temperature `n_iter_`, `converged_` and
-    `message_`.
+    After `fit`: `temperature_`; `knots_` and `values_`, the functions of all classes, concatenated,
+    of which class c has the knots `offsets_[c]` to `offsets_[c + 1]`; and of the temperature
+    `n_iter_`, `converged_` and `message_`.
 
     >>> import numpy as np
     >>> from hokical.calibrators import IsotonicOneVsAllTS
@@ -110,13 +100,11 @@ class IsotonicOneVsAllTS(TemperatureSearch):
     values_: FloatArray
     offsets_: IntArray
     absent_classes_: IntArray
-    n_iter_: int
-    converged_: bool
-    message_: str
 
     def _fit(self, examples: Examples) -> Fit:
         some = examples.without_weightless()
-        found, ending = self._search(some.learnable)
+        found = best_temperature(some.learnable)
+        ending = self._convergence_report(found.n_iter, found.message)
         curves = fit_classwise(some, found.x)
         rule = ClasswiseIsotonicRule(
             temperature=found.x,

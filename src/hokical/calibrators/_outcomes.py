@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from hokical._core.storage import CalibratorFileError
 from hokical._core.types import FloatArray
+from hokical._core.warn import ConvergenceWarning, warn_user
 from hokical.calibrators._stored import StoredEstimator, check_stored
 from hokical.guarantees._row_sketch import RowSketch
 
@@ -19,8 +20,6 @@ class OutcomeCalibrator(StoredEstimator):
 
     reason_: str
     held_out_log_loss_: dict[str, float]
-    converged_: bool
-    n_iter_: int
     #: What `certify` noted, or None.
     held_out_: Any
     #: Fingerprints of the examples of the fit, which cannot certify it.
@@ -43,10 +42,10 @@ class OutcomeCalibrator(StoredEstimator):
 
         `hashes` (n,) of the examples are noted, in one way or several.
         """
-        self.fit_rows_ = tuple(map(RowSketch.from_hashes, hashes))
-        self._keep_report(rule, report)
-        self.rule_, self.held_out_ = rule, None
-        self._warn_if_not_converged(report.get("converged", True), report["reason"])
+        self._keep_rule(rule, report)
+        self.fit_rows_, self.held_out_ = tuple(map(RowSketch.from_hashes, hashes)), None
+        if not report.get("converged", True):
+            warn_user(f"{type(self).__name__} did not converge: {self.reason_}", ConvergenceWarning)
 
     def _refuse_rows_of_fit(self, name: str, hashes: Iterable[FloatArray]) -> None:
         for sketch, own in zip(self.fit_rows_, hashes, strict=False):

@@ -28,6 +28,11 @@ class StoredEstimator(Estimator):
     _library_version: str = VERSION
     #: What the fit reports besides the rule; its entries are attributes with an underscore.
     _report: dict[str, Any]
+    #: Mean log loss (nats) on the calibration examples, and how a search ended, where there is one.
+    log_loss_: float
+    n_iter_: int
+    converged_: bool
+    message_: str
 
     @property
     def name(self) -> str:
@@ -82,19 +87,25 @@ class StoredEstimator(Estimator):
         """Take up a file's rule, report and data."""
         raise NotImplementedError
 
-    def _keep_report(self, rule: Any, report: dict[str, Any]) -> None:
-        """Keep the report of a fit and set the fitted attributes, which each class declares."""
-        self._report, self.metadata_ = report, {}
-        for name, value in self._attributes(rule, report).items():
+    def _keep_rule(self, rule: Any, report: dict[str, Any], **attributes: Any) -> None:
+        """Keep a rule and a report, and set the fitted attributes, which each class declares."""
+        self.rule_, self._report, self.metadata_ = rule, report, {}
+        for name, value in (attributes | report).items():
             setattr(self, f"{name}_", value)
 
-    def _attributes(self, rule: Any, report: dict[str, Any]) -> dict[str, Any]:
-        """Fitted attributes by name, without their underscore."""
-        return report
+    def _forget_fit(self) -> None:
+        """Drop all fitted attributes: an interrupted fit leaves no half-fitted state."""
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)
 
-    def _warn_if_not_converged(self, converged: bool, message: str) -> None:
+    def _convergence_report(
+        self, n_iter: int, message: str, converged: bool | None = None
+    ) -> dict[str, Any]:
+        """Report entries on how a fit ended, with a warning if it did not converge."""
+        converged = message == "converged" if converged is None else converged
         if not converged:
             warn_user(f"{type(self).__name__} did not converge: {message}", ConvergenceWarning)
+        return {"n_iter": n_iter, "converged": converged, "message": message}
 
     def _check_fitted(self) -> None:
         if "rule_" not in self.__dict__:

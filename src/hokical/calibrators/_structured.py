@@ -4,7 +4,7 @@ from typing import Literal
 
 import numpy as np
 
-from hokical._core.bins import check_count, check_positive
+from hokical._core.bins import check_positive
 from hokical._core.types import FloatArray
 from hokical._fitting.examples import Examples
 from hokical._fitting.floor import choose_base
@@ -17,6 +17,10 @@ from hokical._fitting.structured import (
 from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._method import Fit, MethodInfo
 from hokical.rules._structured import StructuredRule
+
+#: Newton steps end when one is expected to lower the mean log loss by no more than this.
+_TOLERANCE = 1e-8
+_MAX_ITER = 200
 
 
 class StructuredScaling(Calibrator):
@@ -43,10 +47,6 @@ class StructuredScaling(Calibrator):
         Whether there are cross terms M. "auto": up to 100 classes.
     strength : float, above 0
         Strength of the penalty, in examples: more shrinks more towards temperature scaling.
-    max_iter : int
-        Maximum number of Newton steps.
-    tol : float, above 0
-        The fit ends when a Newton step is expected to lower the mean log loss by no more than this.
 
     Attributes
     ----------
@@ -105,23 +105,12 @@ class StructuredScaling(Calibrator):
     bias_: FloatArray
     cross_: FloatArray
     even_: float
-    log_loss_: float
-    n_iter_: int
-    converged_: bool
-    message_: str
 
     def __init__(
-        self,
-        *,
-        cross: Literal["auto"] | bool = "auto",
-        strength: float = STRENGTH,
-        max_iter: int = 200,
-        tol: float = 1e-8,
+        self, *, cross: Literal["auto"] | bool = "auto", strength: float = STRENGTH
     ) -> None:
         self.cross = cross
         self.strength = strength
-        self.max_iter = max_iter
-        self.tol = tol
 
     def _check_parameters(self) -> None:
         if not (isinstance(self.cross, (bool, np.bool_)) or self.cross == "auto"):
@@ -129,9 +118,7 @@ class StructuredScaling(Calibrator):
                 f"`cross` must be 'auto', True or False; got {self.cross!r}. Use 'auto' for cross "
                 f"terms up to {MAX_CROSS_CLASSES} classes."
             )
-        check_count(self.max_iter, name="max_iter")
         check_positive("strength", self.strength, f"The default is {STRENGTH}.")
-        check_positive("tol", self.tol, "The default is 1e-8.")
 
     def _fit(self, examples: Examples) -> Fit:
         few = examples.n_classes <= MAX_CROSS_CLASSES
@@ -139,11 +126,10 @@ class StructuredScaling(Calibrator):
             choose_base(examples.learnable),
             cross_terms=few if self.cross == "auto" else bool(self.cross),
             strength=float(self.strength),
-            tol=float(self.tol),
-            max_iter=self.max_iter,
+            tol=_TOLERANCE,
+            max_iter=_MAX_ITER,
         )
-        message = _message(found)
-        ending = self._convergence_report(found.minimum.n_iter, message == "converged", message)
+        ending = self._convergence_report(found.minimum.n_iter, _message(found))
         return Fit(found.rule, {"log_loss": found.log_loss, **ending})
 
 
@@ -151,7 +137,7 @@ def _message(found: StructuredFit) -> str:
     """How the fit ended, and what to do if it did not end well."""
     examples, base = found.base.examples, found.base.temperature
     if not found.minimum.converged:
-        return f"no answer in {found.minimum.n_iter} iterations. Raise `max_iter` or `tol`."
+        return f"no answer in {found.minimum.n_iter} iterations. Check the logits for outliers."
     if examples.labels.min() == examples.labels.max():
         return (
             f"every validation example is of class {examples.labels[0]}, so nothing tells how "

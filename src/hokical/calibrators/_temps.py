@@ -1,11 +1,7 @@
 """Temperature scaling, one number that divides all logits (Guo et al., 2017); and the softmax."""
 
-from typing import Any
-
-from hokical._core.bins import check_count
 from hokical._fitting.examples import Examples
-from hokical._fitting.newton import Solution
-from hokical._fitting.temperature import BOUNDS, MAX_ITER, best_temperature, check_bounds
+from hokical._fitting.temperature import best_temperature
 from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._method import Fit, MethodInfo
 from hokical.rules._scaling import TemperatureRule, UncalibratedRule
@@ -37,35 +33,16 @@ class Uncalibrated(Calibrator):
         return Fit(UncalibratedRule())
 
 
-class TemperatureSearch(Calibrator):
-    """Base of the methods that begin with the temperature of least log loss."""
-
-    def __init__(self, *, bounds: tuple[float, float] = BOUNDS, max_iter: int = MAX_ITER) -> None:
-        self.bounds = bounds
-        self.max_iter = max_iter
-
-    def _check_parameters(self) -> None:
-        check_bounds(self.bounds)
-        check_count(self.max_iter, name="max_iter")
-
-    def _search(self, examples: Examples) -> tuple[Solution[float], dict[str, Any]]:
-        """The best temperature, and what to report of the search."""
-        bounds = check_bounds(self.bounds)
-        found = best_temperature(examples, bounds=bounds, max_iter=self.max_iter)
-        return found, self._convergence_report(found.n_iter, found.converged, found.message)
-
-
-class TemperatureScaling(TemperatureSearch):
+class TemperatureScaling(Calibrator):
     """Divide all logits by one temperature, chosen by maximum likelihood.
 
     The most likely class is preserved. The fit sums in float64, whatever the precision of the
-    logits, and uses Newton's method with safeguards on the log of the temperature, with at most
-    `max_iter` passes over the validation set.
+    logits, and uses Newton's method with safeguards on the log of the temperature.
 
-    `bounds` are the smallest and the largest temperature allowed; the default's largest grows with
-    logits whose differences are huge. A validation set on which every
-    label is right has its optimum at temperature 0, one on which labels are worse than chance at
-    infinity; the fit then ends at a bound, with `converged_` False and a warning.
+    Temperatures lie between 1e-5 and 1e5; the upper bound grows with logits whose differences are
+    huge. A validation set on which every label is right has its optimum at temperature 0, one on
+    which labels are worse than chance at infinity; the fit then ends at a bound, with `converged_`
+    False and a warning.
 
     After `fit`: `temperature_`, above 1 for an overconfident classifier; `log_loss_`, its mean log
     loss (nats) on the validation set; `n_iter_`, `converged_` and `message_`, how the fit ended.
@@ -83,11 +60,8 @@ class TemperatureScaling(TemperatureSearch):
     method = MethodInfo(TemperatureRule, "Temperature scaling", GUO, "about four softmax passes")
 
     temperature_: float
-    log_loss_: float
-    n_iter_: int
-    converged_: bool
-    message_: str
 
     def _fit(self, examples: Examples) -> Fit:
-        found, ending = self._search(examples.learnable)
+        found = best_temperature(examples.learnable)
+        ending = self._convergence_report(found.n_iter, found.message)
         return Fit(TemperatureRule(found.x), {"log_loss": found.value, **ending})

@@ -1,6 +1,6 @@
 """Vector scaling: one scale and one bias per class (Guo et al., 2017)."""
 
-from hokical._core.bins import check_count, check_positive
+from hokical._core.bins import check_positive
 from hokical._core.types import FloatArray
 from hokical._fitting.examples import Examples
 from hokical._fitting.newton import StopReason
@@ -9,6 +9,9 @@ from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._method import Fit, MethodInfo
 from hokical.calibrators._temps import GUO
 from hokical.rules._scaling import VectorRule
+
+#: Most Newton steps; about ten are needed.
+_MAX_ITER = 200
 
 
 class VectorScaling(Calibrator):
@@ -30,7 +33,7 @@ class VectorScaling(Calibrator):
 
     `ridge`, above 0, shrinks towards temperature scaling. The default is negligible wherever the
     data determine the parameters; without it the bias of a class that never occurs in the
-    validation set would go to minus infinity. `max_iter` limits the steps.
+    validation set would go to minus infinity.
 
     After `fit`: `scale_` and `bias_` (n_classes,), the biases summing to 0; `log_loss_`, the mean
     log loss (nats) on the validation set without the penalty; `n_iter_`, `converged_`, `message_`.
@@ -63,23 +66,16 @@ class VectorScaling(Calibrator):
 
     scale_: FloatArray
     bias_: FloatArray
-    log_loss_: float
-    n_iter_: int
-    converged_: bool
-    message_: str
 
-    def __init__(self, *, ridge: float = 1e-8, max_iter: int = 200) -> None:
+    def __init__(self, *, ridge: float = 1e-8) -> None:
         self.ridge = ridge
-        self.max_iter = max_iter
 
     def _check_parameters(self) -> None:
-        check_count(self.max_iter, name="max_iter")
         check_positive("ridge", self.ridge, "Use 1e-8 for a negligible penalty.")
 
     def _fit(self, examples: Examples) -> Fit:
-        found = fit_vector(examples.learnable, float(self.ridge), self.max_iter)
-        message = _message(found)
-        ending = self._convergence_report(found.solution.n_iter, message == "converged", message)
+        found = fit_vector(examples.learnable, float(self.ridge), _MAX_ITER)
+        ending = self._convergence_report(found.solution.n_iter, _message(found))
         return Fit(VectorRule(found.scale, found.bias), {"log_loss": found.log_loss, **ending})
 
 

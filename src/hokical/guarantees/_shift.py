@@ -32,18 +32,6 @@ _SHOWN, _GROUPS = 5, 20
 
 
 @dataclass(frozen=True, eq=False)
-class AccuracyEstimate:
-    """The `accuracy` expected of labels, and its `interval` (2,).
-
-    `holds` is whether a change of class frequencies explains the rows, which the estimate assumes.
-    """
-
-    accuracy: float
-    interval: FloatArray
-    holds: bool
-
-
-@dataclass(frozen=True, eq=False)
 class ShiftEstimate:
     """The class balance and the accuracy of rows without labels, if only the balance changed.
 

@@ -11,8 +11,13 @@ import onnxruntime
 
 from hokical import Gaussian, Gumbel, Uniform
 from hokical.calibrators import Calibrator, make
-from hokical.calibrators._calibrator import from_rule as from_rule
 from tests.conftest import synthetic_logits
+
+
+def from_rule(rule: Any, n_classes: int) -> Calibrator:
+    """A calibrator that predicts by a rule."""
+    return make("uncalibrated").fit(np.eye(n_classes), range(n_classes))._with_rule(rule)
+
 
 #: By a name of its own: the method, and its options.
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -24,7 +29,6 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "adaptive": ("adaptive", {}),
     "structured_uncrossed": ("structured", {"cross": False}),
     "irm": ("irm", {}),
-    "irm_raw": ("irm", {"normalize": False}),
     "irova_ts": ("irova_ts", {}),
     "hoki": ("hoki", {}),
     "hoki_gaussian": ("hoki", {"noise": Gaussian(2.0, mean=1.0)}),

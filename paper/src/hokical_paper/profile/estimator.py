@@ -134,7 +134,7 @@ class StabilityProfile(Calibrator):
             "loo_log_loss": link.loo_losses,
             "penalty": float(link.penalties[np.argmax(link.shares)]),
         }
-        ending = self._convergence_report(link.n_iter + found.n_iter, converged, message)
+        ending = self._convergence_report(link.n_iter + found.n_iter, message, converged)
         return Fit(rule, report | ending)
 
 

@@ -138,4 +138,4 @@ class ReCal(Calibrator):
         )
         report = {"ece": np.array(recursion.ece), "ending": ending}
         n_steps, message = len(recursion.transformations), _ENDINGS[ending].format(**vars(self))
-        return Fit(rule, report | self._convergence_report(n_steps, ending != "limit", message))
+        return Fit(rule, report | self._convergence_report(n_steps, message, ending != "limit"))
