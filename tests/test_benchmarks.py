@@ -39,13 +39,16 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return peer_worker
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in BENCHMARKS.glob("bench_*.py")))
-def test_what_a_benchmark_imports_is_there(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(BENCHMARKS)
+SCRIPTS = [*BENCHMARKS.glob("bench_*.py"), *(ROOT / "paper" / "studies").glob("[a-z]*.py")]
+
+
+@pytest.mark.parametrize("script", sorted(SCRIPTS), ids=lambda path: path.stem)
+def test_what_a_script_imports_is_there(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(script.parent)
     try:
-        found = runpy.run_path(str(BENCHMARKS / name), run_name="benchmark")
+        found = runpy.run_path(str(script), run_name="benchmark")
     except SystemExit as wanting:
-        pytest.skip(f"{name}: {wanting}")
+        pytest.skip(f"{script.name}: {wanting}")
     assert callable(found["main"])
 
 

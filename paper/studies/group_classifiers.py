@@ -1,8 +1,8 @@
 """Groups in classifiers: what they gain, that they do no harm, and what their fit costs.
 
-    python benchmarks/bench_group_classifiers.py [cost]
-    python benchmarks/bench_group_classifiers.py subjects mmlu_subjects.npz
-    python benchmarks/bench_group_classifiers.py people employment.npz [--interactions]
+    python paper/studies/group_classifiers.py [cost]
+    python paper/studies/group_classifiers.py subjects mmlu_subjects.npz
+    python paper/studies/group_classifiers.py people employment.npz [--interactions]
 
 `subjects`: `scores` (prompts, questions, 4), `labels`, `subject`; constants were chosen on the
 first half of the prompts, and the second half is reported. `people`: `probability`, `employed`,
@@ -113,16 +113,11 @@ def group_losses(
     loss: list[np.ndarray], tables: list[hokical.metrics.GroupTable], people: dict[str, np.ndarray]
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Losses before and after, of the rows of each group of one column."""
-    from hokical._core.groups import GroupCoding
-
-    n_rows = loss[0].size
-    coding = GroupCoding.learn(people, n_rows)
-    codes = coding.codes(people, n_rows)
     return {
-        f"{column}={name}": tuple(each[codes[:, k] == code] for each in loss)
-        for k, column in enumerate(coding.columns)
-        for code, name in enumerate(coding.names(k))
-        if (codes[:, k] == code).sum() >= 20
+        f"{column}={value}": tuple(each[values == value] for each in loss)
+        for column, values in people.items()
+        for value in np.unique(values)
+        if (values == value).sum() >= 20
     }
 
 

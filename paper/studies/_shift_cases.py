@@ -1,4 +1,4 @@
-"""Batches of rows for `bench_shift.py --cases`: of a new balance, and of changes of other kinds.
+"""Batches of rows for `shift.py --cases`: of a new balance, and of changes of other kinds.
 
 A data set is examples to fit on, rows to draw batches from, and what they can be divided by:
 groups of people or subjects, or the order in which they came. Logits alone are changed in ways

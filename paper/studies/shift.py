@@ -1,7 +1,7 @@
 """A new class balance: how well it is found, what adapting to it gives, and whether bars are kept.
 
-    python benchmarks/bench_shift.py [FILE.npz ...] [--draws 4] [--rows 2000]
-    python benchmarks/bench_shift.py [FILE.npz ...] --other | --cases | --cost | --large
+    python paper/studies/shift.py [FILE.npz ...] [--draws 4] [--rows 2000]
+    python paper/studies/shift.py [FILE.npz ...] --other | --cases | --cost | --large
 
 Files hold `val_logits`, `val_labels`, `test_logits`, `test_labels` (or the last two alone, which
 are split); without files those of `suite/` are used. A draw takes rows of the test set, with
@@ -9,7 +9,7 @@ replacement, with the balance of a Dirichlet distribution of .1 or 1 per class. 
 the same draws: the default with `estimate_shift`, and EM without a prior after temperature scaling
 with a bias per class (Alexandari, Kundaje and Shrikumar, ICML 2020) and without. `--other` makes
 changes that are not of the balance, `--cases` asks of batches of 50 to 2000 rows of many kinds
-(`shift_cases.py`) how often intervals hold where verdicts do, `--large` measures streams of 10^7
+(`_shift_cases.py`) how often intervals hold where verdicts do, `--large` measures streams of 10^7
 rows of 10 classes and of 10^5 of 1000. With QuaPy installed, its EMQ is run on the default's
 probabilities; with nannyml, its CBPE on those of the classifier, which it calibrates itself.
 """
@@ -31,10 +31,10 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 
+import _shift_cases
 import hokical
-import shift_cases
 
-SUITE = Path(__file__).parent.parent / "suite"
+SUITE = Path(__file__).parents[2] / "suite"
 #: Squared error of the weights / gain in accuracy (points) over 100 trials, Dirichlet .1.
 PUBLISHED = {
     "CIFAR-10, 8000 rows": "plain .0080/6.94, temperature .0069/7.22, bias-corrected .0002/7.35",
@@ -251,7 +251,7 @@ def tell(cal: Any, rows: Any, labels: Any) -> dict[str, float]:
 
 def measure_cases(files: list[Path]) -> None:
     """How often intervals hold where verdicts do, in batches whose balance alone is new or not."""
-    every = [data for path in files for data in shift_cases.read_data_sets(path)]
+    every = [data for path in files for data in _shift_cases.read_data_sets(path)]
     rows: list[tuple[Any, ...]] = []
     for place, data in enumerate(every):
         cal, rng = hokical.auto(data.val_logits, data.val_labels), np.random.default_rng(place)
@@ -261,13 +261,13 @@ def measure_cases(files: list[Path]) -> None:
             and np.array_equal(other.labels, data.labels)
         ]  # fmt: skip
         real = bool(data.groups) or data.ordered
-        for size in (size for size in shift_cases.SIZES if size <= len(data.labels) // 2):
+        for size in (size for size in _shift_cases.SIZES if size <= len(data.labels) // 2):
             kinds = (
-                {"real groups and streams": shift_cases.parts(data, size, rng)}
+                {"real groups and streams": _shift_cases.parts(data, size, rng)}
                 if real
                 else {
-                    "the balance alone": shift_cases.balances(data, size, draw, rng),
-                    "changed logits": shift_cases.changes(data, size, strangers, rng),
+                    "the balance alone": _shift_cases.balances(data, size, draw, rng),
+                    "changed logits": _shift_cases.changes(data, size, strangers, rng),
                 }
             )
             for kind, batches in kinds.items():

@@ -1,6 +1,6 @@
 """Prediction sets: their size by calibrator, and what `predict_set` costs beside `predict_proba`.
 
-    python benchmarks/bench_sets.py [FILE.npz ...] [--top5 imagenet_top5.npz] [--speed]
+    python paper/studies/sets.py [FILE.npz ...] [--top5 imagenet_top5.npz] [--speed]
 
 Files hold `val_logits`, `val_labels`, `test_logits`, `test_labels` (or the last two alone, which
 are split). The calibrator is fitted on one half of the validation set, thresholds come from the
@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 
 import hokical
-from hokical.metrics._sets import summarize_sets
 
 METHODS = ("uncalibrated", "temps", "auto")
-SUITE = Path(__file__).parent.parent / "suite"
+SUITE = Path(__file__).parents[2] / "suite"
 
 
 def read(path: Path, rng: np.random.Generator) -> tuple[Any, ...]:
@@ -56,12 +55,13 @@ def measure(path: Path, seed: int) -> list[dict[str, Any]]:
         for coverage in (0.9, 0.95):
             for kind in ("smallest", "adaptive"):
                 options = {"coverage": coverage, "kind": kind, "allow_empty": True}
-                found = summarize_sets(cal.predict_set(logits, **options).members, labels)
-                worst = min((row.coverage for row in found.by_class if row.n >= 20), default=np.nan)
+                sets = cal.predict_set(logits, **options)
+                inside = sets.members[np.arange(len(labels)), labels]
+                classes = [inside[labels == k] for k in np.unique(labels)]
+                worst = min((one.mean() for one in classes if one.size >= 20), default=np.nan)
                 about = {"data": path.stem, "method": name, "coverage": coverage, "kind": kind}
-                one = found.overall
                 rows.append(
-                    about | {"covered": one.coverage, "size": one.mean_size, "worst": worst}
+                    about | {"covered": inside.mean(), "size": sets.sizes.mean(), "worst": worst}
                 )
     return rows
 

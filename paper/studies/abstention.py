@@ -1,6 +1,6 @@
 """What `predict_or_abstain` accepts: `fit` on all examples, or on half and `certify` on the rest.
 
-    python benchmarks/bench_abstention.py
+    python paper/studies/abstention.py
 
 A simulated classifier: 10 classes, right 4 times in 5, logits 2.5 times too large. Coverage on
 20,000 new examples at risk 0.05 and delta 0.1, means over seeds; `best` knows the true risk.

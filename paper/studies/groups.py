@@ -1,6 +1,6 @@
 """Partial pooling: confidences of language models by subject, multilabel, and doing no harm.
 
-    python benchmarks/bench_groups.py FOLDER
+    python paper/studies/groups.py FOLDER
 
 FOLDER holds `llm_answers.npz` (by model: `subject`, `right`, and the confidences `verbal` and
 `token`), `ecg_multilabel.npz` (`labels`, `probabilities`) and `employment.npz` (`probability`,
