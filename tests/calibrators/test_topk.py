@@ -12,7 +12,6 @@ import pytest
 from hokical import Gaussian, Hoki, TopK, compare, load
 from hokical.calibrators import make, method_names
 from hokical.calibrators._catalog import BUILT_IN
-from hokical.io import DataFileError, read_examples
 from hokical.metrics import brier
 from hokical.rules import as_logits
 from tests.conftest import real_logits, synthetic_logits
@@ -125,26 +124,6 @@ def test_hoki_may_start_at_the_confidence() -> None:
     seen = TopK.from_logits(dense, 3)
     cal = Hoki(noise=Gaussian(2.0), init="confidence").fit(seen, labels)
     assert cal.predict_confidence(seen).shape == (300,)
-
-
-def test_files_may_hold_the_best_values(tmp_path: Path) -> None:
-    dense, labels = synthetic_logits(60, 8, seed=15)
-    seen = TopK.from_logits(dense - np.logaddexp.reduce(dense, axis=1, keepdims=True), 3)
-    arrays = {"val_topk_indices": seen.indices, "n_classes": np.array(8), "val_labels": labels}
-    path = tmp_path / "seen.npz"
-    for name, known in (("values", False), ("log_probabilities", True)):
-        np.savez(path, **{f"val_topk_{name}": seen.values}, **arrays)
-        examples = read_examples(path)
-        assert isinstance(examples.scores, TopK)
-        assert np.array_equal(examples.scores.indices, seen.indices)
-        assert (examples.scores.rest is not None) is known
-        assert np.array_equal(examples.labels, labels)
-    np.savez(path, topk_values=seen.values, labels=labels)
-    with pytest.raises(DataFileError, match="expected `topk_indices` beside `topk_values`"):
-        read_examples(path)
-    np.savez(path, topk_values=seen.values, topk_indices=seen.indices, n_classes=[8.5])
-    with pytest.raises(DataFileError, match="expected one whole number in `n_classes`"):
-        read_examples(path, labelled="none")
 
 
 @pytest.mark.slow

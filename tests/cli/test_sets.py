@@ -81,21 +81,6 @@ def test_certify_and_what_apply_then_promises(files: Path) -> None:
     assert "--groups" in run("apply", cal, more, "-o", output, *by_group, code=2)
 
 
-def test_hidden_classes_of_a_file_are_or_another(files: Path) -> None:
-    logits, labels = world(900, 30, seed=5, scale=0.3)
-    best = np.argsort(-logits, axis=1)[:, :2]
-    values = np.take_along_axis(logits, best, axis=1)
-    for name, rows in (("a", slice(450)), ("b", slice(450, None))):
-        arrays = {"topk_values": values[rows], "topk_indices": best[rows], "n_classes": 30}
-        np.savez(files / f"{name}.npz", labels=labels[rows], **arrays)
-    cal, output = files / "top.json", files / "top.csv"
-    run("fit", files / "a.npz", "--method", "temps", "-o", cal)
-    run("apply", cal, files / "b.npz", "-o", output, "--coverage", "0.9")
-    cells = [row["set"] for row in csv.DictReader(output.read_text().splitlines())]
-    assert all(cell.count("|") <= 2 for cell in cells)
-    assert any(cell.endswith("|or another") for cell in cells)
-
-
 def test_certify_streams(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     from pyarrow import parquet, table

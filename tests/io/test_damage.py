@@ -11,7 +11,6 @@ import pytest
 
 from hokical.calibrators import make
 from hokical.io import DataFileError, read_examples
-from hokical.io._errors import report_damage
 from hokical.streams import fit, open_source
 from tests.conftest import synthetic_logits
 
@@ -38,7 +37,7 @@ def read_both(path: Path) -> None:
 
 
 @pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("rows", [100, 300])
+@pytest.mark.parametrize("rows", [300])
 def test_headers_that_announce_other_sizes(tmp_path: Path, packed: bool, rows: int) -> None:
     read_both(write_npz(tmp_path / "a.npz", packed=packed, rows=rows))
 
@@ -81,7 +80,7 @@ def test_parquet_lists_of_width_0(tmp_path: Path) -> None:
     empty = arrow.array([[], []], arrow.list_(arrow.float64()))
     parquet.write_table(arrow.table({"logits": empty, "label": [0, 1]}), tmp_path / "a.parquet")
     for read in (read_examples, lambda path: fit(make("temps"), path)):
-        with pytest.raises(DataFileError, match=r"a\.parquet: .*empty lists"):
+        with pytest.raises(DataFileError, match=r"a\.parquet: .*every row; found \['0'\]"):
             read(tmp_path / "a.parquet")
 
 
@@ -93,10 +92,16 @@ def test_parquet_lists_of_width_0(tmp_path: Path) -> None:
     ],
 )
 def test_lack_of_memory_or_files_is_not_called_damage(
-    raised: Exception, kind: type[Exception]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raised: Exception, kind: type[Exception]
 ) -> None:
-    with pytest.raises(kind, match=r"^a\.npz: ") as caught, report_damage(Path("a.npz"), "numbers"):
+    path = write_npz(tmp_path / "a.npz", packed=False)
+
+    def fail(*args: object, **options: object) -> None:
         raise raised
+
+    monkeypatch.setattr(np, "load", fail)
+    with pytest.raises(kind, match=f"^{path}: ") as caught:
+        read_examples(path)
     assert "damaged" not in str(caught.value)
 
 

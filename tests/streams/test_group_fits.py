@@ -11,7 +11,6 @@ import pytest
 import hokical
 from hokical import AutoCalibrator
 from hokical._fitting import row_sample
-from hokical.io import DataFileError
 from hokical.streams import certify, fit, open_source, predict, predict_to
 from tests.calibrators.test_groups import world
 
@@ -121,9 +120,9 @@ def test_columns_of_files_are_named(tmp_path: Path) -> None:
     both = [c.predict_or_abstain(LOGITS[1200:], risk=0.3, groups=rest) for c in (found, listed)]
     assert both[0].accepted.any()
     assert both[0].guarantee == both[1].guarantee
-    with pytest.raises(DataFileError, match="expected a column of groups `town`; it is not there"):
+    with pytest.raises(ValueError, match="got 'town', which is none of the columns"):
         fit(AutoCalibrator(), open_source(tmp_path), groups="town")
-    with pytest.raises(DataFileError, match="`logit_1`; it is a score"):
+    with pytest.raises(ValueError, match="no scores; got `logit_1`"):
         fit(AutoCalibrator(), open_source(tmp_path), groups="logit_1")
 
 
@@ -132,5 +131,5 @@ def test_wrong_groups_are_refused() -> None:
         fit(AutoCalibrator(), chunks, groups=SITE[1:])
     with pytest.raises(ValueError, match="`groups` must be None for `temps`; got some"):
         fit(hokical.make("temps"), chunks, groups=SITE)
-    with pytest.raises(ValueError, match="has no columns of names; got 'site'"):
+    with pytest.raises(ValueError, match="got 'site', which is none of the columns"):
         fit(AutoCalibrator(), chunks, groups="site")

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from glob import escape
 from pathlib import Path
 from typing import IO
 
@@ -29,11 +30,15 @@ def write_text_atomically(path: str | os.PathLike[str], text: str) -> None:
 
 @contextmanager
 def replace_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """A stream to a temporary file, which replaces the target when it is complete."""
+    """A stream to a temporary file, which replaces the target when it is complete.
+
+    What writers that were killed have left beside the target is removed.
+    """
     target = Path(os.path.realpath(path))  # a link stays a link
+    _remove_leftovers(target)
     temporary = target.with_name(f".{target.name}.{os.urandom(6).hex()}")
     try:
-        with temporary.open("xb") as stream:
+        with _open_locked(temporary) as stream:
             if target.exists():
                 os.chmod(temporary, target.stat().st_mode & 0o777)
             yield stream
@@ -50,14 +55,41 @@ def replace_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         raise
 
 
+def _open_locked(path: Path) -> IO[bytes]:
+    """A new file that `_remove_leftovers` of another process leaves alone."""
+    while True:
+        stream = path.open("xb")
+        _lock(stream, wait=True)
+        if _is_at(stream, path):
+            return stream
+        stream.close()  # removed before it was locked
+
+
+def _remove_leftovers(target: Path) -> None:
+    """Remove temporary files of the target whose lock nobody holds any more."""
+    for path in target.parent.glob(f".{escape(target.name)}.{12 * '[0-9a-f]'}"):
+        with suppress(OSError), path.open("rb") as stream:
+            if _lock(stream, wait=False):
+                path.unlink()
+
+
+def _lock(stream: IO[bytes], *, wait: bool) -> bool:
+    """Whether the file is locked now; on Windows, where open files cannot be removed, always."""
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError:  # another process has the lock, or a file system without locks
+        return False
+    return True
+
+
 @contextmanager
 def lock_file(path: str | os.PathLike[str]) -> Iterator[None]:
     """Wait for a lock and hold it; it ends with the process at the latest."""
     while True:
         with open(path, "ab") as stream:
-            if fcntl is not None:
-                with suppress(OSError):  # a file system without locks
-                    fcntl.flock(stream, fcntl.LOCK_EX)
+            _lock(stream, wait=True)
             if not _is_at(stream, path):  # who had the lock has removed the file
                 continue
             try:

@@ -14,8 +14,8 @@ import hokical
 from hokical.cli import options as opt
 from hokical.cli.console import DASH, bad_option, check_options, refuse, say, show_result, spinner
 from hokical.cli.reading import Source, read_calibrator, warn_of_own_examples
+from hokical.io._examples import Examples
 from hokical.io._opening import list_files
-from hokical.io._reading import Examples
 from hokical.io._writing import TABLES, check_output
 
 #: For which examples the coverage is guaranteed; see `Calibrator.predict_set`.
@@ -170,8 +170,6 @@ def _predict(
             sets = fitted.predict_set(scores, **asked.sets, **own)
             found |= {"members": sets.members, "set_size": sets.sizes}
             facts["sets"] = sets.guarantee
-            if sets.other is not None:
-                found |= {"members": sets.members & scores.mark_seen(), "other": sets.other}
     if asked.proba:
         found["probabilities"] = fitted.predict_proba(scores, **own)
         _describe_other_classes(found["labels"], found["probabilities"])
@@ -186,35 +184,15 @@ def _columns(results: dict[str, Any], rows: Examples, as_arrays: bool) -> dict[s
         names = np.array(rows.classes or range(scores.n_classes))
         added = {"label": names[added.pop("labels")]} | added
         if (members := added.pop("members", None)) is not None:
-            size, other = added.pop("set_size"), added.pop("other", None)
-            added |= {"set": _set_names(members, names, other), "set_size": size}
+            texts = np.array(["|".join(map(str, names[row])) for row in members])
+            added |= {"set": texts, "set_size": added.pop("set_size")}
         vectors = added.pop("probabilities", np.empty((0, 0)))
         added |= {f"probability_{names[k]}": column for k, column in enumerate(vectors.T)}
-    added = {name: _among_all_rows(column, rows, as_arrays) for name, column in added.items()}
+    added = {name: rows.fill(column) for name, column in added.items()}
     kept = {(f"input_{n}" if n in added else n): column for n, column in rows.kept.items()}
     for name in set(rows.kept) - set(kept):
         say(f"The column `{name}` of the input is called `input_{name}`, beside the new one.")
     return kept | added
-
-
-def _among_all_rows(values: Any, rows: Examples, as_arrays: bool) -> Any:
-    """Values (n, ...) in their places among all rows of the file; the others are empty."""
-    if rows.used.all():
-        return values
-    empty = {"f": np.nan, "b": False}.get(values.dtype.kind, -1) if as_arrays else None
-    kind = values.dtype if as_arrays else object
-    found = np.full((len(rows.used), *values.shape[1:]), empty, kind)
-    found[rows.used] = values
-    return found
-
-
-def _set_names(members: Any, names: Any, other: Any) -> Any:
-    """The names of each row's set, with bars between them."""
-    texts = ["|".join(map(str, names[row])) for row in members]
-    if other is not None:  # hidden classes of a `TopK`
-        pairs = zip(texts, other, strict=True)
-        texts = [f"{text}|or another" if more else text for text, more in pairs]
-    return np.array(texts)
 
 
 def _describe_other_classes(labels: Any, proba: Any) -> None:

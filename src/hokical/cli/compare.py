@@ -28,7 +28,7 @@ from hokical.cli.console import (
 from hokical.cli.reading import Source
 from hokical.cli.settings import check_method
 from hokical.cli.tables import show_classes, show_groups, show_sets
-from hokical.io._reading import Examples
+from hokical.io._examples import Examples
 from hokical.io._writing import check_output
 
 #: How the result is printed.

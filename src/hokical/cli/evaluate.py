@@ -18,7 +18,7 @@ from hokical.cli.console import (
 )
 from hokical.cli.reading import Source, read_calibrator, warn_of_own_examples
 from hokical.cli.tables import metric_cells, show_classes, show_groups, show_sets
-from hokical.io._reading import Examples
+from hokical.io._examples import Examples
 from hokical.io._writing import check_output
 
 _FOOTNOTE = "AUROC, right against wrong: higher is better. Selective risk: of the surest 80 %."

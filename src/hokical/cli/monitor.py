@@ -26,7 +26,7 @@ from hokical.cli.console import (
     spinner,
 )
 from hokical.cli.reading import Source, read_calibrator, warn_of_own_examples
-from hokical.io._reading import Examples
+from hokical.io._examples import Examples
 from hokical.io._writing import check_output
 
 #: Classes in the table.

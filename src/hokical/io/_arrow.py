@@ -1,58 +1,84 @@
-"""Parquet and Arrow (extra `parquet`): files and tables of pyarrow as columns of NumPy."""
+"""Parquet files, and tables of pyarrow (extra `parquet`), as columns of NumPy."""
 
-from collections.abc import Sequence
-from importlib import import_module
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hokical._core.types import AnyArray
-from hokical.io._errors import DataFileError, import_reader, report_damage
+from hokical._core.optional import import_optional
+from hokical._core.types import AnyArray, IntArray
+from hokical.io._errors import DataFileError, report_damage
 from hokical.io._tables import Table
 
-KIND = "a Parquet or Arrow table"
+KIND = "a Parquet table"
+#: How a table that is not a file is called in errors.
+IN_MEMORY = Path("pyarrow table")
 
 
 def arrow_library(path: Path, module: str = "pyarrow.dataset") -> Any:
     """A module of pyarrow, or an error that says how to install it."""
-    return import_reader(path, module, KIND, "parquet")
+    try:
+        return import_optional(module, "parquet")
+    except ImportError as error:
+        raise DataFileError(
+            path, f"is {KIND}, for which a library is missing.", str(error)
+        ) from error
 
 
-def open_dataset(path: Path, kind: str = "parquet", **options: Any) -> Any:
-    """A file as a pyarrow Dataset."""
-    arrow = arrow_library(path)
-    with report_damage(path, KIND):
-        return arrow.dataset([str(path)], format="ipc" if kind == "arrow" else kind, **options)
+def open_parquet(files: Sequence[Path], **options: Any) -> Any:
+    """Files as one pyarrow Dataset."""
+    arrow = arrow_library(files[0])
+    with report_damage(files[0], KIND):
+        return arrow.dataset([str(file) for file in files], format="parquet", **options)
 
 
-def scan_options(dataset: Any) -> dict[str, Any]:
-    """Options of a scan that reads little ahead, where pyarrow would hold many groups of rows."""
-    arrow = import_module("pyarrow.dataset")
+class ArrowTable(Table):
+    """Columns of a pyarrow Dataset or Table; a column of lists holds the scores of all classes.
+
+    `numbers` (n,) are those of its rows in the file, if it is only a part.
+    """
+
+    def __init__(self, path: Path, data: Any, numbers: IntArray | None = None) -> None:
+        self.path, self.data, self.names, self.numbers = path, data, data.schema.names, numbers
+
+    def read(
+        self, scores: Sequence[str], others: Sequence[str]
+    ) -> tuple[AnyArray, dict[str, AnyArray]]:
+        with report_damage(self.path, KIND):
+            names, data = list(dict.fromkeys((*scores, *others))), self.data
+            scan = hasattr(data, "to_table")
+            table = data.to_table(names, **scan_options(data)) if scan else data.select(names)
+        found = to_scores(self.path, table, scores) if scores else np.empty(0)
+        return found, {name: to_column(table.column(name)) for name in others}
+
+    def place(self, row: int) -> str:
+        return f"row {row if self.numbers is None else self.numbers[row]}"
+
+
+def scan_options(data: Any) -> dict[str, Any]:
+    """Options of a scan that reads little ahead and compares checksums."""
+    arrow = arrow_library(IN_MEMORY)
     options: dict[str, Any] = {"batch_readahead": 1, "fragment_readahead": 1}
-    if isinstance(getattr(dataset, "format", None), arrow.ParquetFileFormat):
+    if isinstance(getattr(data, "format", None), arrow.ParquetFileFormat):
         options["fragment_scan_options"] = arrow.ParquetFragmentScanOptions(
             pre_buffer=False, page_checksum_verification=True
         )
     return options
 
 
-class ArrowTable(Table):
-    """Columns of a pyarrow Dataset or Table; a column of lists holds the scores of all classes."""
+def scan_files(data: Any) -> Iterator[tuple[Path, int, Any]]:
+    """The groups of rows of a Dataset's files: file, rows of the file before the group, group.
 
-    def __init__(self, path: Path, dataset: Any) -> None:
-        self.path, self.dataset, self.names = path, dataset, dataset.schema.names
-
-    def scores(self, names: Sequence[str]) -> AnyArray:
-        return to_scores(self.path, self._read(names), names)
-
-    def columns(self, names: Sequence[str]) -> dict[str, AnyArray]:
-        table = self._read(names)
-        return {name: to_column(table.column(name)) for name in names}
-
-    def _read(self, names: Sequence[str]) -> Any:
-        with report_damage(self.path, KIND):
-            return self.dataset.to_table(columns=list(names), **scan_options(self.dataset))
+    Of a whole file pyarrow decodes up to 1 GB ahead if its batches are not used fast enough.
+    """
+    for fragment in data.get_fragments():
+        first, path = 0, Path(fragment.path)
+        with report_damage(path, KIND):
+            groups = fragment.split_by_row_group()
+        for group in groups:
+            yield path, first, group
+            first += group.count_rows()
 
 
 def to_scores(path: Path, table: Any, names: Sequence[str]) -> AnyArray:
@@ -76,13 +102,11 @@ def to_column(column: Any, *, numbers: bool = False) -> AnyArray:
 def _from_lists(path: Path, column: Any) -> AnyArray:
     rows = column.combine_chunks()
     lengths = set(rows.value_lengths().to_pylist())
-    if len(lengths) > 1 or None in lengths:
+    if len(lengths) > 1 or lengths & {None, 0}:
         raise DataFileError(
             path,
             f"expected as many scores in every row; found {sorted(map(str, lengths))}.",
             "Fix or drop these rows.",
         )
     width = lengths.pop() if lengths else 0
-    if len(rows) and not width:
-        raise DataFileError(path, "expected scores in every row; found empty lists.", "Fill them.")
     return np.asarray(rows.flatten().to_numpy(zero_copy_only=False)).reshape(len(rows), width)

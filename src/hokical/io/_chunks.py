@@ -3,8 +3,7 @@
 Nothing is checked here beyond shapes that do not match: blocks are checked when a fit sees them.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -46,11 +45,6 @@ class Chunk:
     def n_classes(self) -> int:
         return int(self.logits.shape[1])
 
-    @property
-    def given(self) -> list[Any]:
-        """The arrays that are there: logits, labels, weights."""
-        return [part for part in (self.logits, self.labels, self.weights) if part is not None]
-
     def rows(self, part: slice | BoolArray) -> Self:
         """Some of the rows; a slice is no copy."""
         arrays = (self.logits, self.labels, self.weights)
@@ -61,7 +55,7 @@ def as_chunk(item: Any) -> Chunk:
     """A chunk from an array, a tuple of two or three, or a mapping."""
     if isinstance(item, Chunk):
         return item
-    logits, labels, weights = split_parts(item, (LOGITS, LABELS, WEIGHTS), _WANTED)
+    logits, labels, weights = _split_parts(item)
     if isinstance(logits, Logits):
         raise TypeError(
             f"`logits` of every chunk must be an array (n, classes); got {type(logits).__name__}, "
@@ -72,35 +66,29 @@ def as_chunk(item: Any) -> Chunk:
         raise ValueError(
             f"`logits` of every chunk must be 2-D (n, classes); got shape {values.shape}."
         )
-    return Chunk(values, _column(labels, "labels", values), _column(weights, "weights", values))
+    given = {"labels": labels, "sample_weight": weights}
+    columns = {name: to_numpy(part, name) for name, part in given.items() if part is not None}
+    for name, column in columns.items():
+        if column.shape[:1] != values.shape[:1]:
+            raise ValueError(
+                f"`{name}` of every chunk must have one entry per row of its logits; got shape "
+                f"{column.shape} beside {values.shape}."
+            )
+    return Chunk(values, columns.get("labels"), columns.get("sample_weight"))
 
 
-def split_parts(item: Any, names: Sequence[tuple[str, ...]], wanted: str) -> list[Any]:
-    """The arrays of a chunk or batch, one for each of the names, None for those it has not.
-
-    Names are spellings in a mapping; a tuple has logits, labels and weights in this order.
-    """
+def _split_parts(item: Any) -> list[Any]:
+    """Logits, labels and weights of a chunk, None for those it has not."""
     if isinstance(item, Mapping):
-        keys = [next((name for name in words if name in item), None) for words in names]
+        spelled = (LOGITS, LABELS, WEIGHTS)
+        keys = [next((name for name in words if name in item), None) for words in spelled]
         if keys[0] is not None:
             return [None if key is None else item[key] for key in keys]
     elif isinstance(item, (tuple, list)) and len(item) in (2, 3):
-        return [*item, None, None][: len(names)]
+        return [*item, None][:3]
     elif isinstance(item, Logits) or hasattr(item, "shape") or hasattr(item, "__dlpack__"):
-        return [item, *[None] * (len(names) - 1)]
-    raise TypeError(f"{wanted}; got {type(item).__name__}.")
-
-
-def _column(data: Any, name: str, logits: AnyArray) -> AnyArray | None:
-    if data is None:
-        return None
-    array = to_numpy(data, name)
-    if array.shape[:1] != logits.shape[:1]:
-        raise ValueError(
-            f"`{name}` of every chunk must have one entry per row of its logits; got shape "
-            f"{array.shape} beside {logits.shape}."
-        )
-    return array
+        return [item, None, None]
+    raise TypeError(f"{_WANTED}; got {type(item).__name__}.")
 
 
 def as_sliceable(data: Any) -> Any:
@@ -167,12 +155,3 @@ def join_columns(columns: list[AnyArray | None], name: str) -> AnyArray | None:
             raise ValueError(f"`{name}` must be in every chunk or in none; some chunks lack them.")
         return None
     return np.concatenate(given)
-
-
-def read_ahead(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
-    """The same chunks; the next one is read on another thread while one is worked on."""
-    with ThreadPoolExecutor(1, thread_name_prefix="hokical-reader") as reader:
-        pending = reader.submit(next, chunks, None)
-        while (chunk := pending.result()) is not None:
-            pending = reader.submit(next, chunks, None)
-            yield chunk

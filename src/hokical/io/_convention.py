@@ -30,12 +30,10 @@ RIGHT = ("right", "correct", *LABELS)
 WEIGHTS = ("sample_weight", "weight")
 LOGITS = ("logits",)
 PROBABILITIES = ("probabilities", "probability", "proba", "probs")
-#: The largest values of each row, in archives without the others.
-TOP_K = ("topk_values", "topk_log_probabilities")
 PARTS: dict[FileSplit, tuple[str, ...]] = {"val": ("val", "validation"), "test": ("test",)}
 #: Arrays and columns with all scores, and columns with the score of one class, by their kind.
 _WHOLE: dict[str, Kind] = {
-    **dict.fromkeys((*LOGITS, *TOP_K), "logits"),
+    **dict.fromkeys(LOGITS, "logits"),
     **dict.fromkeys(PROBABILITIES, "probabilities"),
 }
 _BY_CLASS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
@@ -52,6 +50,7 @@ ALL = ("all",)
 class Columns:
     """What to read; see `read_examples`."""
 
+    split: FileSplit = "val"
     kind: Kind | None = None
     score_columns: tuple[str, ...] = ()
     label_column: str | None = None
@@ -73,20 +72,24 @@ class Roles:
     split: str | None = None
     groups: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
+    #: The part that is read, if the file has parts.
+    part: FileSplit | None = None
+    #: The array of an archive with the names of the classes.
+    class_names: str | None = None
 
     @property
     def others(self) -> tuple[str, ...]:
         """The columns that are no scores, each once."""
-        single = (self.labels, self.weights, self.split)
-        found = (*(name for name in single if name is not None), *self.groups, *self.kept)
-        return tuple(dict.fromkeys(found))
+        single = (self.labels, self.weights, self.split, self.class_names)
+        found = (*single, *self.groups, *self.kept)
+        return tuple(dict.fromkeys(name for name in found if name is not None))
 
 
 class Names:
     """Names in a file, found in any case; of arrays, those of the `part` come first."""
 
     def __init__(self, path: Path, names: Sequence[str], part: FileSplit | None = None) -> None:
-        self.path, self.all = path, list(names)
+        self.path, self.all, self.part = path, list(names), part
         known = [name.strip().lower() for name in names]
         if len(set(known)) < len(known):
             twice = Counter(known).most_common(1)[0][0]
@@ -133,7 +136,7 @@ def find_roles(names: Names, wanted: Columns) -> Roles:
     if wanted.label_column is not None:
         label_words = (names.require(wanted.label_column, "--label-column"),)
     labels, weights = names.first(label_words), names.first(WEIGHTS)
-    split = names.first(["split"])
+    split = names.first(["split"]) if names.part is None else None
     taken = {labels, weights, split, *groups, *kept}
     kind, by_class = _find_scores(names, wanted, taken)
     if kind == "confidence" and wanted.label_column is None:
@@ -144,7 +147,12 @@ def find_roles(names: Names, wanted: Columns) -> Roles:
     elif wanted.keep == ALL:
         kept = tuple(name for name in names.all if name not in scores)
     classes = () if len(scores) < 2 or all(map(str.isdigit, by_class)) else tuple(by_class)
-    return Roles(scores, wanted.kind or kind, classes, labels, weights, split, groups, kept)
+    own_part = names.part is not None and scores[0].lower().startswith(f"{names.part}_")
+    return Roles(
+        scores, wanted.kind or kind, classes, labels, weights, split, groups, kept,
+        part=wanted.split if own_part or split is not None else None,
+        class_names=None if names.part is None else names.first(["classes"]),
+    )  # fmt: skip
 
 
 def _find_scores(
@@ -220,20 +228,14 @@ def _in_order(names: Names, found: dict[str, str], wanted: Columns) -> Mapping[s
 
 
 def _no_scores(names: Names, taken: set[str | None]) -> DataFileError:
-    for other in PARTS:
-        if any(name.startswith(f"{other}_") for name in names.places):
-            own = Names(names.path, [n for n in names.all if n.lower().startswith(other)], other)
-            if own.first(_WHOLE) is not None:
-                return DataFileError(
-                    names.path,
-                    f"expected scores of the other part; found the {other} part only.",
-                    f"If that is what you want, choose it with --split {other}.",
-                )
     free = [n for n in names.all if n not in taken and not _ID.fullmatch(n.strip())]
+    remedy = f"--score-columns {','.join(free[:4]) or 'NAMES'}{',...' if len(free) > 4 else ''}."
+    for part in PARTS:
+        if names.part is not None and any(n.startswith(f"{part}_") for n in names.places):
+            remedy = f"--score-columns, or the part: --split {part}."
     return DataFileError(
         names.path,
         "expected scores in `logits`, `logit_*`, `probabilities`, `prob_*` or `confidence`; found "
         f"{names.listed()}.",
-        f"Name the scores: --score-columns {','.join(free[:4]) or 'NAMES'}"
-        f"{',...' if len(free) > 4 else ''}.",
+        f"Name the scores: {remedy}",
     )

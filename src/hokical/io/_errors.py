@@ -4,7 +4,6 @@ import errno
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -66,15 +65,3 @@ def report_file(
         if place is not None:
             text = re.sub(r"\b[Rr]ow (\d+)", lambda found: place(int(found[1])), text)
         raise DataFileError(path, text, remedy) from error
-
-
-def import_reader(path: Path, module: str, kind: str, extra: str) -> Any:
-    """The module that reads files of a kind, or an error that says how to install it."""
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise DataFileError(
-            path,
-            f"is {kind}, for which a library is missing.",
-            f"Install it: pip install 'hokical[{extra}]'.",
-        ) from error

@@ -14,7 +14,6 @@ _MAGIC = {
     b"PK\x05\x06": "npz",  # an empty archive
     b"\x93NUMPY": "npy",
     b"PAR1": "parquet",
-    b"ARROW1": "arrow",
 }
 #: How protocols 0 and 1 look up what makes an array; no table has two such lines.
 _OLD_PICKLE = re.compile(rb"c(numpy[\w.]*|_codecs)\n[A-Za-z_]\w*\n")
@@ -26,7 +25,7 @@ _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def find_format(path: Path) -> str:
-    """One of npz, npy, parquet, arrow, pickle, csv; or DataFileError."""
+    """One of npz, npy, parquet, pickle, csv; or DataFileError."""
     if path.exists() and not path.is_file():
         what = "a directory" if path.is_dir() else "a pipe or device"
         raise DataFileError(path, f"expected a file; found {what}.", "Save the data in a file.")

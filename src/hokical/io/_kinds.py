@@ -1,6 +1,5 @@
 """What scores are: logits, probabilities or confidences. Logits and confidences remain."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,13 +16,13 @@ _SAY_KIND = "Say what they are: --probabilities or --logits."
 
 def row_maxima(scores: Any) -> AnyArray:
     """The largest score of each row (n,), NaN where one is missing; zeros if all are known."""
-    values = scores.values if isinstance(scores, Logits) else np.asarray(scores)
-    if isinstance(scores, Logits) or values.dtype.kind != "f" or 0 in values.shape:
+    values = np.asarray(scores)
+    if values.dtype.kind != "f" or 0 in values.shape:
         return np.zeros(len(values))
     return values if values.ndim == 1 else np.max(values.reshape(len(values), -1), axis=1)
 
 
-def refuse_missing(scores: Any, roles: Roles, place: Callable[[int], str]) -> None:
+def refuse_missing(scores: Any, roles: Roles) -> None:
     """Raise for the first row without a score."""
     absent = np.isnan(row_maxima(scores))
     if not absent.any():
@@ -39,8 +38,8 @@ def refuse_missing(scores: Any, roles: Roles, place: Callable[[int], str]) -> No
 
 def settle_kind(scores: Any, roles: Roles, wanted: Columns) -> Kind:
     """What the scores are: as asked for, by their names, or by their values."""
-    if isinstance(scores, Logits) or wanted.kind is not None:
-        return wanted.kind or "logits"
+    if wanted.kind is not None:
+        return wanted.kind
     values = np.asarray(scores)
     if values.dtype.kind not in "fiu" or not values.size or roles.kind == "confidence":
         return roles.kind or "logits"
@@ -78,10 +77,9 @@ def to_scores(
         if values.ndim != 1:
             raise ValueError(f"`{name}` must be one confidence per row; got shape {values.shape}.")
         return values.astype(np.float64)
-    if not isinstance(given, Logits):
-        given = given[:, 0] if given.ndim == 2 and given.shape[1] == 1 else given
-        if kind == "probabilities":
-            given = from_probabilities(given, zeros=zeros, name=name)
-        elif given.ndim == 1:
-            given = from_binary_scores(given, name=name)
+    given = given[:, 0] if given.ndim == 2 and given.shape[1] == 1 else given
+    if kind == "probabilities":
+        given = from_probabilities(given, zeros=zeros, name=name)
+    elif given.ndim == 1:
+        given = from_binary_scores(given, name=name)
     return as_logits(given, name=name, fitted_by=fitted_by)

@@ -104,3 +104,14 @@ def _plain_numbers(labels: AnyArray, classes: Container[str]) -> AnyArray:
 
 def _shown(word: str) -> str:
     return "no label" if word.lower() in MISSING else repr(word)
+
+
+def to_numbers(column: AnyArray) -> AnyArray:
+    """Text or objects (n,) as numbers, NaN where a cell is empty, if all of them are numbers."""
+    if column.dtype.kind not in "UTO":
+        return column
+    cells = ["nan" if str(cell).strip().lower() in MISSING else cell for cell in column.tolist()]
+    try:
+        return np.array(cells).astype(np.float64)
+    except ValueError:
+        return column

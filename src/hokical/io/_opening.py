@@ -6,15 +6,16 @@ from typing import Any
 
 from hokical._core.arrays import library_of
 from hokical._core.logits import Logits
-from hokical.io._arrow import open_dataset
+from hokical.io._arrow import open_parquet
 from hokical.io._convention import Columns, FileSplit, Kind
-from hokical.io._datasets import TableSource, from_dataset
+from hokical.io._datasets import TableSource
 from hokical.io._errors import DataFileError, report_file
+from hokical.io._examples import RowReader
 from hokical.io._formats import find_format
-from hokical.io._labels import tidy_labels
-from hokical.io._reading import OpenedFile, read_examples
-from hokical.io._sources import ArraySource, ChunkSource, from_chunks
-from hokical.io._tables import ArrayTable, to_numbers
+from hokical.io._labels import tidy_labels, to_numbers
+from hokical.io._reading import OpenedFile, as_arrow
+from hokical.io._sources import ChunkSource, from_array, from_chunks
+from hokical.io._tables import ArrayTable
 
 _WILD = frozenset("*?[")
 
@@ -36,9 +37,9 @@ def open_source(
     Parameters
     ----------
     data : path or paths, table, array or chunks
-        `.npy` and `.npz` files, which are mapped into memory; `.parquet` or `.arrow`: one file, a
-        list of them, a folder, or a pattern such as "scores/*.parquet", where subfolders called
-        `name=value` are columns; other formats are read at once. A pyarrow Dataset, or anything
+        `.npy` files, which are mapped into memory; `.parquet`: one file, a list of them, a folder,
+        or a pattern such as "scores/*.parquet", where subfolders called `name=value` are columns;
+        other formats are read at once. A pyarrow Dataset, or anything
         with `__arrow_c_stream__`. An array (n, classes) that can be sliced, such as HDF5, Zarr or
         a memory map. Chunks: (logits, labels), (logits, labels, sample_weight) or logits alone, in
         a sequence or an iterator, or given by a function, which returns a new iterator whenever it
@@ -65,60 +66,56 @@ def open_source(
     >>> [chunk.n_rows for chunk in source]
     [4, 4, 2]
     """
-    wanted = Columns(kind, score_columns, label_column, classes)
+    wanted = Columns(split, kind, score_columns, label_column, classes)
     if isinstance(data, ChunkSource):
         return data
     if isinstance(data, (str, os.PathLike)):
-        return _open_path(Path(data), labels, split, wanted)
+        return _open_path(Path(data), labels, wanted)
     if library_of(data) == "pyarrow" or hasattr(data, "__arrow_c_stream__"):
-        return from_dataset(data, split, wanted)
+        return TableSource(as_arrow(data), wanted)
     if hasattr(data, "shape"):
-        return ArraySource(data, labels, sample_weight, chunk_rows=chunk_rows)
+        return from_array(data, labels, sample_weight, chunk_rows)
     if isinstance(data, (list, tuple)) and data and isinstance(data[0], (str, os.PathLike)):
-        return _open_tables([Path(file) for file in data], split, wanted)
+        return _open_files([Path(file) for file in data], wanted)
     return from_chunks(data)
 
 
-def _open_path(path: Path, labels: Any, split: FileSplit, wanted: Columns) -> ChunkSource:
+def _open_path(path: Path, labels: Any, wanted: Columns) -> ChunkSource:
     if path.is_dir() or is_pattern(path):
-        return _open_tables(list_files(path), split, wanted, path if path.is_dir() else None)
-    kind = find_format(path)
-    if kind in ("parquet", "arrow"):
-        return _open_tables([path], split, wanted)
-    file = OpenedFile(path, split, wanted)
+        return _open_files(list_files(path), wanted, path if path.is_dir() else None)
+    if find_format(path) == "parquet":
+        return _open_files([path], wanted)
+    file = OpenedFile.open(path, wanted)
     where = file.find_labels(labels, wanted.label_column)
-    truth = None if where is None else tidy_labels(to_numbers(where[0].column(where[1])))
-    plain = truth is None or truth.dtype.kind in "iub"
-    if isinstance(file.table, ArrayTable) and file.roles.kind == "logits" and plain:
-        weights = file.roles.weights
+    plain = isinstance(file.table, ArrayTable) and file.roles.kind == "logits"
+    truth = None
+    if plain and where is not None:
+        truth = tidy_labels(to_numbers(where[0].read((), (where[1],))[1][where[1]]))
+        plain = truth.dtype.kind in "iub"
+    if plain:  # mapped arrays stay on disk
+        names = [] if file.roles.weights is None else [file.roles.weights]
+        scores, weights = file.table.read(file.roles.scores, names)
         with report_file(path, "Check the arrays, or copy the data again."):
-            own = None if weights is None else file.table.column(weights)
-            return ArraySource(file.table.scores(file.roles.scores), truth, own, path=path)
-    rows = read_examples(
-        path,
-        split=split,
-        labels=labels,
-        labelled="none" if where is None else "all",
-        kind=wanted.kind,
-        score_columns=wanted.score_columns,
-        label_column=wanted.label_column,
-        classes=wanted.classes,
-    )
-    if not isinstance(rows.scores, Logits):
-        raise DataFileError(path, "expected logits or probabilities; found confidences.")
-    source = ArraySource(rows.scores.values, rows.labels, rows.weights, path=path)
-    source.classes = rows.classes
+            source = from_array(scores, truth, next(iter(weights.values()), None))
+    else:
+        reader = RowReader(file.roles, wanted, "none" if where is None else "all")
+        rows = reader.read(file.table, where)
+        if not isinstance(rows.scores, Logits):
+            raise DataFileError(path, "expected logits or probabilities; found confidences.")
+        source = from_array(rows.scores.values, rows.labels, rows.weights)
+        source.classes = rows.classes
+    source.path = path
     return source
 
 
-def _open_tables(
-    files: list[Path], split: FileSplit, wanted: Columns, folder: Path | None = None
-) -> ChunkSource:
-    """Parquet or Arrow files; of a folder, its subfolders called `name=value` are columns."""
+def _open_files(files: list[Path], wanted: Columns, folder: Path | None = None) -> ChunkSource:
+    """Parquet files; of a folder, its subfolders called `name=value` are columns."""
+    for file in files:
+        if find_format(file) != "parquet":
+            raise DataFileError(file, "expected a .parquet file, as of a folder or several files.")
     named = folder is not None and any("=" in part for part in files[0].relative_to(folder).parts)
     parts = {"partitioning": "hive", "partition_base_dir": str(folder)} if named else {}
-    pieces = [(file, open_dataset(file, find_format(file), **parts)) for file in files]
-    return TableSource(pieces, split, wanted)
+    return TableSource(open_parquet(files, **parts), wanted, folder or files[0])
 
 
 def list_files(path: Path) -> list[Path]:

@@ -4,10 +4,8 @@ import csv
 import io
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -24,7 +22,7 @@ class TextTable(Table):
     """Columns by the header; without a header all of them together, nameless."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self._skipped = path, 0
+        self.path = path
         with report_damage(path, _KIND):
             self._text, encoding = read_text(path)
             first_line = self._text.lstrip().partition("\n")[0]
@@ -33,45 +31,54 @@ class TextTable(Table):
         if encoding == "Windows-1252":
             self.notes = (f"{path.name} is not UTF-8 and is read as {encoding}.",)
         self.header = self.names = [name.strip() for name in head[0]]
+        self._skipped = 1
         if all(map(self._is_number, self.header)):
             self.names = [NAMELESS]
             self._skipped = int(_is_range(self.header, head[-1]))
         elif len(self.header) < 2 and not self.header[0].isidentifier():
             raise DataFileError(path, f"expected {_KIND}; found other text.", "Name another file.")
-        else:
-            self._skipped = 1
         if len(head) <= self._skipped:
             raise DataFileError(path, f"expected {_KIND}; found 0 rows.", "Add rows.")
 
-    def scores(self, names: Sequence[str]) -> FloatArray:
-        """The columns (n, k) as numbers, NaN where there are none."""
-        chosen = [self.header.index(name) for name in names if self.names != [NAMELESS]]
-        chosen = chosen or list(range(len(self.header)))
-        found = self._plain_numbers(chosen)
-        if found is None:
-            rows = self._checked_rows()
-            cells = [[self._number(row[k], line, k) for k in chosen] for line, row in rows]
-            found = np.array(cells, np.float64)
-        return found
+    def read(
+        self, scores: Sequence[str], others: Sequence[str]
+    ) -> tuple[AnyArray, dict[str, AnyArray]]:
+        """Scores as numbers, NaN where there are none; other columns as text."""
+        if self.names == [NAMELESS]:
+            numbers, _ = self._read(list(range(len(self.header))), [])
+            return numbers, dict.fromkeys(others, numbers)
+        numbers, texts = self._read(
+            [self.header.index(name) for name in scores],
+            [self.header.index(name) for name in others],
+        )
+        return numbers, dict(zip(others, texts, strict=True))
 
-    def _plain_numbers(self, columns: list[int]) -> FloatArray | None:
-        """Columns as NumPy reads them, five times as fast; None if some cell is no plain number."""
-        lines = [line for line in self._text.splitlines() if line.strip()][self._skipped :]
-        width = len(self.header) - 1
-        if '"' in self._text or any(line.count(self._delimiter) != width for line in lines):
-            return None
-        options: Any = {"comments": None, "ndmin": 2, "usecols": columns}
-        with suppress(ValueError):
-            return np.loadtxt(lines, delimiter=self._delimiter, **options)
-        return None
+    def _read(self, numbers: list[int], texts: list[int]) -> tuple[FloatArray, list[AnyArray]]:
+        """Columns of numbers (n, k) and of text (n,), by NumPy where all cells are plain."""
+        kinds = dict.fromkeys(range(len(self.header)), "U1")  # of what is not used
+        kinds |= dict.fromkeys(texts, "O") | dict.fromkeys(numbers, "f8")
+        try:
+            table: AnyArray = np.loadtxt(
+                io.StringIO(self._text.lstrip("\r\n")),
+                np.dtype([(str(k), kind) for k, kind in kinds.items()]),
+                delimiter=self._delimiter,
+                comments=None,
+                quotechar='"',
+                skiprows=self._skipped,
+                ndmin=1,
+            )
+        except ValueError:
+            return self._read_cells(numbers, texts)
+        found = np.array([table[str(k)] for k in numbers]).T
+        return found, [table[str(k)].astype(np.str_) for k in texts]
 
-    def columns(self, names: Sequence[str]) -> dict[str, AnyArray]:
-        """Columns (n,) as text; numbers (n, columns) where there is no header."""
-        if NAMELESS in names and self.names == [NAMELESS]:
-            return {NAMELESS: self.scores(names)}
-        places = [self.header.index(name) for name in names]
-        cells = [[row[k] for k in places] for _, row in self._checked_rows()] if names else []
-        return dict(zip(names, np.array(cells, np.str_).T, strict=True)) if names else {}
+    def _read_cells(
+        self, numbers: list[int], texts: list[int]
+    ) -> tuple[FloatArray, list[AnyArray]]:
+        """The same, cell by cell: percentages, decimal commas, missing values, and errors."""
+        rows = list(self._checked_rows())
+        found = [[self._number(row[k], line, k) for k in numbers] for line, row in rows]
+        return np.array(found), [np.array([row[k] for _, row in rows]) for k in texts]
 
     def place(self, row: int) -> str:
         """Where an editor shows a row."""
@@ -104,12 +111,12 @@ class TextTable(Table):
         text = cell.strip()
         if text.lower() in MISSING:
             return np.nan
-        share = text.endswith("%")
+        unit = 100.0 if text.endswith("%") else 1.0
         text = text.removesuffix("%").rstrip()
         if self._delimiter != "," and "." not in text:
             text = text.replace(",", ".")
         try:
-            return float(text) / 100.0 if share else float(text)
+            return float(text) / unit
         except ValueError as error:
             remedy = "Write a number there, or drop the row or column."
             if re.match(r"\s*[-+]?\d+,\d+", cell):

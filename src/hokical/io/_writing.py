@@ -23,7 +23,6 @@ from hokical.io._errors import DataFileError
 TABLES = (".csv", ".csv.gz", ".parquet")
 #: What a spreadsheet runs: begins with a sign of formulas and is no number.
 _FORMULA = re.compile(r"[=@\t\r]|[-+](?![\d.]+(e[-+]?\d+)?$|inf$|nan$)", re.IGNORECASE)
-_WHOLE = re.compile(r"0|-?[1-9]\d{0,17}")
 
 
 def write_table(path: str | os.PathLike[str], columns: dict[str, AnyArray]) -> int:
@@ -41,7 +40,8 @@ def write_table(path: str | os.PathLike[str], columns: dict[str, AnyArray]) -> i
     if name.endswith(".parquet"):
         parquet = arrow_library(Path(name), "pyarrow.parquet")
         arrow = import_module("pyarrow")
-        table = arrow.table({key: _for_arrow(column) for key, column in columns.items()})
+        lists = {key: c.tolist() if c.dtype.kind in "UTO" else c for key, c in columns.items()}
+        table = arrow.table(lists)
         with replace_file(path) as stream:
             parquet.write_table(table, stream)
         return 0
@@ -70,16 +70,10 @@ def _for_numpy(column: AnyArray) -> AnyArray:
     """Numbers as they are, whole ones with -1 where there is none; everything else as text."""
     if column.dtype.kind not in "OT":
         return column
-    values = [-1 if value is None else value for value in column.tolist()]
-    found = np.array(values)
-    return found if found.dtype.kind in "ib" else column.astype(np.str_)
-
-
-def _for_arrow(column: AnyArray) -> Any:
-    """Numbers as they are; text as numbers if it is whole numbers, without leading zeros."""
-    if column.dtype.kind == "U" and all(map(_WHOLE.fullmatch, column.tolist())):
-        return column.astype(np.int64)
-    return column.tolist() if column.dtype.kind in "UTO" else column
+    values = column.tolist()
+    empty = "" if any(isinstance(value, str) for value in values) else -1
+    found = np.array([empty if value is None else value for value in values])
+    return found if found.dtype.kind in "ibU" else column.astype(np.str_)
 
 
 def check_output(path: str | os.PathLike[str], *, suffix: str | tuple[str, ...] = "") -> None:

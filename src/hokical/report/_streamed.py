@@ -76,7 +76,6 @@ def evaluate_source(
     before: Evaluation | None = None
     for name, method in methods.items():
         summary = summarize_sums(sums[name].summary, options)
-        summary = summary if chunks.independent else replace(summary, bounds={})
         classes = label_table(labels, sums[name].by_label, options.delta)
         levels = sums[name].summary.levels.levels
         before = Evaluation(

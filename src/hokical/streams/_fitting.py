@@ -29,7 +29,7 @@ def fit(
         Of any method; the same object is returned, fitted.
     source : ChunkSource, path, pyarrow Dataset or Table, or chunks
         Chunks are (logits, labels) or (logits, labels, sample_weight), in a sequence, an iterator,
-        or a function that returns one. See `open_source`, `open_source` and `open_source`.
+        or a function that returns one. See `open_source`.
     progress : bool, optional
         Show a progress bar; None shows one on a terminal once a second has passed.
     groups : array-like of shape (n,), or several columns, or names of columns, optional
@@ -54,8 +54,6 @@ def fit(
     partition.groups = chunks.read_groups(groups)
     with report_files(chunks):
         calibrator._fit_partition(partition)
-    if not chunks.independent:  # they prove nothing about new examples
-        calibrator.forget_examples()
     return calibrator
 
 
@@ -63,8 +61,6 @@ def partial_fit(calibrator: Hoki, source: Any, *, progress: bool | None = None) 
     """Add the examples of a source to a fitted `Hoki`: equal to one fit on all of them."""
     chunks = open_source(source)
     calibrator._partial_fit_partition(StreamedPartition(chunks, progress=progress))
-    if not chunks.independent:
-        calibrator.forget_examples()
     return calibrator
 
 
@@ -85,12 +81,6 @@ def certify(calibrator: Calibrator, source: Any, *, groups: Any = None) -> Calib
     (900,)
     """
     chunks = open_source(source)
-    if not chunks.independent:
-        raise ValueError(
-            "positions of the same items are not independent, and certify nothing. Use "
-            "`Dense.certify`, or `max_positions_per_item=1`."
-        )
-
     groups = chunks.read_groups(groups)
     columns = None if groups is None else read_columns(groups, count_rows(groups))
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from hokical._core.progress import progress_bar
 from hokical._core.types import AnyArray, FloatArray
 from hokical._fitting.examples import Examples, Partition, Result
 from hokical.io._chunks import Chunk, block_rows, reblock
-from hokical.io._errors import DataFileError, report_file
+from hokical.io._errors import DataFileError
 from hokical.io._sources import ChunkSource, check_row_count
 
 _ABOUT_ROWS = "The rows of the source cannot be used."
@@ -58,27 +57,13 @@ def report_rows(first_row: int) -> Iterator[None]:
 
 @contextmanager
 def report_files(source: ChunkSource) -> Iterator[None]:
-    """Errors about rows name the file of a source that has them, which is looked for again."""
+    """Errors about rows name the file of a source that has one."""
     try:
         yield
     except (TypeError, ValueError) as error:
-        if _ABOUT_ROWS in getattr(error, "__notes__", ()):
-            files = list(source.by_file())
-            for path, part in files:
-                with report_file(path):
-                    _check_rows(part, source.n_classes)
-            if files:  # no labels in any of them
-                raise DataFileError(files[0][0], str(error)) from error
+        if source.path is not None and _ABOUT_ROWS in getattr(error, "__notes__", ()):
+            raise DataFileError(source.path, str(error)) from error
         raise
-
-
-def _check_rows(source: ChunkSource, n_classes: int) -> None:
-    first = 0
-    for chunk in source.chunks():
-        if chunk.n_rows:
-            labels = np.zeros(chunk.n_rows, np.int64) if chunk.labels is None else chunk.labels
-            check_block(replace(chunk, labels=labels), first, n_classes)
-        first += chunk.n_rows
 
 
 class StreamedPartition(Partition):
