@@ -44,7 +44,10 @@ def replace_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        os.replace(temporary, target)
+            if fcntl is not None:  # while it is locked
+                os.replace(temporary, target)
+        if fcntl is None:  # Windows replaces closed files alone
+            os.replace(temporary, target)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         if error.errno is None or error.filename not in (None, str(temporary)):

@@ -3,7 +3,7 @@
 Nothing is checked here beyond shapes that do not match: blocks are checked when a fit sees them.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -55,7 +55,7 @@ def as_chunk(item: Any) -> Chunk:
     """A chunk from an array, a tuple of two or three, or a mapping."""
     if isinstance(item, Chunk):
         return item
-    logits, labels, weights = _split_parts(item)
+    logits, labels, weights = split_parts(item, (LOGITS, LABELS, WEIGHTS), _WANTED)
     if isinstance(logits, Logits):
         raise TypeError(
             f"`logits` of every chunk must be an array (n, classes); got {type(logits).__name__}, "
@@ -77,18 +77,20 @@ def as_chunk(item: Any) -> Chunk:
     return Chunk(values, columns.get("labels"), columns.get("sample_weight"))
 
 
-def _split_parts(item: Any) -> list[Any]:
-    """Logits, labels and weights of a chunk, None for those it has not."""
+def split_parts(item: Any, names: Sequence[tuple[str, ...]], wanted: str) -> list[Any]:
+    """The arrays of a chunk or batch, one for each of the names, None for those it has not.
+
+    Names are spellings in a mapping; a tuple has logits, labels and weights in this order.
+    """
     if isinstance(item, Mapping):
-        spelled = (LOGITS, LABELS, WEIGHTS)
-        keys = [next((name for name in words if name in item), None) for words in spelled]
+        keys = [next((name for name in words if name in item), None) for words in names]
         if keys[0] is not None:
             return [None if key is None else item[key] for key in keys]
     elif isinstance(item, (tuple, list)) and len(item) in (2, 3):
-        return [*item, None][:3]
+        return [*item, None, None][: len(names)]
     elif isinstance(item, Logits) or hasattr(item, "shape") or hasattr(item, "__dlpack__"):
-        return [item, None, None]
-    raise TypeError(f"{_WANTED}; got {type(item).__name__}.")
+        return [item, *[None] * (len(names) - 1)]
+    raise TypeError(f"{wanted}; got {type(item).__name__}.")
 
 
 def as_sliceable(data: Any) -> Any:
