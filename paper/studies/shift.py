@@ -131,10 +131,10 @@ def measure(path: Path, args: argparse.Namespace, found: dict[str, Any]) -> None
             proba = cal.predict_proba(rows)
             new = cal.estimate_shift(rows)
             low, high = new.accuracy_interval
-            held = new.balance_interval
+            held = new.class_frequencies_interval
             true = np.bincount(truth, minlength=n_classes) / len(truth)
             ours = judge(new.weights, proba, np.ones(n_classes), truth)
-            ours["balance off by"] = float(np.abs(new.balance - true).sum())
+            ours["balance off by"] = float(np.abs(new.class_frequencies - true).sum())
             ours |= {
                 "foretold accuracy off by": abs(new.accuracy - right),
                 "interval holds": float(low <= right <= high),

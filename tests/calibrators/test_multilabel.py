@@ -251,11 +251,6 @@ def test_sets_by_hand(fitted: Any, tmp_path: Path) -> None:
     np.testing.assert_array_equal(found.open.numpy(), sets.open)
     with pytest.raises(ValueError, match=r"`by` must be one of \['row', 'label'\]; got 'class'"):
         cal.predict_set(new, coverage=0.9, by="class")
-    old = MultilabelCalibrator().fit(*tags(600))
-    old.held_out_ = type(cal.held_out_)(cal.held_out_.proba, cal.held_out_.label)
-    with pytest.raises(ValueError, match=r"Call `certify\(scores, labels\)` again"):
-        old.predict_set(new, coverage=0.9)
-    np.testing.assert_array_equal(old.recall_thresholds(0.8), cal.recall_thresholds(0.8))
 
 
 def test_files(fitted: Any, tmp_path: Path) -> None:

@@ -29,10 +29,10 @@ def test_shift_says_what_python_says(files: Path) -> None:
     words = ("shift", files / "cal.json", files / "new.npz")
     told = json.loads(run(*words, "--json"))
     assert told["accuracy"] == found.accuracy
-    assert told["balance"] == found.balance.tolist()
+    assert told["class_frequencies"] == found.class_frequencies.tolist()
     text = run(*words)
     assert "label shift explains it" in text
-    assert f"{found.balance[4]:.1%}" in text
+    assert f"{found.class_frequencies[4]:.1%}" in text
     odd = run("shift", files / "cal.json", files / "odd.npz", code=3)
     assert "something else changed" in odd
     assert "counts predicted labels" in odd
@@ -40,7 +40,7 @@ def test_shift_says_what_python_says(files: Path) -> None:
     assert odd.count("%") == 10, "for each class the share of rows labelled so, and in the fit"
     told = json.loads(run("shift", files / "cal.json", files / "odd.npz", "--json", code=3))
     assert not told["holds"]
-    assert told["accuracy"] is told["balance"] is None, "no number that is wrong"
+    assert told["accuracy"] is told["class_frequencies"] is None, "no number that is wrong"
     labels = load(files / "cal.json").predict(np.load(files / "odd.npz")["logits"])
     np.testing.assert_allclose(told["label_shares"], np.bincount(labels) / labels.size)
 

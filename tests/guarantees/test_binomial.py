@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.special import betainc, betaincinv
+from scipy.special import betaincinv
 
 from hokical.guarantees import clopper_pearson
-from hokical.guarantees._binomial import binomial_tail
 
 TINY = (1e-3, 1e-12, 1e-50, 1e-100)
 
@@ -22,14 +21,6 @@ def exact_tail(hits: int, trials: int, share: Fraction) -> Fraction:
     top, whole = share.numerator, share.denominator
     terms = (comb(trials, k) * top**k * (whole - top) ** (trials - k) for k in range(hits + 1))
     return Fraction(sum(terms), whole**trials)
-
-
-@given(st.integers(1, 10**9), st.floats(0.0, 1.0), st.floats(0.001, 0.999), st.floats(-12.0, 12.0))
-def test_the_tail_is_scipys(trials: int, spread: float, share: float, deviations: float) -> None:
-    centre = trials * share + deviations * (trials * share * (1.0 - share)) ** 0.5
-    hits = int(min(max(centre + spread, 0), trials - 1))
-    expected = betainc(trials - hits, hits + 1.0, 1.0 - share)
-    assert float(binomial_tail(hits, trials, share)) == pytest.approx(expected, rel=1e-9)
 
 
 @given(st.integers(0, 10**9), st.integers(0, 10**9), st.floats(1e-8, 0.99))
@@ -79,7 +70,4 @@ def test_fractions_of_hits_are_taken_as_they_are() -> None:
 
 
 def test_equal_counts_get_equal_bits_wherever_they_stand() -> None:
-    alone = binomial_tail(3, 40, 0.1)
-    among = binomial_tail([0, 3, 3, 17], [40, 40, 40, 90], 0.1)
-    assert among[1] == among[2] == alone
     assert (clopper_pearson([3, 9], [40, 9])[0] == clopper_pearson(3, 40)).all()

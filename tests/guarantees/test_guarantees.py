@@ -17,29 +17,18 @@ from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from typer.testing import CliRunner
 
-from hokical import CalibratorFileError, Gaussian, Hoki, load
-from hokical._core.storage import read_document, write_document
+from hokical import Gaussian, Hoki, load
 from hokical.calibrators import make, method_names
 from hokical.cli import app
-from hokical.guarantees import clopper_pearson
-from hokical.guarantees._binomial import binomial_tail
-from hokical.guarantees._control import fewest_examples
-from hokical.guarantees._score_table import (
-    NeighbourTable,
-    ScoreTable,
-    accuracy_intervals,
-    group_of_level,
-)
-from hokical.guarantees._scores import (
+from hokical.guarantees import clopper_pearson, plan
+from hokical.guarantees._selective import (
     LEVELS,
-    confidence_log_odds,
-    conservative_levels,
-    label_log_odds,
+    ScoreTable,
+    choose_threshold,
     level_log_odds,
     score_levels,
+    starting_levels,
 )
-from hokical.guarantees._selective import choose_threshold, starting_levels
-from hokical.rules import as_logits
 from tests.conftest import synthetic_logits
 
 TEMPERATURE = 3.0
@@ -54,14 +43,6 @@ def exact_tail(hits: int, trials: int, share: Fraction) -> Fraction:
     return sum(terms, Fraction(0))
 
 
-@given(st.integers(0, 40), st.integers(0, 40), st.integers(1, 99))
-def test_the_tail_is_the_sum_of_the_binomial(a: int, b: int, percent: int) -> None:
-    hits, trials = min(a, b), max(a, b)
-    expected = float(exact_tail(hits, trials, Fraction(percent, 100)))
-    found = float(binomial_tail(hits, trials, percent / 100))
-    assert found == pytest.approx(expected, rel=1e-9)
-
-
 @given(st.integers(0, 30), st.integers(0, 30), st.sampled_from([0.5, 0.1, 0.05, 0.01]))
 def test_clopper_pearson_inverts_both_tails(a: int, b: int, delta: float) -> None:
     hits, trials = min(a, b), max(a, b)
@@ -70,11 +51,11 @@ def test_clopper_pearson_inverts_both_tails(a: int, b: int, delta: float) -> Non
     if hits == 0:
         assert low == 0.0
     else:  # at the lower end, so many hits or more have just the probability `tail`
-        assert 1.0 - float(binomial_tail(hits - 1, trials, low)) == pytest.approx(tail)
+        assert 1.0 - exact_tail(hits - 1, trials, Fraction(low)) == pytest.approx(tail)
     if hits == trials:
         assert high == 1.0
     else:
-        assert float(binomial_tail(hits, trials, high)) == pytest.approx(tail)
+        assert float(exact_tail(hits, trials, Fraction(high))) == pytest.approx(tail)
 
 
 @pytest.mark.parametrize("trials", [1, 7, 60])
@@ -93,54 +74,6 @@ def test_clopper_pearson_refuses_what_is_no_count() -> None:
         clopper_pearson(3, 2)
     with pytest.raises(ValueError, match=r"`delta` must lie strictly between 0 and 1; got 95"):
         clopper_pearson(1, 2, delta=95)
-
-
-# scores
-
-
-def slow_log_odds(row: np.ndarray) -> float:
-    label = int(np.argmax(row))
-    others = np.delete(row.astype(np.longdouble), label) - row[label].astype(np.longdouble)
-    return float(-np.log(np.exp(others).sum()))
-
-
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-@pytest.mark.parametrize("spread", [0.1, 5.0, 80.0])
-def test_log_odds_of_the_label(dtype: Any, spread: float) -> None:
-    rng = np.random.default_rng(3)
-    values = (spread * rng.normal(size=(50, 7))).astype(dtype)
-    values[0] = 0.0  # all tied
-    values[1, 3:] = -np.inf
-    expected = [slow_log_odds(row) for row in values]
-    np.testing.assert_allclose(label_log_odds(as_logits(values)), expected, rtol=2e-6, atol=2e-6)
-
-
-def test_nothing_is_lost_where_the_softmax_is_1() -> None:
-    rows = np.array([[0.0, -300.0, -300.0], [0.0, -301.0, -400.0], [0.0, -np.inf, -np.inf]])
-    for values in (rows, rows.astype(np.float32)):
-        found = label_log_odds(as_logits(values))
-        np.testing.assert_allclose(found[:2], [300.0 - np.log(2.0), 301.0])
-        assert found[2] == np.inf
-        assert score_levels(found).tolist() == [*score_levels(found[:2]), LEVELS - 1]
-
-
-def test_levels_rise_and_start_where_they_say() -> None:
-    assert (np.diff(score_levels(np.linspace(-40, 2000, 100_001))) >= 0).all()
-    assert score_levels([-np.inf, np.inf]).tolist() == [0, LEVELS - 1]
-    for level in range(1, LEVELS, 37):
-        start = level_log_odds(level)
-        assert score_levels(start + 1e-9 * max(1.0, abs(start))) == level
-        assert score_levels(start - 1e-9 * max(1.0, abs(start))) == level - 1
-    np.testing.assert_allclose(confidence_log_odds(np.array([0.5, 0.9])), [0.0, np.log(9.0)])
-
-
-def test_scores_of_top_k_are_those_of_its_softmax() -> None:
-    topk = pytest.importorskip("hokical._core.topk")
-    values, _ = synthetic_logits(40, 8, seed=5, stretch=1.0)
-    best = np.argsort(-values, axis=1)[:, :3]
-    seen = as_logits(topk.TopK(np.take_along_axis(values, best, axis=1), best, 8))
-    softmax = make("uncalibrated").fit(values, np.arange(40) % 8).predict_confidence(seen)
-    np.testing.assert_allclose(label_log_odds(seen), confidence_log_odds(softmax), atol=1e-9)
 
 
 # the choice of a threshold
@@ -201,11 +134,11 @@ def test_a_mistake_more_never_lowers_the_threshold(seed: int, extra: int) -> Non
     assert other is None or (better is not None and better <= other)
 
 
-@pytest.mark.parametrize("n_starts", [1, 4])
 @pytest.mark.parametrize("risk", [0.01, 0.05, 0.3])
-def test_the_fewest_examples_are_just_enough(risk: float, n_starts: int) -> None:
-    fewest = fewest_examples(risk, DELTA / n_starts)
-    enough, too_few = binomial_tail(0, [fewest, fewest - 1], risk)
+def test_the_fewest_examples_are_just_enough(risk: float) -> None:
+    n_starts = starting_levels(risk, "held-out").size
+    fewest = plan(risk=risk, delta=DELTA).fewest
+    enough, too_few = ((1.0 - risk) ** n for n in (fewest, fewest - 1))
     assert enough <= DELTA / n_starts < too_few
 
 
@@ -310,17 +243,18 @@ def test_fitted_calibrators_keep_the_risk(nature: Nature, name: str, certified: 
     assert np.mean(coverage) > 0.4 * nature.best_coverage()
 
 
+def log_odds(confidence: np.ndarray) -> np.ndarray:
+    with np.errstate(divide="ignore"):
+        return np.log(confidence) - np.log1p(-confidence)
+
+
 def groups_of(cal: Any, logits: np.ndarray) -> np.ndarray:
     """The group of neighbouring scores that each row belongs to."""
-    if cal.kept_.held_out_scores is not None:
-        level = score_levels(confidence_log_odds(cal.predict_confidence(logits)))
-        return group_of_level(cal.kept_.held_out_scores.count)[level]
-    if cal.kept_.neighbours is not None:
-        level = np.rint(cal.stability(logits) * (cal.kept_.neighbours.count.size - 1)).astype(int)
-        return group_of_level(cal.kept_.neighbours.count)[level]
-    return group_of_level(cal.kept_.fit_scores.count)[
-        score_levels(label_log_odds(as_logits(logits)))
-    ]
+    table, scored = cal.kept_.held_out_scores, cal
+    if table is None:
+        table, scored = cal.kept_.fit_scores, make("uncalibrated").fit(logits[:9], np.arange(9) % 4)
+    level = score_levels(log_odds(scored.predict_confidence(logits)))
+    return table._by_group(None, 0.1)[0][level]
 
 
 @pytest.mark.parametrize("certified", [False, True])
@@ -346,14 +280,6 @@ def test_rounding_does_not_let_a_tied_group_in(certified: bool) -> None:
         accepted += bool(found[tied].any())
         assert found[~tied].all()
     assert accepted == 0
-
-
-def test_wrong_examples_count_as_high_as_they_may_come() -> None:
-    odds = np.array([level_log_odds(700)] * 2)
-    found = conservative_levels([odds, odds], np.array([True, False]), np.zeros(2))
-    np.testing.assert_array_equal(found, [700, 699])
-    far = conservative_levels([np.array([np.inf, -np.inf])], np.array([False, True]), np.zeros(2))
-    np.testing.assert_array_equal(far, [LEVELS - 1, 0])
 
 
 @pytest.mark.slow
@@ -393,30 +319,6 @@ def test_after_a_fit_alone_every_method_accepts_the_same(nature: Nature, name: s
     assert 0.2 < first.mean() < 0.6
 
 
-# groups
-
-
-@given(st.lists(st.integers(0, 30), min_size=1, max_size=60).filter(any))
-def test_groups_are_neighbours_with_enough_examples(counts: list[int]) -> None:
-    count = np.array(counts)
-    group = group_of_level(count)
-    assert group[0] == 0
-    assert set(np.diff(group)) <= {0, 1}
-    total = count.sum()
-    held = np.bincount(group, count)
-    assert held.min() >= min(total, np.ceil(total ** (2 / 3)))
-    if group[-1] > 0:
-        assert held[:-1].max() < np.ceil(total ** (2 / 3)) + count.max()
-
-
-def test_an_interval_is_that_of_the_group() -> None:
-    count, correct = np.array([0, 8, 0, 9, 9, 0]), np.array([0, 1, 0, 5, 9, 0])
-    assert group_of_level(count).tolist() == [0, 0, 0, 0, 1, 1]  # at least 9 of the 26 in each
-    found = accuracy_intervals(NeighbourTable(count, correct), np.array([5, 0]), 0.1)
-    expected = [clopper_pearson(9, 9, delta=0.1), clopper_pearson(6, 17, delta=0.1)]
-    np.testing.assert_allclose(found, expected)
-
-
 # every method, files, weights, merges
 
 
@@ -447,7 +349,7 @@ def test_every_method_gives_them_and_keeps_them(name: str, tmp_path: Path) -> No
             np.testing.assert_array_equal(found.labels, cal.predict(given))
             np.testing.assert_array_equal(found.confidence, cal.predict_confidence(given))
             if certified:
-                expected = confidence_log_odds(found.confidence) >= found.threshold_log_odds
+                expected = log_odds(found.confidence) >= found.threshold_log_odds
                 assert (found.accepted != expected).sum() <= 1  # rounding at a level's edge
             elif not cal.rule_.preserves_labels:
                 assert "A label that calibration has changed is not accepted" in found.guarantee
@@ -531,17 +433,24 @@ def test_tables_add_up_and_a_new_fit_ends_a_certificate() -> None:
     assert first.partial_fit(logits, labels, np.full(900, 0.5)).kept_.fit_scores is None
 
 
-def test_weights_must_count_examples() -> None:
+def test_unequal_weights_of_a_fit_promise_nothing() -> None:
+    """Whole numbers are no counts: 4 and 0.25 mean what 16 and 1 mean."""
     logits, labels = synthetic_logits(300, 4, seed=6)
-    weights = np.arange(300) % 3
-    counted = make("temps").fit(logits, labels, weights)
-    repeated = make("temps").fit(np.repeat(logits, weights, axis=0), np.repeat(labels, weights))
-    assert same_table(counted.kept_.fit_scores, repeated.kept_.fit_scores)
-    cal = make("temps").fit(logits, labels, weights + 0.5)
-    with pytest.raises(
-        ValueError, match=r"not whole numbers of examples.*`certify\(logits, labels"
-    ):
-        cal.predict_or_abstain(logits)
+    once = make("temps").fit(logits, labels).predict_or_abstain(logits, risk=0.3)
+    for scale in (0.5, 3.0):
+        cal = make("temps").fit(logits, labels, np.full(300, scale))
+        assert cal.predict_or_abstain(logits, risk=0.3).guarantee == once.guarantee
+        sets = cal.predict_set(logits, coverage=0.9, delta=0.1)
+        assert "of 300 examples" in sets.guarantee
+    some = make("temps").fit(logits, labels, np.arange(300) % 2 * 5.0)
+    half = make("temps").fit(logits[1::2], labels[1::2])
+    assert same_table(some.kept_.fit_scores, half.kept_.fit_scores)
+    for weights in (1.0 + np.arange(300) % 3, np.where(labels == 0, 4.0, 0.25)):
+        cal = make("temps").fit(logits, labels, weights)
+        with pytest.raises(ValueError, match=r"unequal weights.*`certify\(logits, labels"):
+            cal.predict_or_abstain(logits)
+        with pytest.raises(ValueError, match="certify"):
+            cal.predict_set(logits, coverage=0.9)
     assert cal.certify(1.01 * logits, labels).predict_interval(logits).shape == (300, 2)
 
 
@@ -559,12 +468,9 @@ def test_bad_arguments_are_named() -> None:
         make("temps").certify(logits, labels)
 
 
-def test_broken_tables_are_refused(tmp_path: Path) -> None:
+def test_broken_tables_are_refused() -> None:
     logits, labels = synthetic_logits(200, 4, seed=6)
-    path = tmp_path / "cal.json"
-    make("temps").fit(logits, labels).save(path)
-    body = read_body(path)
-    fit = body["fit_scores"].to_stored()
+    fit = make("temps").fit(logits, labels).kept_.fit_scores.to_stored()
     for broken in (
         fit | {"wrong": fit["count"] + 1},
         fit | {"level": fit["level"] + LEVELS},
@@ -572,14 +478,8 @@ def test_broken_tables_are_refused(tmp_path: Path) -> None:
         fit | {"count": fit["count"] + 0.5},
         fit | {"count": fit["count"][1:]},
     ):
-        write_document(path, body | {"fit_scores": {"$record": "scores", **broken}})
-        with pytest.raises(CalibratorFileError, match="does not hold a usable calibrator"):
-            load(path)
-
-
-def read_body(path: Path) -> dict[str, Any]:
-    document = read_document(path)
-    return {key: document[key] for key in document if key not in ("format", "format_version")}
+        with pytest.raises((ValueError, IndexError)):
+            ScoreTable.from_stored(broken)
 
 
 def test_the_command_line_writes_what_is_accepted(tmp_path: Path) -> None:

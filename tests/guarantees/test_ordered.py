@@ -36,16 +36,6 @@ def cal() -> Any:
     return hokical.make("temps").fit(*grades(500, 0)).certify(*grades(2000, 1))
 
 
-def test_ordered_is_an_option_of_its_own(cal: Any) -> None:
-    logits, _ = grades(200, 2)
-    one = cal.predict_set(logits, coverage=0.9, ordered=True)
-    two = cal.predict_set(logits, coverage=0.9, kind="ordered")
-    np.testing.assert_array_equal(one.members, two.members)
-    assert one.options == two.options
-    with pytest.raises(ValueError, match='does not go with kind="adaptive"'):
-        cal.predict_set(logits, coverage=0.9, kind="adaptive", ordered=True)
-
-
 def test_sets_are_runs_and_cover(cal: Any) -> None:
     logits, labels = grades(20_000, 2)
     found = cal.predict_set(logits, coverage=0.9, kind="ordered")
@@ -79,9 +69,8 @@ def test_other_libraries_agree(cal: Any) -> None:
 
 def test_what_would_have_gaps_is_refused(cal: Any) -> None:
     logits = grades(3, 4)[0]
-    for options in ({"by": "class"}, {"max_size": 2}):
-        with pytest.raises(ValueError, match="sets would have gaps"):
-            cal.predict_set(logits, coverage=0.9, kind="ordered", **options)
+    with pytest.raises(ValueError, match="sets would have gaps"):
+        cal.predict_set(logits, coverage=0.9, kind="ordered", by="class")
     fresh = hokical.make("temps").fit(*grades(500, 5))
     with pytest.raises(ValueError, match=r"Call `certify\(logits, labels\)` first"):
         fresh.predict_set(logits, coverage=0.9, kind="ordered")

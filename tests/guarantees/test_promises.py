@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from copy import copy
 from typing import Any
 
 import numpy as np
 import pytest
-from scipy.special import log_softmax
+from scipy.special import log_softmax, softmax
 
 from hokical import MultilabelCalibrator, make
 from hokical.dense import Dense
@@ -335,14 +336,15 @@ def test_several_labels_and_maps_have_losses_too() -> None:
     assert 0.0 < missed_share(new, truth[200:], found.threshold).mean() < 0.1
 
 
-@pytest.mark.parametrize("certified", [False, True])
-def test_intervals_for_the_risk_of_a_class(certified: bool) -> None:
+@pytest.mark.parametrize("classes", [2, 5])
+def test_intervals_for_the_risk_of_a_class(classes: int) -> None:
     """They hold the true share of class 1 among rows with similar probabilities."""
-    cal = make("temps").fit(*world(2000, 2, seed=1))
-    if certified:
-        cal.certify(*world(2000, 2, seed=2))
-    logits, _ = world(20_000, 2, seed=3)
-    truth = 1.0 / (1.0 + np.exp((logits[:, 0] - logits[:, 1]) / 2.0))
+    cal = make("temps").fit(*world(2000, classes, seed=1))
+    logits = world(20_000, classes, seed=3)[0]
+    with pytest.raises(ValueError, match="`label` has no examples to go by"):
+        cal.predict_interval(logits, label=1)
+    cal.certify(*world(2000, classes, seed=2))
+    truth = softmax(logits / 2.0, axis=1)[:, 1]
     low, high = cal.predict_interval(logits, label=1, delta=0.1).T
     proba = cal.predict_proba(logits)[:, 1]
     assert ((low <= proba) & (proba <= high)).all()
@@ -350,5 +352,11 @@ def test_intervals_for_the_risk_of_a_class(certified: bool) -> None:
     inside = [low[b].mean() - 0.02 <= truth[b].mean() <= high[b].mean() + 0.02 for b in bins]
     assert np.mean(inside) >= 10 / 12
     assert (high - low).mean() < 0.25
-    with pytest.raises(ValueError, match="`label` needs two classes"):
-        make("temps").fit(*world(200, 3)).predict_interval(np.zeros((1, 3)), label=1)
+    parts = [(logits[k : k + 1000], world(20_000, classes, seed=3)[1][k : k + 1000])
+             for k in range(0, 3000, 1000)]  # fmt: skip
+    whole, streamed = copy(cal), copy(cal)
+    whole.certify(logits[:3000], world(20_000, classes, seed=3)[1][:3000])
+    streamed._certify_parts(parts)
+    np.testing.assert_array_equal(
+        *(each.predict_interval(logits, label=0) for each in (whole, streamed))
+    )

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from hokical import make
-from hokical.guarantees._conformity import Conformity
 from tests.guarantees.test_sets import world
 
 pytestmark = [pytest.mark.peer, pytest.mark.filterwarnings("ignore")]
@@ -120,7 +119,7 @@ def test_torch_uncertainty_takes_a_quantile_of_n(data: Any) -> None:
     theirs.fit(pairs)
     sets = theirs.conformal(torch.tensor(new)).numpy() > 0
     found = cal.predict_set(new, coverage=0.9)
-    noted: Conformity = cal.kept_.held_out_conformity
+    noted = cal.kept_.held_out_conformity
     assert float(theirs.q_hat) == pytest.approx(np.quantile(1.0 - noted.proba, 0.9), abs=1e-12)
     assert (sets <= found.members).all()
     assert 0 < (found.members & ~sets).mean() < 0.005

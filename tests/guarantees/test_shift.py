@@ -1,4 +1,4 @@
-"""A new balance of classes: known, found, and told from other changes."""
+"""Label shift: known class frequencies, estimated ones, and other changes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,6 @@ from hypothesis import strategies as st
 import hokical
 from hokical import make
 from hokical.calibrators import with_sets
-from hokical.guarantees import _label_shift
-from hokical.guarantees._class_scores import ClassScores, row_looks
-from hokical.guarantees._shift import BROKEN, MOVED, SAME
 from hokical.streams import fit, open_source
 from tests.conftest import max_examples
 
@@ -24,6 +21,8 @@ GOLDEN = Path(__file__).parents[1] / "calibrators" / "golden"
 CLASSES = 5
 OLD = np.array([0.3, 0.25, 0.2, 0.15, 0.1])
 NEW = np.array([0.05, 0.1, 0.15, 0.3, 0.4])
+SAME, MOVED = "no change", "label shift explains it"
+BROKEN = "something else changed: these numbers do not apply"
 CENTRES = 1.6 * np.eye(CLASSES)
 
 
@@ -42,7 +41,9 @@ def cal() -> Any:
 
 def test_the_fit_keeps_the_balance_of_its_examples(cal, tmp_path) -> None:
     logits, labels = world(4000, seed=0)
-    np.testing.assert_allclose(cal.kept_.class_scores.balance, np.bincount(labels) / labels.size)
+    np.testing.assert_allclose(
+        cal.kept_.class_scores.frequencies, np.bincount(labels) / labels.size
+    )
     cal.save(tmp_path / "cal.json")
     loaded = hokical.load(tmp_path / "cal.json")
     for name, array in vars(cal.kept_.class_scores).items():
@@ -52,7 +53,7 @@ def test_the_fit_keeps_the_balance_of_its_examples(cal, tmp_path) -> None:
     weights = np.random.default_rng(0).random(4000)
     weighted = make("temps").fit(logits, labels, weights)
     np.testing.assert_allclose(
-        weighted.kept_.class_scores.balance, np.bincount(labels, weights) / weights.sum()
+        weighted.kept_.class_scores.frequencies, np.bincount(labels, weights) / weights.sum()
     )
 
 
@@ -68,16 +69,16 @@ def test_files_of_before_ask_for_a_new_fit() -> None:
 
 def test_a_known_balance_is_bayes_rule(cal) -> None:
     logits, _ = world(50, seed=1)
-    old, weights = cal.predict_proba(logits), NEW / cal.kept_.class_scores.balance
+    old, weights = cal.predict_proba(logits), NEW / cal.kept_.class_scores.frequencies
     twin = cal.reweight_classes(NEW)
     expected = old * weights / (old * weights).sum(axis=1, keepdims=True)
     np.testing.assert_allclose(twin.predict_proba(logits), expected)
     np.testing.assert_array_equal(twin.predict(logits), expected.argmax(axis=1))
-    np.testing.assert_allclose(twin.kept_.class_scores.balance, NEW)
-    back = twin.reweight_classes(cal.kept_.class_scores.balance)
+    np.testing.assert_allclose(twin.kept_.class_scores.frequencies, NEW)
+    back = twin.reweight_classes(cal.kept_.class_scores.frequencies)
     np.testing.assert_allclose(back.predict_proba(logits), old)
     np.testing.assert_allclose(
-        cal.reweight_classes(cal.kept_.class_scores.balance).predict_proba(logits), old
+        cal.reweight_classes(cal.kept_.class_scores.frequencies).predict_proba(logits), old
     )
 
 
@@ -103,7 +104,7 @@ def test_a_balance_by_name() -> None:
     expected = cal.reweight_classes(NEW).predict_proba(logits)
     np.testing.assert_array_equal(twin.predict_proba(logits), expected)
     by_number = make("temps").fit(logits, labels).reweight_classes(dict(enumerate(NEW)))
-    np.testing.assert_allclose(by_number.kept_.class_scores.balance, NEW)
+    np.testing.assert_allclose(by_number.kept_.class_scores.frequencies, NEW)
     with pytest.raises(ValueError, match=r"none for \['elk'\], not classes: \['fly'\]"):
         cal.reweight_classes(dict(zip((*names[:4], "fly"), NEW, strict=True)))
     found = cal.estimate_shift(logits)
@@ -175,16 +176,15 @@ def plain_em(proba: Any, old: Any, prior: Any) -> Any:
 
 @max_examples(8)
 @given(st.integers(0, 10**6), st.integers(2, 6), st.integers(5, 60))
-def test_the_balance_is_where_em_ends(seed: int, classes: int, n: int) -> None:
+def test_frequencies_are_where_em_ends(seed: int, classes: int, n: int) -> None:
     rng = np.random.default_rng(seed)
-    proba = rng.dirichlet(np.full(classes, 0.4), n)
-    counts = rng.integers(1, 60, classes).astype(float)
-    known = ClassScores(counts, counts, 0.5 * counts, np.zeros((0, classes)))
-    rows = _label_shift.NewRows(
-        proba, proba.argmax(axis=1), np.zeros((n, 0), int), np.full(n, 1.0 / n), n
-    )
-    found = _label_shift.Balance(rows, known)
-    np.testing.assert_allclose(found.share, plain_em(proba, found.old, found.prior), atol=2e-5)
+    logits = np.log(rng.dirichlet(np.full(classes, 0.4), n + 200))
+    labels = np.append(np.arange(classes), rng.integers(0, classes, 200 - classes))
+    cal = make("uncalibrated").fit(logits[n:], labels)
+    found = cal.estimate_shift(logits[:n])
+    old = found.class_frequencies / found.weights
+    expected = plain_em(cal.predict_proba(logits[:n]), old, 0.1 * classes * old)
+    np.testing.assert_allclose(found.class_frequencies, expected, atol=2e-5)
 
 
 def test_a_new_balance_is_found(cal) -> None:
@@ -193,7 +193,7 @@ def test_a_new_balance_is_found(cal) -> None:
     assert found.verdict == MOVED
     assert found.holds
     true = np.bincount(labels) / labels.size
-    assert np.abs(found.balance - true).sum() < 0.06
+    assert np.abs(found.class_frequencies - true).sum() < 0.06
     right = cal.predict(logits) == labels
     assert found.accuracy_interval[0] < right.mean() < found.accuracy_interval[1]
     assert abs(found.accuracy - right.mean()) < 0.02
@@ -201,8 +201,7 @@ def test_a_new_balance_is_found(cal) -> None:
     assert (adapted.predict(logits) == labels).mean() > right.mean() + 0.05
     assert abs((adapted.predict(logits) == labels).mean() - found.adapted_accuracy) < 0.02
     for k in range(CLASSES):
-        low, high = found.label_accuracy_interval[k]
-        assert low - 0.02 < right[cal.predict(logits) == k].mean() < high + 0.02
+        assert abs(right[cal.predict(logits) == k].mean() - found.label_accuracy[k]) < 0.08
     proba = cal.predict_proba(logits)
     loss = -np.log(proba[np.arange(4000), labels]).mean()
     assert abs(found.log_loss - loss) < 0.05
@@ -210,8 +209,6 @@ def test_a_new_balance_is_found(cal) -> None:
     assert abs(found.brier - brier) < 0.03
     np.testing.assert_allclose(found.confusion.sum(), 1.0)
     np.testing.assert_allclose(np.trace(found.confusion), found.accuracy, atol=0.01)
-    assert found.metric(np.trace) == np.trace(found.confusion)
-    assert 0.3 < found.f1 < found.adapted_accuracy
     assert "was 10.0%" in str(found).replace("9.", "10.") or "class 4" in str(found)
 
 
@@ -291,14 +288,16 @@ def test_rows_that_come_again_are_no_news(cal) -> None:
     width, again = (np.ptp(found.accuracy_interval) for found in (once, often))
     np.testing.assert_allclose(again, width, rtol=0.05)
     weighted = cal.estimate_shift(logits, np.full(300, 5.0))
-    np.testing.assert_allclose(weighted.balance, once.balance)
+    np.testing.assert_allclose(weighted.class_frequencies, once.class_frequencies)
 
 
 def test_weights_count_rows(cal) -> None:
     logits, _ = world(400, seed=7)
     weights = np.where(np.arange(400) < 200, 1.0, 0.0)
     found = cal.estimate_shift(logits, weights)
-    np.testing.assert_allclose(found.balance, cal.estimate_shift(logits[:200]).balance)
+    np.testing.assert_allclose(
+        found.class_frequencies, cal.estimate_shift(logits[:200]).class_frequencies
+    )
     assert found.n == 200
 
 
@@ -306,7 +305,7 @@ def test_weights_count_rows(cal) -> None:
 def test_few_rows(cal, n) -> None:
     found = cal.estimate_shift(world(n, seed=8)[0])
     assert np.ptp(found.accuracy_interval) > 0.2
-    assert np.isfinite(found.balance).all()
+    assert np.isfinite(found.class_frequencies).all()
 
 
 def test_a_class_that_the_fit_has_not_seen_is_named() -> None:
@@ -328,7 +327,7 @@ def test_two_classes() -> None:
     some = some[some >= 3000]
     found = cal.estimate_shift(logits[some])
     assert found.verdict == MOVED
-    assert abs(found.balance[1] - labels[some].mean()) < 0.05
+    assert abs(found.class_frequencies[1] - labels[some].mean()) < 0.05
     moved = logits[3000:] + np.array([0.0, 1.5])  # as if all scores had risen
     assert not cal.estimate_shift(moved).holds
 
@@ -340,10 +339,10 @@ def test_more_rows_than_fit_are_sampled(cal, monkeypatch) -> None:
     monkeypatch.setattr(_shift, "MOST_NUMBERS", 1000 * CLASSES)
     found = cal.estimate_shift(logits)
     assert found.n == 1000
-    assert np.abs(found.balance - NEW).sum() < 0.15
+    assert np.abs(found.class_frequencies - NEW).sum() < 0.15
     dask = pytest.importorskip("dask.array")
     lazy = cal.estimate_shift(dask.from_array(logits, chunks=(700, -1)))
-    np.testing.assert_array_equal(lazy.balance, found.balance)
+    np.testing.assert_array_equal(lazy.class_frequencies, found.class_frequencies)
 
 
 def test_top_k_is_refused(cal) -> None:
@@ -351,23 +350,9 @@ def test_top_k_is_refused(cal) -> None:
     with pytest.raises(ValueError, match="every class"):
         cal.estimate_shift(hokical.TopK.from_logits(logits, 2))
     few = make("temps").fit(hokical.TopK.from_logits(logits, 2), labels)
-    np.testing.assert_allclose(few.kept_.class_scores.balance, np.bincount(labels) / 300)
+    np.testing.assert_allclose(few.kept_.class_scores.frequencies, np.bincount(labels) / 300)
     with pytest.raises(ValueError, match="all classes"):
         few.estimate_shift(logits)
-
-
-def test_looks_do_not_depend_on_the_batch_or_on_masks() -> None:
-    logits = world(50, seed=12)[0]
-    logits[::7, 1] = -np.inf
-    data = hokical._core.logits.as_logits(logits)
-    whole = row_looks(data)
-    np.testing.assert_array_equal(row_looks(data.take(slice(10, 20))), whole[10:20])
-    assert ((whole >= 0) & (whole < 4 * 48)).all()
-    for row, looks in zip(logits, whole, strict=True):
-        best, second = np.sort(row)[::-1][:2]
-        assert looks[1] == 48 + np.floor(np.arcsinh(best - second) * 4) + 16
-        mean = row[np.isfinite(row)].mean()
-        assert looks[2] == 96 + np.floor(np.arcsinh(best - mean) * 4) + 16
 
 
 def test_no_warnings_on_odd_rows(cal) -> None:
@@ -400,7 +385,7 @@ def test_a_stream_says_what_an_array_says(cal, monkeypatch) -> None:
         monkeypatch.setattr(module, "MOST_NUMBERS", 500 * CLASSES)
     whole = cal.estimate_shift(logits)
     parts = hokical.streams.estimate_shift(cal, open_source(logits, chunk_rows=170))
-    np.testing.assert_array_equal(parts.balance, whole.balance)
+    np.testing.assert_array_equal(parts.class_frequencies, whole.class_frequencies)
     assert parts.accuracy == whole.accuracy
 
 
@@ -437,7 +422,7 @@ def test_a_class_without_a_share_does_not_come_back(cal) -> None:
     with pytest.raises(ValueError, match=r"had the frequency 0 before: \[0\]"):
         without.reweight_classes(NEW)
     np.testing.assert_allclose(
-        without.reweight_classes([0, 0.4, 0.2, 0.2, 0.2]).kept_.class_scores.balance[1], 0.4
+        without.reweight_classes([0, 0.4, 0.2, 0.2, 0.2]).kept_.class_scores.frequencies[1], 0.4
     )
 
 
@@ -500,7 +485,7 @@ def test_calibrators_with_groups() -> None:
     old = (
         fitted.predict_proba(logits, groups=site)
         * [0.1, 0.2, 0.3, 0.4]
-        / fitted.kept_.class_scores.balance
+        / fitted.kept_.class_scores.frequencies
     )
     np.testing.assert_allclose(
         twin.predict_proba(logits, groups=site), old / old.sum(axis=1, keepdims=True)
@@ -571,11 +556,11 @@ def test_estimates_by_group(cal, monkeypatch) -> None:
     for name, share in (("a", OLD), ("b", NEW)):
         part, own = found.by_group[name], site == name
         assert part.n == own.sum()
-        assert np.abs(part.balance - share).sum() < 0.1
+        assert np.abs(part.class_frequencies - share).sum() < 0.1
         right = (cal.predict(logits[own]) == labels[own]).mean()
         assert part.accuracy_interval[0] < right < part.accuracy_interval[1]
         alone = cal.estimate_shift(logits[own])
-        np.testing.assert_allclose(part.balance, alone.balance, atol=0.002)
+        np.testing.assert_allclose(part.class_frequencies, alone.class_frequencies, atol=0.002)
         assert f"{name}, {part.n:,} rows: accuracy" in str(found)
     assert found.by_group["a"].verdict == SAME
     assert found.by_group["b"].verdict == MOVED
@@ -588,7 +573,7 @@ def test_estimates_by_group(cal, monkeypatch) -> None:
     monkeypatch.setattr(_shift, "MOST_NUMBERS", 1000 * CLASSES)
     few = cal.estimate_shift(logits, groups=site).by_group
     assert few["a"].n + few["b"].n == 1000
-    assert np.abs(few["b"].balance - NEW).sum() < 0.2
+    assert np.abs(few["b"].class_frequencies - NEW).sum() < 0.2
 
 
 def test_a_class_is_found_as_often_under_a_new_balance() -> None:
@@ -632,7 +617,7 @@ def test_what_cannot_be_said() -> None:
     known = labels != 3
     found = hokical.auto(logits[known], labels[known]).estimate_shift(logits)
     assert found.unseen.tolist() == [3]
-    assert found.balance_interval[3].tolist() == [0.0, 1.0]
+    assert found.class_frequencies_interval[3].tolist() == [0.0, 1.0]
     assert "class 3 " not in str(found)
     site = np.where(rng.random(4000) < 0.5, "a", "b")
     logits[site == "a"] *= 3.0
@@ -677,7 +662,7 @@ def test_intervals_of_class_frequencies_at_50_classes() -> None:
         new = rng.dirichlet(np.full(50, 2.0))
         logits, labels = unchanged(rng, 20_000, 50, 3.0)
         rows = rng.choice(20_000, size=1000, replace=False, p=new[labels] / new[labels].sum())
-        low, high = cal.estimate_shift(logits[rows]).balance_interval.T
+        low, high = cal.estimate_shift(logits[rows]).class_frequencies_interval.T
         held.append(((low <= new) & (new <= high)).mean())
     assert np.mean(held) > 0.94
 

@@ -13,7 +13,6 @@ from numpy.testing import assert_array_equal
 
 from hokical import Gaussian, Hoki, TopK, load, make
 from hokical.calibrators import method_names
-from hokical.guarantees._support import Support
 from hokical.rules import as_logits
 from hokical.streams import fit as fit_stream
 from tests.conftest import QUICK, synthetic_logits
@@ -86,7 +85,7 @@ def test_a_support_that_was_not_stored_is_missed_with_a_remedy() -> None:
 @pytest.mark.parametrize("bad", [[2.0, 1.0], [np.nan, 1.0], [1.0, 2.0, 3.0], None])
 def test_ranges_are_checked(bad: Any) -> None:
     with pytest.raises(ValueError, match="smaller one first"):
-        Support(np.array([0.0, 1.0]), np.array(bad))
+        replace(fitted("temps")[0].kept_.support, top=np.array(bad))
 
 
 def test_modules_and_graphs_give_the_flag() -> None:

@@ -30,7 +30,7 @@ def test_accuracy_is_estimated_before_labels_arrive(cal) -> None:
     low, high = found.accuracy_interval
     assert low < right < high
     np.testing.assert_allclose(found.accuracy, cal.estimate_shift(logits).accuracy, atol=1e-4)
-    np.testing.assert_allclose(found.balance[4], NEW[4], atol=0.05)
+    np.testing.assert_allclose(found.class_frequencies[4], NEW[4], atol=0.05)
     monitor.add_labels(range(2000), labels)
     assert abs(monitor.status().accuracy - right) < 1e-12
 

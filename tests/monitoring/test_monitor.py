@@ -181,7 +181,7 @@ def test_the_reference_of_a_fit_travels_with_the_calibrator(
 
 def test_weights_that_are_no_counts_make_no_reference() -> None:
     logits, labels = synthetic_logits(600, 4, seed=1)
-    cal = make("temps").fit(logits, labels, np.full(600, 0.5))
+    cal = make("temps").fit(logits, labels, 1.0 + np.arange(600) % 2)
     with pytest.raises(ValueError, match=r"has none \(weights.*Use `CalibrationMonitor.from_valid"):
         CalibrationMonitor(cal)
     made = CalibrationMonitor.from_validation(cal, logits, labels)

@@ -14,14 +14,15 @@ from hokical._core.arrays import Array
 from hokical._core.blocks import per_row
 from hokical._core.conversion import probability_scale
 from hokical._core.logits import Logits
+from hokical._core.topk import TopK
 from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical._core.warn import FitDataWarning, warn_user
 from hokical._fitting.examples import Examples, Partition, Result
 from hokical.guarantees._calibration_data import SAMPLE_SIZE, CalibrationData
-from hokical.guarantees._class_scores import ClassScores, row_looks
+from hokical.guarantees._class_scores import ClassScores, row_features
 from hokical.guarantees._conformity import Conformity
-from hokical.guarantees._row_sketch import RowSketch, margin_hashes, row_draws, row_hashes
-from hokical.guarantees._score_table import ScoreTable, can_be_counts
+from hokical.guarantees._row_sketch import RowSketch, row_draws, row_hashes
+from hokical.guarantees._score_table import ScoreTable
 from hokical.guarantees._scores import conservative_levels, label_log_odds
 from hokical.guarantees._support import Support, support_minima
 from hokical.rules._base import Rule
@@ -31,6 +32,8 @@ from hokical.rules._scaling import UncalibratedRule
 FEWEST_EXAMPLES = 20
 #: How far `from_probabilities` puts zeros below the top of their row; nothing is farther.
 ZEROS_BELOW = (700.0, 745.0)
+#: Beyond so many classes, no sample of a `TopK` is kept for sets: each row has all its classes.
+_MOST_CLASSES = 8192
 #: Rows of an array in memory whose statistics are found at once: about 200 bytes for each.
 _ROWS_AT_A_TIME = 1 << 18
 
@@ -39,7 +42,7 @@ _ROWS_AT_A_TIME = 1 << 18
 class ExampleStats:
     """How many examples count, for how many the classifier is right, and what the rows are like.
 
-    `kept` stays with the calibrator; the classifier's scores are counted if weights are counts.
+    `kept` stays with the calibrator; the classifier's scores are counted if all weights are equal.
     `keys` (k,) are those that the sample in it was chosen by, ascending.
     """
 
@@ -69,10 +72,11 @@ class ExampleStats:
         """What is kept of both, with a sample by the keys; rows without a weight leave no trace."""
         if not (self.n_examples and other.n_examples):
             return self.kept if self.n_examples else other.kept
-        mine, others = self.kept.fit_conformity, other.kept.fit_conformity
-        sample = None if mine is None or others is None else (mine + others).take(first)
         both = replace(self.kept, fit_conformity=None) + other.kept
-        return replace(both, fit_conformity=sample)
+        mine, others = self.kept.fit_conformity, other.kept.fit_conformity
+        if mine is None or others is None or both.fit_scores is None:
+            return both
+        return replace(both, fit_conformity=(mine + others).take(first))
 
     @property
     def n_wrong(self) -> int:
@@ -109,21 +113,23 @@ def _keep(
 ) -> CalibrationData:
     """What is kept of a block, with a sample of these rows."""
     counting, hashes, scores, sample = block.counting, row_hashes(block.logits), None, None
-    if can_be_counts(block.weights):
+    alike = np.ptp(block.counts[counting]) == 0.0  # weights whose scale would change a promise
+    if alike:
         level = conservative_levels([log_odds], ~block.correct, top)
-        scores = ScoreTable.from_examples(level, ~block.correct, block.weights)
-    if (block.counts[counting] == 1.0).all():
+        scores = ScoreTable.from_examples(level, ~block.correct, counting.astype(np.float64))
+    known = not isinstance(block.logits, TopK) or block.n_classes <= _MOST_CLASSES
+    if known and alike:
         some, truth = [block.logits.take(rows)], block.labels[rows]
-        found = Conformity.from_rows(UncalibratedRule(), some, truth, hashes[rows])
+        found = Conformity.from_rows(UncalibratedRule(), some, truth)
         sample = replace(found, run=None)  # ordered sets ask for `certify`
-    looks, n_classes = row_looks(block.logits, log_odds), block.n_classes
-    classes = ClassScores.from_rows(looks, block.labels, block.correct, block.counts, n_classes)
+    cells, n_classes = row_features(block.logits, log_odds), block.n_classes
+    classes = ClassScores.from_rows(cells, block.labels, block.correct, block.counts, n_classes)
     return CalibrationData(
         fit_scores=scores,
         support=Support.from_minima(support_minima(log_odds[counting], top[counting])),
         fit_conformity=sample,
-        fit_rows=RowSketch.from_hashes(margin_hashes(block.logits)[counting]),
-        class_scores=ClassScores(*classes),
+        fit_rows=RowSketch.from_hashes(hashes[counting]),
+        class_scores=classes,
     )
 
 

@@ -23,7 +23,7 @@ from hokical._core.blocks import per_row
 from hokical._core.logits import Logits
 from hokical._core.types import BoolArray, FloatArray
 from hokical._fitting.examples import Examples
-from hokical.guarantees._score_table import can_be_counts
+from hokical.guarantees._control import can_be_counts
 from hokical.rules._isotonic import as_key
 from hokical.rules._probabilities import log_norms
 

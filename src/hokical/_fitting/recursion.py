@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from hokical._core.bins import bin_index, sum_by
 from hokical._core.types import FloatArray, IntArray
-from hokical.guarantees._score_table import can_be_counts
+from hokical.guarantees._control import can_be_counts
 from hokical.stability._table import Cells, StabilityTable
 
 #: Every bin's mean confidence is its accuracy; or the bins repeat without that; or steps ran out.

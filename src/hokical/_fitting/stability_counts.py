@@ -9,7 +9,6 @@ from hokical._core.bins import bin_index
 from hokical._core.blocks import per_row
 from hokical._fitting.example_stats import ExampleStats, reduce_with_stats
 from hokical._fitting.examples import Examples, Partition
-from hokical.guarantees._score_table import NeighbourTable, can_be_counts
 from hokical.rules._hoki import HokiRule
 from hokical.stability import _gumbel as gumbel
 from hokical.stability._table import StabilityTable
@@ -34,14 +33,6 @@ def _check_weight(table: StabilityTable) -> StabilityTable:
     if not table.weight.any():
         raise ValueError("`sample_weight` must not be zero everywhere. Give some a weight.")
     return table
-
-
-def find_neighbours(table: StabilityTable) -> NeighbourTable | None:
-    """Right and wrong examples by their level, if weights count examples."""
-    if not can_be_counts(table.weight):
-        return None
-    count, correct = (part.sum(axis=0).astype(np.int64) for part in (table.weight, table.correct))
-    return NeighbourTable(count, correct)
 
 
 def _count_block(block: Examples, rule: HokiRule, n_starts: int) -> StabilityTable:

@@ -24,7 +24,7 @@ from hokical.calibrators._predictions import Predictions
 from hokical.calibrators._stored import check_stored
 from hokical.guarantees._calibration_data import CalibrationData
 from hokical.guarantees._row_sketch import row_draws
-from hokical.guarantees._score_table import ScoreTable, can_be_counts
+from hokical.guarantees._score_table import ScoreTable
 from hokical.guarantees._scores import confidence_log_odds, score_levels
 from hokical.rules._base import Rule
 from hokical.rules._predicting import Output, predict_on_host
@@ -192,17 +192,16 @@ class FittedPredictions(Predictions):
         return tags
 
 
-def _count_confidences(rule: Rule, block: Examples) -> ScoreTable | None:
+def _count_confidences(rule: Rule, block: Examples) -> ScoreTable:
     """Right and wrong calibration examples by calibrated confidence, for monitors of the fit."""
-    if not can_be_counts(block.weights):
-        return None
     n = block.n_rows
     rows = np.flatnonzero(row_draws(0, n) * n < _MOST_COUNTED)
     data = block.logits.take(rows) if rows.size < n else block.logits
     asked: tuple[Output, ...] = ("confidence", "labels")
     confidence, labels = (predict_on_host(rule, what, data) for what in asked)
     level = score_levels(confidence_log_odds(confidence.astype(np.float64)))
-    return ScoreTable.from_examples(level, labels != block.labels[rows], block.counts[rows])
+    counted = block.counting[rows].astype(np.float64)
+    return ScoreTable.from_examples(level, labels != block.labels[rows], counted)
 
 
 def _check_document(document: dict[str, Any]) -> tuple[Rule, int]:

@@ -26,6 +26,7 @@ from hokical.guarantees._binomial import check_chance
 from hokical.guarantees._calibration_data import CalibrationData
 from hokical.guarantees._decisions import Decisions, Detections, decide
 from hokical.guarantees._risk import RiskControl, control_risk
+from hokical.guarantees._row_sketch import row_hashes
 from hokical.guarantees._selective import SelectivePrediction
 from hokical.guarantees._sets import CertifiedSets, PredictionSets, SetOptions
 from hokical.guarantees._shift import ShiftEstimate, estimate_shift
@@ -113,7 +114,7 @@ class Calibrator(FittedPredictions):
         the interval is extended to it. After `fit` alone the accuracy is that of the classifier's
         labels: for a label that calibration has changed, the interval is from 0 to 1. Venn-Abers
         prediction has an interval of its own for the label's probability, without a `delta`, which
-        is given until `certify` is called. With `label`, of two classes: the interval is for the
+        is given until `certify` is called. With `label`, after `certify`: the interval is for the
         share of that class among rows with a similar probability of it, such as a risk of disease.
 
         >>> from hokical import Hoki
@@ -132,7 +133,9 @@ class Calibrator(FittedPredictions):
         found = decisions.accuracy_interval(self.rule_, self.kept_, data, delta=delta)
         return to_input_library(found, logits)
 
-    def predict_set(self, logits: Any, *, groups: Any = None, **options: Any) -> PredictionSets:
+    def predict_set(
+        self, logits: Any, *, coverage: float, groups: Any = None, **options: Any
+    ) -> PredictionSets:
         """The classes that each row may have, with the `coverage` you ask for.
 
         After `certify` sets are by the calibrated probabilities, after `fit` alone by the
@@ -156,12 +159,8 @@ class Calibrator(FittedPredictions):
         kind : {"smallest", "adaptive", "ordered"}
             Every class above a probability, the smallest sets on average; or the likeliest classes
             until their probabilities sum to a threshold (APS), larger where rows are difficult; or,
-            of classes whose columns are in order (grades, stages), a run of neighbours; the last
-            is `ordered=True`, too.
-            There, `penalty` for every rank beyond `free_ranks` keeps sets small (RAPS), and
-            `random_state` makes coverage exact by a draw for each row, with `allow_empty`.
-        max_size : int, optional
-            At most this many classes; `guarantee` says what coverage they reach. Not with `by`.
+            of classes whose columns are in order (grades, stages), a run of neighbours. `penalty`
+            for every rank beyond `free_ranks` keeps adaptive sets small (RAPS).
         allow_empty : bool
             Without it the likeliest class is in every set, which only adds coverage.
 
@@ -175,7 +174,7 @@ class Calibrator(FittedPredictions):
         >>> found.labels(0), float(found.sizes.mean().round(2))
         ([5], 1.39)
         """
-        asked = self._certified_sets(SetOptions(**options))
+        asked = self._certified_sets(SetOptions(coverage, **options))
         by_group = asked.options.by == "group"
         fit_had_groups = getattr(self, "groups_", None) is not None  # used or not
         if (groups is None and by_group) or not (groups is None or by_group or fit_had_groups):
@@ -186,9 +185,9 @@ class Calibrator(FittedPredictions):
         logits, groups = self._attach_groups(logits, groups), groups if by_group else None
         given = logits.given if isinstance(logits, Logits) else logits
         n_unknown = 0
-        if groups is not None or asked.options.random_state is not None:
+        if groups is not None:
             data = self._check_logits(logits)
-            found, n_unknown = sets.members_by_row(asked, self.rule_, data, groups)
+            found, n_unknown = sets.members_by_group(asked, self.rule_, data, groups)
             members = to_input_library(found, given)
         else:
             members = self._with_rule(asked.rule(self.rule_))._output("members", logits)
@@ -303,7 +302,7 @@ class Calibrator(FittedPredictions):
         >>> cal = make("temps").fit(val_logits, val_labels)
         >>> rows = np.flatnonzero((labels != 3) | (np.arange(len(labels)) % 10 == 0))
         >>> found = cal.estimate_shift(logits[rows])
-        >>> found.verdict, bool(found.balance[3] < 0.5 * found.old_balance[3])
+        >>> found.verdict, bool(found.class_frequencies[3] < 0.5 * found.old_class_frequencies[3])
         ('label shift explains it', True)
         >>> cal.estimate_shift(0.5 * logits).verdict
         'something else changed: these numbers do not apply'
@@ -417,12 +416,12 @@ class Calibrator(FittedPredictions):
         self.kept_ = self.kept_.without_fit()
 
     def _refuse_rows_of_fit(self, rows: Logits | FloatArray) -> None:
-        """Raise if rows, or their `margin_hashes` (n,), are of the fit, which learned from them."""
+        """Raise if rows, or their `row_hashes` (n,), are of the fit, which learned from them."""
         # Where another method chose to learn nothing, it did so by these rows.
         learned = self.name != "uncalibrated" or bool(self.rule_.numbers())
-        known = self.kept_.fit_rows
-        if known is not None and learned and (isinstance(rows, Logits) or known.margins):
-            known.refuse(known.hashes_of(rows) if isinstance(rows, Logits) else rows, "logits")
+        if self.kept_.fit_rows is not None and learned:
+            hashes = row_hashes(rows) if isinstance(rows, Logits) else rows
+            self.kept_.fit_rows.refuse(hashes, "logits")
 
     def _certify_parts(
         self, parts: Iterable[tuple[Any, ...]], *, counts: bool = False, reused: Reused = "refuse"
@@ -438,7 +437,9 @@ class Calibrator(FittedPredictions):
             noted.append(decisions.note(self.rule_, data, truth, weights, groups, counts=counts))
         if not noted:
             raise ValueError("there must be at least one part with examples; got none.")
-        self.kept_ = self.kept_.with_held_out(reduce(add, noted))
+        examples, classes = zip(*noted, strict=True)
+        by_class = None if None in classes else reduce(add, classes)
+        self.kept_ = self.kept_.with_held_out(reduce(add, examples), by_class)
         return self
 
     def _certified_sets(self, asked: SetOptions, only: int | None = None) -> CertifiedSets:
@@ -476,11 +477,11 @@ class Calibrator(FittedPredictions):
 def with_sets(calibrator: Calibrator, **options: Any) -> Calibrator:
     """A copy that also predicts sets, for what takes a calibrator.
 
-    `options` are those of `Calibrator.predict_set`, without groups and draws. The members of the
+    `options` are those of `Calibrator.predict_set`, without groups. The members of the
     sets are given by `hokical.streams.predict(cal, source, what="members")`, the torch module
     (`members`) and an exported ONNX graph (output `members`).
     """
     asked = SetOptions(**options)
-    if asked.by == "group" or asked.random_state is not None:
-        raise ValueError('`by="group"` and `random_state` are for `predict_set` alone.')
+    if asked.by == "group":
+        raise ValueError('`by="group"` is for `predict_set` alone.')
     return calibrator._with_rule(calibrator._certified_sets(asked).rule(calibrator.rule_))

@@ -18,8 +18,9 @@ from hokical._core.warn import warn_user
 from hokical.calibrators._method import MethodInfo
 from hokical.calibrators._outcomes import OutcomeCalibrator
 from hokical.guarantees._binomial import check_chance
+from hokical.guarantees._control import can_be_counts
 from hokical.guarantees._row_sketch import number_hashes, number_words, odd_powers, scatter
-from hokical.guarantees._score_table import ScoreTable, can_be_counts
+from hokical.guarantees._score_table import ScoreTable
 from hokical.guarantees._scores import confidence_log_odds, conservative_levels, score_levels
 from hokical.guarantees._selective import SelectivePrediction, selective_prediction
 from hokical.rules._confidence import ConfidenceCurve

@@ -6,25 +6,23 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from hokical._core.grouped_logits import GroupedLogits
+from hokical._core.groups import read_cells
 from hokical._core.logits import Logits, as_logits
+from hokical._core.topk import TopK
 from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical._core.warn import warn_user
 from hokical.guarantees import _scores as scores
 from hokical.guarantees._calibration_data import CalibrationData
 from hokical.guarantees._conformity import Conformity
-from hokical.guarantees._control import remembered
-from hokical.guarantees._score_table import (
-    NeighbourTable,
-    ScoreTable,
-    accuracy_intervals,
-    can_be_counts,
-)
+from hokical.guarantees._control import can_be_counts
+from hokical.guarantees._score_table import ScoreTable, class_levels
 from hokical.guarantees._selective import Evidence, SelectivePrediction, selective_prediction
 from hokical.rules._base import Rule
 from hokical.rules._predicting import predict_on_host
-from hokical.rules._scaling import UncalibratedRule
 from hokical.rules._wrapped import BalancedRule
 
+#: Beyond so many classes, `certify` does not count examples by the probability of each.
+_MOST_CLASSES = 1024
 #: What to do about rows that look like those of the fit.
 Reused = Literal["refuse", "ignore"]
 
@@ -45,8 +43,8 @@ def note(
     groups: Any,
     *,
     counts: bool,
-) -> Conformity:
-    """What the rule predicts of the true classes of held-out examples."""
+) -> tuple[Conformity, ScoreTable | None]:
+    """What the rule predicts of held-out examples: of their true classes, and of each class."""
     if counts and not can_be_counts(weights):
         raise ValueError("`sample_weight` must be whole numbers with `counts=True`.")
     forms = _serving_forms(data)
@@ -56,11 +54,15 @@ def note(
     found = Conformity.from_rows(rule, forms, labels)
     found = replace(found, level=level, wrong=wrong.astype(np.int64))
     if groups is not None:
-        found = found.with_groups(groups)
-    if weights is None:
-        return found
-    unit = 1.0 if counts else float(weights.max())
-    return replace(found.take(weights > 0.0), weights=weights[weights > 0.0], unit=unit)
+        found = found.with_groups(*read_cells(groups, data.n_rows))
+    if weights is not None:
+        unit = 1.0 if counts else float(weights.max())
+        found = replace(found.take(weights > 0.0), weights=weights[weights > 0.0], unit=unit)
+    if isinstance(data, TopK) or data.n_classes > _MOST_CLASSES:
+        return found, None
+    proba = predict_on_host(rule, "proba", data).astype(np.float64)
+    often = weights if counts or weights is None else (weights > 0.0).astype(np.float64)
+    return found, ScoreTable.by_class(proba, labels, often)
 
 
 def match_groups(known: Conformity, groups: Any, n_rows: int, what: str) -> tuple[IntArray, int]:
@@ -124,12 +126,8 @@ def accuracy_interval(
         return np.stack([data.to_host(end) for end in own], axis=1)
     source, table = _find_scores(rule, kept, "predict_interval")
     confidence = predict_on_host(rule, "confidence", data)
-    if source == "fit" and kept.neighbours is not None:
-        levels = data.to_host(rule.on_device_of(data).neighbour_levels(data)).astype(np.int64)
-        found = accuracy_intervals(kept.neighbours, levels, delta)
-    else:
-        # Examples were counted one level away where that is conservative (`conservative_levels`).
-        found = accuracy_intervals(table, _levels(source, data, confidence), delta, doubt=1)
+    # Examples were counted one level away where that is conservative (`conservative_levels`).
+    found = table.intervals(_levels(source, data, confidence), delta)
     ends = [np.minimum(found[:, 0], confidence), np.maximum(found[:, 1], confidence)]
     untested = _untested(rule, source, data)
     if untested is not None:
@@ -140,27 +138,14 @@ def accuracy_interval(
 def class_interval(
     rule: Rule, kept: CalibrationData, data: Logits, label: int, *, delta: float
 ) -> FloatArray:
-    """An interval (n, 2) on the host for the share of one of two classes among similar rows."""
-    known = kept.held_out_conformity or kept.fit_conformity
-    if known is None or data.n_classes != 2:
+    """An interval (n, 2) on the host for the share of a class among rows of similar probability."""
+    if kept.held_out_classes is None:
         raise ValueError(
-            "`label` needs two classes, and examples to go by: call `certify(logits, labels)` "
-            f"first; got {data.n_classes} classes. For more classes leave `label` out."
+            "`label` has no examples to go by. Call `certify(logits, labels)` first, with logits "
+            f"of all classes, at most {_MOST_CLASSES:,} of them, and examples that count alike."
         )
-
-    def count() -> NeighbourTable:
-        is_class = known.labels == label
-        own = np.where(is_class, known.proba, 1.0 - known.proba)
-        level = scores.score_levels(scores.confidence_log_odds(own))
-        table = ScoreTable.from_examples(level, ~is_class, known.counts if known.counted else None)
-        return NeighbourTable(table.count, table.correct)
-
-    table = remembered(known, ("class interval", label), count)
-    proba = predict_on_host(rule, "proba", data)[:, label]
-    held_out = kept.held_out_conformity is not None
-    own = proba if held_out else predict_on_host(UncalibratedRule(), "proba", data)[:, label]
-    levels = scores.score_levels(scores.confidence_log_odds(own))
-    found = accuracy_intervals(table, levels, delta, doubt=1)
+    proba = predict_on_host(rule, "proba", data)[:, label].astype(np.float64)
+    found = kept.held_out_classes.intervals(class_levels(proba), delta, label)
     return np.stack([np.minimum(found[:, 0], proba), np.maximum(found[:, 1], proba)], axis=1)
 
 
@@ -187,9 +172,9 @@ def _find_scores(rule: Rule, kept: CalibrationData, asked: str) -> tuple[Evidenc
         reason = "those of its fit, and of an earlier `certify`, have the old class frequencies"
     else:
         reason = (
-            "those of its fit are no test of it (weights that are not whole numbers of "
-            "examples, pixels or tokens of the same items, folds of a cross-validation, or a "
-            "file before 0.4 of a method that may change labels)"
+            "those of its fit are no test of it (unequal weights, pixels or tokens of the same "
+            "items, folds of a cross-validation, or a file before 0.4 of a method that may change "
+            "labels)"
         )
     raise ValueError(
         f"`{asked}` has no examples to go by: {reason}. Call `certify(logits, labels)` first, "

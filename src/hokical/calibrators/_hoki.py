@@ -20,7 +20,6 @@ from hokical._fitting.row_sample import read_sample
 from hokical._fitting.stability_counts import (
     count_stability,
     count_with_stats,
-    find_neighbours,
 )
 from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._method import Fit, MethodInfo
@@ -271,7 +270,7 @@ class Hoki(Calibrator):
         }
         learned = replace(rule, link=link)
         confidences = _count_confidences(learned, table, n_bins)
-        return Fit(learned, report, find_neighbours(table), confidences)
+        return Fit(learned, report, confidences)
 
     def _link(
         self, schedule: Schedule, table: StabilityTable, levels: int, together: bool, n_classes: int

@@ -5,7 +5,7 @@ from typing import Any
 
 from hokical._core.logits import Logits
 from hokical.guarantees._calibration_data import CalibrationData
-from hokical.guarantees._score_table import NeighbourTable, ScoreTable
+from hokical.guarantees._score_table import ScoreTable
 from hokical.rules._base import Rule
 
 
@@ -70,16 +70,14 @@ class Fit:
     """The result of a fit: the rule, and a report of numbers that are stored with it.
 
     Fields of the rule and entries of the report are attributes of the fitted calibrator, with a
-    trailing underscore. Counts of the calibration examples: `neighbours` by the rule's own levels,
-    if it has them, and `confidences` by calibrated confidence.
+    trailing underscore. `confidences` counts the calibration examples by calibrated confidence.
     """
 
     rule: Rule
     report: dict[str, Any] = field(default_factory=dict)
-    neighbours: NeighbourTable | None = None
     confidences: ScoreTable | None = None
 
     def add_counts(self, kept: CalibrationData) -> CalibrationData:
         """The calibration data with the counts of this fit."""
         counts = None if kept.fit_scores is None else self.confidences
-        return replace(kept, neighbours=self.neighbours, fit_confidences=counts)
+        return replace(kept, fit_confidences=counts)

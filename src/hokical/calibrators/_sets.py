@@ -12,7 +12,7 @@ from hokical._core.arrays import NUMPY, Array, backend_of
 from hokical._core.logits import Logits
 from hokical.calibrators._decisions import match_groups
 from hokical.guarantees._calibration_data import CalibrationData
-from hokical.guarantees._conformity import Conformity, row_draws, shift_draw
+from hokical.guarantees._conformity import Conformity
 from hokical.guarantees._control import remembered
 from hokical.guarantees._selective import Evidence
 from hokical.guarantees._sets import CertifiedSets, SetOptions, prove_sets
@@ -44,21 +44,18 @@ def _of_class(known: Conformity, label: int, source: Evidence) -> Conformity:
     return replace(found, weights=None, unit=1.0) if source == "fit" else found
 
 
-def members_by_row(
+def members_by_group(
     asked: CertifiedSets, rule: Rule, data: Logits, groups: Any
 ) -> tuple[NDArray[Any], int]:
-    """Members on the host, with a threshold or a draw for each row; rows of unknown groups."""
-    seed, cells, n_unknown = asked.options.random_state, np.zeros(data.n_rows, np.int64), 0
-    if groups is not None:
-        cells, n_unknown = match_groups(asked.examples, groups, data.n_rows, "get every class")
+    """Members on the host, with a threshold for each group; and the rows of unknown groups."""
+    cells, n_unknown = match_groups(asked.examples, groups, data.n_rows, "get every class")
     members = np.zeros((data.n_rows, data.n_classes), np.bool_)
     for cell in np.unique(cells):
         rows = np.flatnonzero(cells == cell)
         part = data.take(rows)
-        own = asked.rule(rule, int(cell)).on_device_of(part)
-        draw = None if seed is None else part.from_host(shift_draw(row_draws(part), seed))
         with data.backend.in_float64():
-            members[rows] = data.to_host(own.members(part, draw))
+            found = asked.rule(rule, int(cell)).on_device_of(part).members(part)
+            members[rows] = data.to_host(found)
     return members, n_unknown
 
 

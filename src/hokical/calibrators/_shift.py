@@ -15,7 +15,7 @@ from hokical._core.reading import to_numpy
 from hokical._core.types import FloatArray, IntArray
 from hokical._core.warn import warn_user
 from hokical.guarantees._calibration_data import CalibrationData
-from hokical.guarantees._class_scores import ClassScores, row_looks
+from hokical.guarantees._class_scores import ClassScores, row_features
 from hokical.guarantees._label_shift import NewRows
 from hokical.guarantees._row_sketch import row_draws, row_hashes
 from hokical.rules._base import Rule
@@ -50,7 +50,7 @@ def class_weights(
             "`frequencies` must be 0 for classes that had the frequency 0 before: "
             f"{np.flatnonzero(gone).tolist()}. Start from the calibrator of the fit."
         )
-    old = np.where(known.count > 0.0, known.balance, known.smoothed_balance)
+    old = np.where(known.count > 0.0, known.frequencies, known.smoothed_frequencies)
     weights: FloatArray = asked / asked.sum() / old
     guessed = np.flatnonzero((known.count == 0.0) & (weights > 1.0))
     if guessed.size:
@@ -145,7 +145,7 @@ def describe_rows(rule: Rule, data: Logits) -> NewRows:
     n, own = data.n_rows, data.to_host(data.labels).astype(np.int64)
     # With other class frequencies, no labels were counted at fit time.
     known = None if isinstance(rule, BalancedRule) else own
-    return NewRows(proba, labels, row_looks(data), np.full(n, 1.0 / n), n, known)
+    return NewRows(proba, labels, row_features(data), np.full(n, 1.0 / n), n, known)
 
 
 def merge_twins(

@@ -54,9 +54,9 @@ def shift(
 def _values(found: hokical.guarantees.ShiftEstimate, names: tuple[str, ...]) -> dict[str, Any]:
     """The estimate for JSON; null is what cannot be estimated."""
     known = ("n", "verdict", "guarantee", "holds", "p_value", "change_p_value", "label_shares",
-             "old_balance")  # fmt: skip
-    rest = ("accuracy", "adapted_accuracy", "log_loss", "brier", "f1", "accuracy_interval",
-            "balance", "balance_interval", "label_accuracy")  # fmt: skip
+             "old_class_frequencies")  # fmt: skip
+    rest = ("accuracy", "adapted_accuracy", "log_loss", "brier", "accuracy_interval",
+            "class_frequencies", "class_frequencies_interval", "label_accuracy")  # fmt: skip
     values = {name: getattr(found, name) for name in known} | {"classes": list(names)}
     values |= {name: getattr(found, name) if found.holds else None for name in rest}
     return values | {"by_group": {k: _values(part, names) for k, part in found.by_group.items()}}
@@ -64,15 +64,15 @@ def _values(found: hokical.guarantees.ShiftEstimate, names: tuple[str, ...]) -> 
 
 def _show(found: hokical.guarantees.ShiftEstimate, names: tuple[str, ...], path: Path) -> None:
     words = str(found).split("\n")
-    lines = [line for line in words[1:] if not line.startswith("Balance")]
-    now = found.balance if found.holds else found.label_shares
+    lines = [line for line in words[1:] if not line.startswith("Class frequencies")]
+    now = found.class_frequencies if found.holds else found.label_shares
     heads = ["share now", "interval"] if found.holds else ["rows with this label"]
     table = new_table(["class", *heads, "in the fit"])
-    order = np.argsort(-np.abs(now - found.old_balance), kind="stable")[:_SHOWN]
+    order = np.argsort(-np.abs(now - found.old_class_frequencies), kind="stable")[:_SHOWN]
     for k in order:
-        low, high = found.balance_interval[k]
+        low, high = found.class_frequencies_interval[k]
         ends = [f"{low:.1%} to {high:.1%}"] if found.holds else []
-        table.add_row(names[k], f"{now[k]:.1%}", *ends, f"{found.old_balance[k]:.1%}")
+        table.add_row(names[k], f"{now[k]:.1%}", *ends, f"{found.old_class_frequencies[k]:.1%}")
     if not found.holds:
         lines.insert(0, "The table counts predicted labels, which is all that is known.")
     if len(names) > _SHOWN:

@@ -12,7 +12,7 @@ import numpy as np
 from hokical.guarantees._class_scores import ClassScores
 from hokical.guarantees._conformity import Conformity
 from hokical.guarantees._row_sketch import RowSketch
-from hokical.guarantees._score_table import NeighbourTable, ScoreTable
+from hokical.guarantees._score_table import ScoreTable
 from hokical.guarantees._support import Support
 
 #: Examples that are kept for prediction sets: a sample, so that a fitted calibrator stays small.
@@ -29,14 +29,14 @@ class CalibrationData:
     fit_confidences: ScoreTable | None = None
     #: Counts by the calibrated confidence on the examples of `certify`.
     held_out_scores: ScoreTable | None = None
-    #: Right and wrong examples of the fit by the rule's own levels, if it has them.
-    neighbours: NeighbourTable | None = None
     #: The range of the rows of the fit.
     support: Support | None = None
     #: Where the classifier's softmax places the true classes of a sample of the fit.
     fit_conformity: Conformity | None = None
     #: Where the calibrated probabilities place those of `certify`.
     held_out_conformity: Conformity | None = None
+    #: Those of `certify` by the calibrated probability of each class.
+    held_out_classes: ScoreTable | None = None
     #: A fingerprint of the rows of the fit, which cannot certify it.
     fit_rows: RowSketch | None = None
     #: Features of the rows of the fit by true class.
@@ -53,28 +53,41 @@ class CalibrationData:
 
     def without_fit(self) -> Self:
         """Without what the examples of the fit would prove, where they are not independent."""
-        gone = ("fit_scores", "fit_confidences", "neighbours", "fit_conformity")
+        gone = ("fit_scores", "fit_confidences", "fit_conformity")
         return replace(self, **dict.fromkeys(gone))
 
     def without_held_out(self) -> Self:
         """Without what `certify` noted."""
-        return replace(self, held_out_scores=None, held_out_conformity=None)
+        gone = ("held_out_scores", "held_out_conformity", "held_out_classes")
+        return replace(self, **dict.fromkeys(gone))
 
-    def with_held_out(self, examples: Conformity) -> Self:
+    def with_held_out(self, examples: Conformity, classes: ScoreTable | None) -> Self:
         """With examples of `certify`, in place of earlier ones."""
         known = examples.settled()
-        table = known.score_table() if known.counted else None
-        return replace(self, held_out_scores=table, held_out_conformity=known)
+        left = replace(self.without_held_out(), held_out_conformity=known)
+        if not known.counted:
+            return left
+        return replace(left, held_out_scores=known.score_table(), held_out_classes=classes)
 
     def __add__(self, other: Self) -> Self:
         """Of the examples of two fits; of a sample of each, shares as large as the fits."""
+        classes = _if_both(operator.add, self.class_scores, other.class_scores)
+        alike = classes is not None and np.isclose(self._weight, other._weight, rtol=1e-12)
+        samples = (self._sample(), other._sample()) if alike else (None, None)
+        tables = (self.fit_scores, other.fit_scores) if alike else (None, None)
         return type(self)(
-            fit_scores=_if_both(operator.add, self.fit_scores, other.fit_scores),
+            fit_scores=_if_both(operator.add, *tables),
             support=_if_both(operator.or_, self.support, other.support),
-            fit_conformity=_if_both(_share_sample, self._sample(), other._sample()),
+            fit_conformity=_if_both(_share_sample, *samples),
             fit_rows=_if_both(operator.or_, self.fit_rows, other.fit_rows),
-            class_scores=_if_both(operator.add, self.class_scores, other.class_scores),
+            class_scores=classes,
         )
+
+    @property
+    def _weight(self) -> float:
+        """The weight of each example, if all are equal."""
+        assert self.class_scores is not None
+        return float(self.class_scores.square.sum() / self.class_scores.count.sum())
 
     def _sample(self) -> tuple[Conformity, int] | None:
         """The sample, and of how many examples it is."""

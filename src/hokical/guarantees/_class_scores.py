@@ -1,8 +1,8 @@
-"""What the rows of each true class looked like at fit time: counts that can be added.
+"""The distribution of features of each true class in the fit: counts that can be added.
 
-Under label shift rows of one class look as before, whatever their share. So rows of a new balance
-must look like the examples of the fit, counted by how much commoner each class has become; where
-they do not, something else has changed.
+Under label shift rows of one class are distributed as before, whatever their frequency. So new rows
+must be distributed like the calibration examples, weighted by how much more frequent each class has
+become; where they are not, something else has changed.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from hokical._core.topk import TopK
 from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical.guarantees._scores import LEVELS, label_log_odds, score_levels
 
-#: Levels of a look, coarse enough to hold examples, and how many looks there are of a row.
+#: Levels of a feature, coarse enough to hold examples.
 _COARSE = 64
 N_LEVELS = LEVELS // _COARSE
-#: Beyond so many classes no looks are kept, which would be larger than most calibrators.
+#: Beyond so many classes no features are kept, which would be larger than most calibrators.
 _MOST_CLASSES = 4096
 
 
-def row_looks(logits: Logits, log_odds: FloatArray | None = None) -> IntArray:
-    """Cells (n, looks) in which each row falls, one of `N_LEVELS` for each look.
+def row_features(logits: Logits, log_odds: FloatArray | None = None) -> IntArray:
+    """Cells (n, features) in which each row falls, one of `N_LEVELS` for each feature.
 
-    The looks are the log-odds of the label, and how far apart are the best, the second and the mean
-    logit. Of two classes, all that there is are the log-odds and the label. `TopK`s have none.
+    The features are the log-odds of the label, and how far apart are the best, the second and the
+    mean logit. Of two classes, all that there is are the log-odds and the label. `TopK`s have none.
     """
     if isinstance(logits, TopK) or logits.n_classes > _MOST_CLASSES:
         return np.zeros((logits.n_rows, 0), np.int64)
@@ -42,8 +42,8 @@ def row_looks(logits: Logits, log_odds: FloatArray | None = None) -> IntArray:
         levels = score_levels(log_odds, _COARSE)
         return np.asarray(levels + N_LEVELS * logits.to_host(logits.labels))[:, None]
     second, mean = (logits.to_host(part) for part in by_blocks(distances, logits))
-    looks = [score_levels(each, _COARSE) for each in (log_odds, second, mean, mean - second)]
-    return np.stack([look + N_LEVELS * k for k, look in enumerate(looks)], axis=1)
+    cells = [score_levels(each, _COARSE) for each in (log_odds, second, mean, mean - second)]
+    return np.stack([cell + N_LEVELS * k for k, cell in enumerate(cells)], axis=1)
 
 
 def distances(logits: Logits) -> tuple[Array, Array]:
@@ -61,7 +61,7 @@ def distances(logits: Logits) -> tuple[Array, Array]:
 @dataclass(frozen=True, eq=False)
 class ClassScores:
     """Examples of each class, (classes,), their squared weights, those that the classifier itself
-    labels right, and (cells, classes) by looks.
+    labels right, and (cells, classes) by features.
     """
 
     count: FloatArray
@@ -78,45 +78,46 @@ class ClassScores:
     @classmethod
     def from_rows(
         cls,
-        looks: IntArray,
+        features: IntArray,
         labels: IntArray,
         right: BoolArray,
         weights: FloatArray,
         n_classes: int,
-    ) -> tuple[FloatArray, ...]:
-        """The four arrays of examples with these looks (n, looks), which add up."""
-        n_cells = N_LEVELS * (2 if n_classes == 2 else looks.shape[1]) if looks.shape[1] else 0
+    ) -> Self:
+        """Of examples in these cells (n, features), with true classes, and right ones (n,)."""
+        n_features = features.shape[1]
+        n_cells = N_LEVELS * n_features * (2 if n_classes == 2 else 1)
         weights = np.minimum(weights, 1e140)  # whose squares can be added
-        place = (looks * n_classes + labels[:, None]).ravel()
-        cells = sum_by(place, np.repeat(weights, looks.shape[1]), n_cells * n_classes)
+        place = (features * n_classes + labels[:, None]).ravel()
+        cells = sum_by(place, np.repeat(weights, n_features), n_cells * n_classes)
         numbers = (weights, weights**2, weights * right)
-        sums = (sum_by(labels, each, n_classes) for each in numbers)
-        return *sums, cells.reshape(n_cells, n_classes)
+        count, square, hit = (sum_by(labels, each, n_classes) for each in numbers)
+        return cls(count, square, hit, cells.reshape(n_cells, n_classes))
 
     @property
     def n_classes(self) -> int:
         return self.count.size
 
     @property
-    def balance(self) -> FloatArray:
-        """The share of each class, (classes,)."""
+    def frequencies(self) -> FloatArray:
+        """The frequency of each class, (classes,)."""
         return np.asarray(self.count / self.count.sum())
 
     @property
     def effective(self) -> FloatArray:
-        """How many equally weighted examples of each class there are as good as, (classes,)."""
+        """The effective sample size of each class, (classes,)."""
         return np.divide(self.count**2, self.square, out=np.zeros(self.n_classes),
                          where=self.square > 0.0)  # fmt: skip
 
     @property
-    def smoothed_balance(self) -> FloatArray:
-        """The balance behind the examples, (classes,), none 0: counts differ by chance too.
+    def smoothed_frequencies(self) -> FloatArray:
+        """The frequencies behind the counts, (classes,), none 0.
 
         Pseudo-counts by the counts' own spread (a Dirichlet prior around equal shares, moments
         matched), at least half an example for each class.
         """
         n, classes = self.effective.sum(), self.n_classes
-        count = self.balance * n
+        count = self.frequencies * n
         spread = float(((count - n / classes) ** 2).sum() / (n / classes) / (classes - 1))
         if spread <= 1.0:
             return np.full(classes, 1.0 / classes)
@@ -128,27 +129,19 @@ class ClassScores:
         return type(self)(*(mine + others for mine, others in pairs))
 
     def reweighted(self, weights: FloatArray) -> Self:
-        """Of examples among which each class is so many times commoner."""
+        """Of examples among which each class is `weights` (classes,) times as frequent."""
         numbers = (self.count * weights, self.square * weights**2, self.hit * weights)
         return type(self)(*numbers, self.cells * weights)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), tuple(vars(self).values())
-
     def to_stored(self) -> dict[str, Any]:
         """Cells that hold examples, by number: most are empty."""
-        place = np.flatnonzero(self.cells)
+        place = np.flatnonzero(self.cells).astype(np.int32)
         held = self.cells.ravel()[place]
-        narrow = held.astype(np.float32)
-        exact = bool((narrow == held).all())
-        return {
-            "count": self.count,
-            "square": self.square,
-            "hit": self.hit,
-            "n_cells": len(self.cells),
-            "place": pack_array(place.astype(np.int32)),
-            "held": pack_array(narrow if exact else held),
-        }
+        exact = bool((held.astype(np.float32) == held).all())
+        packed = {"place": place, "held": held.astype(np.float32) if exact else held}
+        sums = {"count": self.count, "square": self.square, "hit": self.hit}
+        arrays = {name: pack_array(array) for name, array in packed.items()}
+        return sums | arrays | {"n_cells": len(self.cells)}
 
     @classmethod
     def from_stored(cls, stored: dict[str, Any]) -> Self:

@@ -22,6 +22,7 @@ import numpy as np
 
 from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical.guarantees._binomial import binomial_tail, check_chance, scipy_special
+from hokical.guarantees._row_sketch import row_draws
 
 Found = TypeVar("Found")
 #: What rounding may take from the number of examples that must be covered.
@@ -149,7 +150,6 @@ def _order_statistics(
 def pooled_class_thresholds(
     scores: FloatArray,
     labels: IntArray,
-    draw: FloatArray,
     n_classes: int,
     coverage: float,
     *,
@@ -158,11 +158,11 @@ def pooled_class_thresholds(
 ) -> Thresholds:
     """Thresholds by class that borrow from all, with coverage promised on average over all.
 
-    Of half of the examples, by their `draw` (n,): the quantile of each class's scores together with
+    Of half of the examples, by their place: the quantile of each class's scores together with
     60 pseudo-examples that have everyone's. By the other half: one correction of them all.
     """
     counts = np.ones(scores.size) if weights is None else weights
-    first = draw < 0.5
+    first = row_draws(0, scores.size) < 0.5
     shape = _shrunk_quantiles(scores[first], labels[first], counts[first], n_classes, coverage)
     rest = ~first
     gap = scores[rest] - shape[labels[rest]]

@@ -12,7 +12,6 @@ from hokical._core.storage import pack_array, storable
 from hokical._core.types import FloatArray, IntArray
 from hokical.guarantees._control import check_promise, find_thresholds, remembered
 from hokical.guarantees._words import Guaranteed, state_promise
-from hokical.rules._checks import check_array
 
 #: Whom the coverage is promised to: all labels of a row at once, or each label alone.
 By = Literal["row", "label"]
@@ -27,24 +26,22 @@ class HeldOutLabels:
 
     Of those that are there (m,) `proba` and which `label`; the same of those that are not, `absent`
     and `absent_label`; and of each row whose labels are all known the largest probability of the
-    contrary, `worst` (n,). Files of 0.2 have the first two alone.
+    contrary, `worst` (n,).
     """
 
     proba: FloatArray
     label: IntArray
-    absent: FloatArray | None = None
-    absent_label: IntArray | None = None
-    worst: FloatArray | None = None
+    absent: FloatArray
+    absent_label: IntArray
+    worst: FloatArray
 
     def __post_init__(self) -> None:
-        for said, label in ((self.proba, self.label), (self.absent, self.absent_label)):
-            if said is not None and said.size:
-                check_array("proba", said, (None,), 0.0, 1.0)
-                check_array("label", label, said.shape, 0, 1 << 31, dtype=np.int64)
-        if self.worst is not None and self.absent is None:
-            raise ValueError("`positives` must hold what was predicted for absent labels, too.")
-        if self.worst is not None and self.worst.size:
-            check_array("worst", self.worst, (None,), 0.0, 1.0)
+        for values in (self.proba, self.absent, self.worst):
+            if not ((values >= 0.0) & (values <= 1.0)).all():
+                raise ValueError("`positives` must hold probabilities.")
+        for values, label in ((self.proba, self.label), (self.absent, self.absent_label)):
+            if label.dtype.kind != "i" or label.shape != values.shape or (label < 0).any():
+                raise ValueError("`positives` must hold the label of each probability.")
 
     @classmethod
     def from_rows(cls, proba: FloatArray, labels: FloatArray) -> Self:
@@ -55,44 +52,37 @@ class HeldOutLabels:
         return cls(proba[there], there[1], proba[not_there], not_there[1], contrary.max(axis=1))
 
     def to_stored(self) -> dict[str, Any]:
-        known = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: pack_array(array) for name, array in known.items() if array is not None}
+        return {field.name: pack_array(getattr(self, field.name)) for field in fields(self)}
 
     def ends(self, n_labels: int, coverage: float, delta: float | None, by: By) -> FloatArray:
         """Probabilities (2, labels) below which a label is out, and above which it is in."""
-        low, high = self._ends(n_labels, coverage, delta, by)
+        low, high = self._find_ends(n_labels, coverage, delta, by)
         # Where they cross, the point between them that is nearest to 1/2.
         middle = np.clip(0.5, np.minimum(low, high), np.maximum(low, high))
         return np.stack([np.where(low > high, middle, side) for side in (low, high)])
 
     def recall_thresholds(self, n_labels: int, recall: float, delta: float | None) -> FloatArray:
         """The probabilities (labels,) that this share of a label's positives reaches, or 0."""
-        return self._ends(n_labels, recall, delta, "label")[0]
-
-    def _ends(
-        self, n_labels: int, coverage: float, delta: float | None, by: By
-    ) -> tuple[FloatArray, FloatArray]:
-        """The same, not yet in order: one threshold for all labels of a row, or two for each."""
-        question = ("ends", n_labels, coverage, delta, by)
-        return remembered(self, question, lambda: self._find_ends(n_labels, coverage, delta, by))
+        return self._find_ends(n_labels, recall, delta, "label")[0]
 
     def _find_ends(
         self, n_labels: int, coverage: float, delta: float | None, by: By
     ) -> tuple[FloatArray, FloatArray]:
+        """The same, not yet in order: one threshold for all labels of a row, or two for each."""
+
         def find(scores: FloatArray, label: IntArray, n: int) -> FloatArray:
             return find_thresholds(scores, label, n, coverage, delta, pool=False).values
 
-        if by == "row":
-            assert self.worst is not None
-            worst = find(self.worst, np.zeros(self.worst.size, np.int64), 1)
-            both = np.minimum(np.broadcast_to(worst, n_labels), 1.0)
-            return _outwards(1.0 - both, up=False), _outwards(both, up=True)
-        low = find(-self.proba, self.label, n_labels)
-        low = _outwards(np.where(np.isinf(low), 0.0, -low), up=False)
-        if self.absent is None or self.absent_label is None:
-            return low, np.ones(n_labels)
-        high = find(self.absent, self.absent_label, n_labels)
-        return low, _outwards(np.minimum(high, 1.0), up=True)
+        def work() -> tuple[FloatArray, FloatArray]:
+            if by == "row":
+                worst = find(self.worst, np.zeros(self.worst.size, np.int64), 1)
+                high = np.minimum(np.broadcast_to(worst, n_labels), 1.0)
+                return _outwards(1.0 - high, up=False), _outwards(high, up=True)
+            low = np.maximum(-find(-self.proba, self.label, n_labels), 0.0)
+            high = np.minimum(find(self.absent, self.absent_label, n_labels), 1.0)
+            return _outwards(low, up=False), _outwards(high, up=True)
+
+        return remembered(self, (n_labels, coverage, delta, by), work)
 
 
 def _outwards(values: FloatArray, *, up: bool) -> FloatArray:
@@ -134,11 +124,6 @@ def label_sets(
     coverage, delta = check_promise(coverage, delta, "coverage")
     if by not in get_args(By):
         raise ValueError(f"`by` must be one of {list(get_args(By))}; got {by!r}.")
-    if known.worst is None:
-        raise ValueError(
-            "`predict_set` needs examples that were noted for it, and this file is older. Call "
-            "`certify(scores, labels)` again."
-        )
     n_labels = int(proba.shape[1])
     low, high = ends = known.ends(n_labels, coverage, delta, by)
     backend = backend_of(proba)
@@ -154,8 +139,6 @@ def label_sets(
 
 
 def _promise(known: HeldOutLabels, coverage: float, delta: float | None, by: By) -> str:
-    assert known.worst is not None
-    assert known.absent is not None
     if by == "row":
         what = (
             f"At least {coverage:.4g} of new examples of the same kind have all labels that are in "

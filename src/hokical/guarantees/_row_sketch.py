@@ -39,39 +39,20 @@ def row_draws(first: int, n_rows: int) -> FloatArray:
 
 
 def row_hashes(logits: Logits) -> FloatArray:
-    """A number in [0, 1) for each row (n,), from a few of its logits in single precision.
+    """A number in [0, 1) for each row (n,), from a few margins in steps of 1/4096.
 
-    So a row has the same one in any batch, library and type.
+    So a row has the same one in any batch, library and type, after a log-softmax, and after a
+    constant is added.
     """
-    last = max(logits.n_columns - 2, 0)  # not all of them, which would move a device's logits
-    places = np.unique(np.linspace(0, last, _COLUMNS).astype(np.int64))
-    few = logits.to_host(logits.xp.take(logits.values, logits.from_host(places), axis=1))
-    top, odd = logits.to_host(logits.top), odd_powers(2 * places.size + 1)
-    parts = []
-    for rows in cut_rows(logits.n_rows, _AT_A_TIME):
-        total = number_words(few[rows]) @ odd[: places.size]
-        total += number_words(top[rows]) * odd[places.size]
-        if isinstance(logits, TopK):
-            total += logits.indices[rows][:, places].astype(np.uint64) @ odd[places.size + 1 :]
-        parts.append(scatter(total))
-    return np.concatenate(parts)
-
-
-def margin_hashes(logits: Logits) -> FloatArray:
-    """The same from margins to the best logit, rounded to 1/4096: for finding rows of a fit.
-
-    So a row has the same one after a constant is added, a log-softmax, or rounding to float32.
-    """
+    # Not all columns, which would move a device's logits.
     places = np.unique(np.linspace(0, logits.n_columns - 1, _COLUMNS + 1).astype(np.int64))
     few = logits.to_host(logits.xp.take(logits.values, logits.from_host(places), axis=1))
     with np.errstate(over="ignore"):  # of logits farther apart than the largest number
         margins = logits.to_host(logits.top)[:, None].astype(np.float64) - few
-    steps = np.rint(np.minimum(margins, _FARTHEST) * _PER_UNIT).astype(np.int64)
-    odd = odd_powers(2 * places.size)
-    total = steps.astype(np.uint64) @ odd[: places.size]
+    table = np.rint(np.minimum(margins, _FARTHEST) * _PER_UNIT)
     if isinstance(logits, TopK):
-        total += logits.indices[:, places].astype(np.uint64) @ odd[places.size :]
-    return scatter(total)
+        table = np.hstack([table, logits.indices[:, places]])
+    return number_hashes(table)
 
 
 def odd_powers(n: int) -> NDArray[np.uint64]:
@@ -99,8 +80,6 @@ class RowSketch:
 
     hashes: FloatArray
     counts: IntArray
-    #: Whether they are `margin_hashes`; in files of 0.3 they are of the logits themselves.
-    margins: bool = True
 
     def __post_init__(self) -> None:
         kinds = (self.hashes.dtype.kind, self.counts.dtype.kind)
@@ -109,36 +88,23 @@ class RowSketch:
             raise ValueError("a sketch of rows must hold rising hashes and how often each was seen")
 
     @classmethod
-    def from_counts(cls, hashes: FloatArray, counts: IntArray) -> Self:
-        """From hashes in any order, equal ones too."""
-        if hashes.size > 8 * _KEPT:  # no need to sort them all, unless most are equal
-            low = hashes <= np.partition(hashes, 2 * _KEPT)[2 * _KEPT]
-            if np.unique(hashes[low]).size >= _KEPT:
-                hashes, counts = hashes[low], counts[low]
+    def from_hashes(cls, hashes: FloatArray, counts: IntArray | None = None) -> Self:
+        """From hashes (n,) in any order, and how often each was seen."""
         own, place = np.unique(hashes, return_inverse=True)
         total = np.bincount(place, counts, own.size).astype(np.int64)
         return cls(own[:_KEPT], total[:_KEPT])
 
-    @classmethod
-    def from_hashes(cls, hashes: FloatArray) -> Self:
-        return cls.from_counts(hashes, np.ones(hashes.size, np.int64))
-
     def __or__(self, other: Self) -> Self:
         """Of both lots of rows."""
         pairs = zip((self.hashes, self.counts), (other.hashes, other.counts), strict=True)
-        return self.from_counts(*(np.concatenate(pair) for pair in pairs))
+        return self.from_hashes(*(np.concatenate(pair) for pair in pairs))
 
     def to_stored(self) -> dict[str, object]:
-        arrays = {"hashes": pack_array(self.hashes), "counts": pack_array(self.counts)}
-        return arrays | {"margins": self.margins}
+        return {"hashes": pack_array(self.hashes), "counts": pack_array(self.counts)}
 
     @classmethod
     def from_stored(cls, stored: dict[str, Any]) -> Self:
-        return cls(stored["hashes"], stored["counts"], bool(stored.get("margins", False)))
-
-    def hashes_of(self, logits: Logits) -> FloatArray:
-        """Those of other rows, made in the same way."""
-        return margin_hashes(logits) if self.margins else row_hashes(logits)
+        return cls(stored["hashes"], stored["counts"])
 
     @property
     def share_of_twins(self) -> float:
@@ -146,7 +112,7 @@ class RowSketch:
         return float(1.0 - np.count_nonzero(self.counts == 1) / max(self.counts.sum(), 1))
 
     def holds_too_many(self, hashes: FloatArray) -> bool:
-        """Whether more of the rows with these `row_hashes` are of the fit than of fresh ones.
+        """Whether more of the rows with these hashes (n,) are of the fit than of fresh ones.
 
         Rows of few distinct values come again by themselves: as often as a row of the fit has a
         twin (Good and Turing). Beyond that, 5 % and four standard errors of the difference are

@@ -1,8 +1,8 @@
 """Counts of examples and mistakes at each level of a score; tables can be added."""
 
 import math
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 
@@ -10,86 +10,56 @@ from hokical._core.bins import sum_by
 from hokical._core.storage import storable
 from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical.guarantees._binomial import clopper_pearson
-from hokical.guarantees._control import can_be_counts, remembered
-from hokical.guarantees._scores import LEVELS
+from hokical.guarantees._control import remembered
+from hokical.guarantees._scores import LEVELS, confidence_log_odds, score_levels
 
-__all__ = ["NeighbourTable", "ScoreTable", "accuracy_intervals", "can_be_counts", "group_of_level"]
-
-#: No table has more levels than this.
-_MOST_LEVELS = 1 << 24
-
-
-class LevelCounts:
-    """Base of tables: a frozen dataclass of the examples at each level, and of a part of them.
-
-    Stored and pickled are the occupied levels only: most are empty.
-    """
-
-    #: How many levels all tables of the kind have; None if that is stored with each.
-    n_levels: ClassVar[int | None] = None
-
-    def __post_init__(self) -> None:
-        """Two arrays of integers of one length, 0 <= part <= count."""
-        name, (count, part) = type(self).__name__, self._parts().values()
-        arrays = isinstance(count, np.ndarray) and isinstance(part, np.ndarray)
-        if not arrays or {count.dtype.kind, part.dtype.kind} != {"i"} or count.shape != part.shape:
-            raise ValueError(f"`{name}` must hold two arrays of integers of one length.")
-        if ((part < 0) | (part > count)).any():
-            raise ValueError(f"`{name}` must have counts of which a part lies between 0 and all.")
-
-    def _parts(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self).from_stored, (self.to_stored(),)
-
-    def to_stored(self) -> dict[str, Any]:
-        """The levels that hold examples, as arrays (occupied,)."""
-        count, _ = self._parts().values()
-        level = np.flatnonzero(count).astype(np.int64)
-        whole = {} if self.n_levels else {"levels": count.size}
-        return whole | {"level": level} | {name: a[level] for name, a in self._parts().items()}
-
-    @classmethod
-    def from_stored(cls, stored: dict[str, Any]) -> Self:
-        """The inverse of `to_stored`; raises ValueError if the numbers cannot be counts."""
-        levels = cls.n_levels or int(stored["levels"])
-        names = ("level", *(field.name for field in fields(cls)))  # type: ignore[arg-type]
-        level, count, part = (np.asarray(stored[name]) for name in names)
-        if not 1 <= levels <= _MOST_LEVELS:
-            raise ValueError(f"a table must have from 1 to {_MOST_LEVELS} levels; got {levels}")
-        kinds = {array.dtype.kind for array in (level, count, part)}
-        if kinds != {"i"} or level.ndim != 1 or not level.shape == count.shape == part.shape:
-            raise ValueError(
-                "a table of counts must hold three 1-D arrays of integers of one length"
-            )
-        if level.size and (level[0] < 0 or level[-1] >= levels or (np.diff(level) <= 0).any()):
-            raise ValueError(f"levels of a table must rise from 0 to {levels - 1} at most")
-        whole = np.zeros((2, levels), np.int64)
-        whole[:, level] = count, part
-        return cls(*whole)
+#: So many levels are one, for the probability of each class.
+_COARSE = 16
 
 
 @storable("scores")
 @dataclass(frozen=True, eq=False)
-class ScoreTable(LevelCounts):
-    """`count` and `wrong`, each (LEVELS,) int64, from the lowest level of the score up."""
+class ScoreTable:
+    """`count` and `wrong`, int64, (LEVELS,) from the lowest level of the score up.
 
-    n_levels: ClassVar[int | None] = LEVELS
+    Or (classes, levels) by the probability of each class, `wrong` those of another one.
+    """
 
     count: IntArray
     wrong: IntArray
 
+    def __post_init__(self) -> None:
+        for name, most in (("count", 1 << 62), ("wrong", self.count)):
+            array = getattr(self, name)
+            right = (
+                array.shape[-1:] in ((LEVELS,), (LEVELS // _COARSE,)) and array.dtype.kind == "i"
+            )
+            if not right or not ((array >= 0) & (array <= most)).all():
+                raise ValueError(
+                    f"`{name}` must hold counts at each level, of which a part is wrong"
+                )
+
     @classmethod
     def from_examples(
-        cls, level: IntArray, wrong: BoolArray, weights: FloatArray | None = None
+        cls,
+        level: IntArray,
+        wrong: BoolArray,
+        weights: FloatArray | None = None,
+        shape: tuple[int, ...] = (LEVELS,),
     ) -> Self:
         """Count examples; weights, if given, are integers: how often each was seen."""
         weights = np.ones(level.size) if weights is None else weights
-        count, errors = (
-            sum_by(level, values, LEVELS).astype(np.int64) for values in (weights, weights * wrong)
-        )
-        return cls(count, errors)
+        parts = [sum_by(level, each, math.prod(shape)) for each in (weights, weights * wrong)]
+        return cls(*(part.astype(np.int64).reshape(shape) for part in parts))
+
+    @classmethod
+    def by_class(cls, proba: FloatArray, labels: IntArray, weights: FloatArray | None) -> Self:
+        """By the probabilities (n, classes) of each class, of examples of true classes (n,)."""
+        classes, columns = proba.shape[1], np.arange(proba.shape[1])
+        level = class_levels(proba) + columns * (LEVELS // _COARSE)
+        counts = None if weights is None else np.repeat(weights, classes)
+        wrong = (labels[:, None] != columns).ravel()
+        return cls.from_examples(level.ravel(), wrong, counts, (classes, LEVELS // _COARSE))
 
     @property
     def correct(self) -> IntArray:
@@ -106,14 +76,55 @@ class ScoreTable(LevelCounts):
     def __add__(self, other: Self) -> Self:
         return type(self)(self.count + other.count, self.wrong + other.wrong)
 
+    def to_stored(self) -> dict[str, Any]:
+        """The levels that hold examples, as arrays (occupied,): most are empty."""
+        level = np.flatnonzero(self.count).astype(np.int64)
+        parts = {"count": self.count.ravel()[level], "wrong": self.wrong.ravel()[level]}
+        return {"level": level, **parts, "shape": list(self.count.shape)}
+
+    @classmethod
+    def from_stored(cls, stored: dict[str, Any]) -> Self:
+        """The inverse of `to_stored`; raises ValueError if the numbers cannot be counts."""
+        parts = [np.asarray(stored[name]) for name in ("level", "count", "wrong")]
+        rising = (np.diff(parts[0], prepend=-1) > 0).all()
+        if {(a.dtype.kind, a.shape) for a in parts} != {("i", parts[0].shape)} or not rising:
+            raise ValueError("a table of counts must hold integers at rising levels")
+        shape = tuple(stored.get("shape", (LEVELS,)))
+        whole = np.zeros((2, math.prod(shape)), np.int64)
+        whole[:, parts[0]] = parts[1:]
+        return cls(*whole.reshape(2, *shape))
+
+    def intervals(self, wanted: IntArray, delta: float, label: int | None = None) -> FloatArray:
+        """Clopper-Pearson interval (n, 2) of the share of right ones among examples of a group.
+
+        The group is that which each `wanted` level (n,) belongs to, or the levels next to it:
+        rounding may move an example by a level, and some are counted one level away on purpose.
+        """
+        group, found = remembered(self, (label, delta), lambda: self._by_group(label, delta))
+        sides = [found[group[np.clip(wanted + k, 0, group.size - 1)]] for k in (-1, 1)]
+        low, high = np.moveaxis(np.stack(sides), -1, 0)
+        return np.stack([low.min(axis=0), high.max(axis=0)], axis=1)
+
+    def _by_group(self, label: int | None, delta: float) -> tuple[IntArray, FloatArray]:
+        """The group of each level, (levels,), and the interval of each group, (groups, 2)."""
+        parts = [a if label is None else a[label] for a in (self.correct, self.count)]
+        group = group_of_level(parts[1])
+        sums = [sum_by(group, part.astype(np.float64), int(group[-1]) + 1) for part in parts]
+        return group, clopper_pearson(*sums, delta=delta)
+
 
 @storable("neighbours")
-@dataclass(frozen=True, eq=False)
-class NeighbourTable(LevelCounts):
-    """The number of examples at each level of a score, and how many of them are right."""
+class RetiredTable:
+    """Counts in files of 0.3 that are not used any more."""
 
-    count: IntArray
-    correct: IntArray
+    @classmethod
+    def from_stored(cls, stored: dict[str, Any]) -> None:
+        return None
+
+
+def class_levels(proba: FloatArray) -> IntArray:
+    """The levels (...) of probabilities of classes in a table of them."""
+    return score_levels(confidence_log_odds(proba), _COARSE)
 
 
 def group_of_level(count: IntArray) -> IntArray:
@@ -133,28 +144,3 @@ def group_of_level(count: IntArray) -> IntArray:
     if last_levels and total - done < size:
         last_levels.pop()
     return np.searchsorted(np.array(last_levels, np.int64), np.arange(count.size))
-
-
-def accuracy_intervals(
-    table: ScoreTable | NeighbourTable, wanted: IntArray, delta: float, *, doubt: int = 0
-) -> FloatArray:
-    """Clopper-Pearson interval (n, 2) of the group that each `wanted` level (n,) belongs to.
-
-    Where a level within `doubt` of it belongs to another group, the interval covers both.
-    """
-    group, found = remembered(table, ("intervals", delta), lambda: _group_intervals(table, delta))
-    first, last = (group[np.clip(wanted + k, 0, group.size - 1)] for k in (-doubt, doubt))
-    low, high = (np.stack([found[first, k], found[last, k]]) for k in (0, 1))
-    return np.stack([low.min(axis=0), high.max(axis=0)], axis=1)
-
-
-def _group_intervals(
-    table: ScoreTable | NeighbourTable, delta: float
-) -> tuple[IntArray, FloatArray]:
-    """The group of each level, (levels,), and the interval of each group, (groups, 2)."""
-    group = group_of_level(table.count)
-    hits, trials = (
-        sum_by(group, part.astype(np.float64), int(group[-1]) + 1)
-        for part in (table.correct, table.count)
-    )
-    return group, clopper_pearson(hits, trials, delta=delta)

@@ -77,10 +77,6 @@ class Rule:
         """
         return None
 
-    def neighbour_levels(self, logits: Logits) -> Array:
-        """The level (n,) by which the fit counted its examples, if it did (`Fit.neighbours`)."""
-        raise TypeError(f"{type(self).__name__} counts no examples by levels.")
-
     def label_interval(self, logits: Logits) -> tuple[Array, Array] | None:
         """Lower and upper ends (n,) of the label's probability, if the rule itself has them."""
         return None

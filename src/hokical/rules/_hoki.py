@@ -258,9 +258,6 @@ class HokiRule(Rule):
         no_rows = Logits(np.zeros((1, 2)), np.zeros(1))
         return np.asarray(self.link.replay(level / self.levels, start, no_rows))
 
-    def neighbour_levels(self, logits: Logits) -> Array:
-        return self.level(logits)
-
     def confidence(self, logits: Logits) -> Array:
         level = self.level(logits)
         stability = level / float(self.levels)

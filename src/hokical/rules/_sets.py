@@ -67,11 +67,8 @@ class SetRule(WrappedRule):
     def proba(self, logits: Logits) -> Array:
         return self.rule.proba(logits)
 
-    def members(self, logits: Logits, draw: Array | None = None) -> Array:
-        """Which classes are in the set of each row, (n, classes) bool.
-
-        With a `draw` (n,) in [0, 1) that share of its own probability counts too.
-        """
+    def members(self, logits: Logits) -> Array:
+        """Which classes are in the set of each row, (n, classes) bool."""
         xp = logits.xp
         proba = set_probabilities(UncalibratedRule() if self.own_scores else self.rule, logits)
         if self.kind == "ordered" or (self.kind == "smallest" and not self.max_size):
@@ -82,23 +79,19 @@ class SetRule(WrappedRule):
             return inside if self.kind == "smallest" else _run_around_best(inside, proba, logits)
         order = xp.argsort(-proba, axis=1, stable=True)
         rank = xp.argsort(order, axis=1, stable=True)
-        inside = self._scores(proba, order, rank, draw, xp) <= self.threshold
+        inside = self._scores(proba, order, rank, xp) <= self.threshold
         if self.kind == "adaptive":  # a masked class only where nothing is left out
             inside = inside & ((proba > 0.0) | (self.threshold == xp.inf))
         if self.max_size:
             inside = inside & (rank < self.max_size)
         return inside if self.allow_empty else inside | (rank == 0)
 
-    def _scores(
-        self, proba: Array, order: Array, rank: Array, draw: Array | None, xp: Any
-    ) -> Array:
+    def _scores(self, proba: Array, order: Array, rank: Array, xp: Any) -> Array:
         """The score of every class, (n, classes)."""
         if self.kind == "smallest":
             return -proba
         falling = xp.take_along_axis(proba, order, axis=1)
         sums = xp.cumulative_sum(falling, axis=1) - falling
-        if draw is not None:
-            sums = sums + draw[:, None] * falling
         beyond = xp.clip(xp.astype(rank + 1 - self.free_ranks, xp.float64), 0.0, None)
         return xp.take_along_axis(sums, rank, axis=1) + self.penalty * beyond
 

@@ -113,9 +113,6 @@ class FlooredRule(WrappedRule):
     def label_interval(self, logits: Logits) -> tuple[Array, Array] | None:
         return self.rule.label_interval(add_floor(logits, self.floor))
 
-    def neighbour_levels(self, logits: Logits) -> Array:
-        return self.rule.neighbour_levels(add_floor(logits, self.floor))
-
 
 @dataclass(frozen=True, eq=False)
 class GroupedRule(WrappedRule):

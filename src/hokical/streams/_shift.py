@@ -1,4 +1,4 @@
-"""The class balance and the accuracy of a source without labels."""
+"""Class frequencies and accuracy of a source without labels."""
 
 from typing import Any
 

@@ -36,7 +36,7 @@ def test_a_new_balance_is_found_and_adapted_to(model) -> None:
     X, y = animals(3000, [NEW[name] for name in NAMES], 2)
     found = model.estimate_shift(X)
     inner = model.calibrator_.estimate_shift(model.estimator_.decision_function(X))
-    np.testing.assert_array_equal(found.balance, inner.balance)
+    np.testing.assert_array_equal(found.class_frequencies, inner.class_frequencies)
     assert found.holds
     assert "cat 6" in str(found)
     low, high = found.accuracy_interval
@@ -55,7 +55,7 @@ def test_a_known_balance_by_name(model) -> None:
     twin = model.reweight_classes(NEW)
     weights = (
         np.array([NEW[name] for name in model.classes_])
-        / model.calibrator_.kept_.class_scores.balance
+        / model.calibrator_.kept_.class_scores.frequencies
     )
     expected = model.predict_proba(X) * weights
     expected /= expected.sum(axis=1, keepdims=True)
