@@ -209,13 +209,6 @@ def test_a_table_of_another_fit_is_refused(overconfident: Data, tmp_path: Path) 
         load(tmp_path / "cal.json")
 
 
-def test_weights_that_count_nothing_leave_no_neighbours(overconfident: Data) -> None:
-    logits, labels = overconfident
-    assert Hoki(noise=Gaussian(2.0)).fit(logits, labels).kept_.neighbours is not None
-    weights = np.full(len(labels), 0.3)
-    assert Hoki(noise=Gaussian(2.0)).fit(logits, labels, weights).kept_.neighbours is None
-
-
 def test_more_examples_have_the_same_columns(overconfident: Data) -> None:
     logits, labels = overconfident
     cal = Hoki(noise=Gaussian(2.0)).fit(logits, labels)

@@ -119,13 +119,13 @@ def test_vector_scaling_by_hand() -> None:
 
 
 @given(seed=seeds)
-def test_hoki_levels_are_what_neighbours_are_counted_by(seed: int) -> None:
+def test_hoki_confidence_is_a_curve_of_levels(seed: int) -> None:
     rng = np.random.default_rng(seed)
     noise = make_noise(rng)
     link = Curve(np.zeros(1), np.ones(1), np.zeros(1))
     rule = HokiRule(noise, None, EXACT_LEVELS, link)
     logits = as_logits(ordinary_rows(seed, 5))
-    level = rule.neighbour_levels(logits)
+    level = rule.level(logits)
     np.testing.assert_array_equal(level, np.rint(level))
     np.testing.assert_array_equal(predict_blocks(rule, "confidence", logits), level / EXACT_LEVELS)
 
