@@ -275,7 +275,7 @@ def test_metrics_comparisons_and_reports(cal: Any, expected: np.ndarray, file: P
     before = (LOGITS.argmax(axis=1) == TEST[2]).mean()
     source = hokical.streams.open_source(*pair)
     assert hokical.evaluate(cal, source)["accuracy"].value == pytest.approx(right)
-    found = hokical.compare(VAL[1:], pair, ["uncalibrated", "auto"], n_resamples=0, subject="auto")
+    found = hokical.compare(VAL[1:], pair, ["uncalibrated", "auto"], subject="auto")
     assert found["auto"].score("accuracy") == pytest.approx(right)
     confidence = cal.predict_confidence(LOGITS).mean()
     assert found["auto"].score("mean_confidence") == pytest.approx(confidence)
@@ -285,7 +285,7 @@ def test_metrics_comparisons_and_reports(cal: Any, expected: np.ndarray, file: P
     methods = {each["method"]: each for each in found.to_dict()["methods"]}
     shown = {name: each["estimates"]["accuracy"]["value"] for name, each in methods.items()}
     assert shown == pytest.approx({"uncalibrated": before, "auto": right}, abs=1e-6)
-    again = hokical.evaluate(hokical.load(file), *pair, n_resamples=0)
+    again = hokical.evaluate(hokical.load(file), *pair)
     assert again.score("accuracy") == pytest.approx(right)
 
 

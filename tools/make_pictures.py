@@ -41,7 +41,7 @@ _STEP = re.compile(
 
 def main() -> None:
     matplotlib.use("Agg")
-    results = compare(*demo_logits(), list(TITLES), n_resamples=0).results
+    results = compare(*demo_logits(), list(TITLES)).results
     for theme, style in STYLES.items():
         with plt.style.context(style):
             save(draw_hero(results), DOCS / "assets" / f"hero-{theme}.png")

@@ -96,12 +96,12 @@ def report_people(path: Path, sizes: Iterable[int], interactions: bool) -> None:
             f"{old.name} {(abs(new.gap) - abs(old.gap)) / error:+.1f} SE"
             for old, new in pairs
             if ", " not in old.name
-            and (error := np.sqrt(old.says * (1 - old.says) / old.n))
+            and (error := np.sqrt(old.predicted * (1 - old.predicted) / old.n))
             and abs(new.gap) - abs(old.gap) > error
         ]
         print(f"groups of one column whose gap grew beyond its SE: {', '.join(wider) or 'none'}")
         counts = [len(table.flagged) for table in tables]
-        sizes_ = [table.largest.z for table in tables]
+        sizes_ = [max(abs(row.z) for row in table.rows) for table in tables]
         print(f"groups certainly off: {counts[0]}, then {counts[1]}, of {len(tables[0].rows)}")
         print(f"largest standardised gap: {sizes_[0]:.1f}, then {sizes_[1]:.1f}")
         print(

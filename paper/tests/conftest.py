@@ -29,7 +29,6 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path, 
     folder, cache = write_suite(base / "suite"), base / "cache"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(experiments, "N_DRAWS", 40)
-        patch.setattr(experiments, "N_RESAMPLES", 20)
         yield folder, cache, run_quick(folder, cache)
 
 

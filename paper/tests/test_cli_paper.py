@@ -24,7 +24,7 @@ def cached(ran: tuple[Path, Path, Results], monkeypatch: pytest.MonkeyPatch) -> 
     """Options that find the small suite and its cache; the matrix methods stay out."""
     folder, cache, _ = ran
     monkeypatch.setattr(running, "METHODS", tuple(QUICK))
-    return ["--suite", str(folder), "--cache", str(cache), "--jobs", "1", "--resamples", "20"]
+    return ["--suite", str(folder), "--cache", str(cache), "--jobs", "1"]
 
 
 def test_suite_lists_the_pairs(ran: tuple[Path, Path, Results]) -> None:
@@ -80,7 +80,6 @@ def test_everything_at_once(
         (["tables", "nonsense"], "no table 'nonsense'; choose from wins, ece"),
         (["tables", "-o", "x"], "choose --format markdown, csv or html"),
         (["tables", "--pairs", "mnist"], "no pairs ['mnist']; choose from mnist_lenet5"),
-        (["figures", "--resamples", "-1"], "'--resamples'"),
     ],
 )
 def test_bad_usage_is_one_line(cached: list[str], arguments: list[str], message: str) -> None:

@@ -104,7 +104,7 @@ def test_every_executed_function_is_covered(
     sys.setprofile(trace)
     threading.setprofile(trace)
     try:
-        experiments.run_method(pair, data, method, n_resamples=3)
+        experiments.run_method(pair, data, method)
     finally:
         sys.setprofile(before)
         threading.setprofile(before)

@@ -64,7 +64,7 @@ def test_settings_left_out_cannot_win(seed: int) -> None:
 
 def test_registered_method_is_fitted_and_measured(pair: Pair) -> None:
     data = pair.load()
-    result = run_method(pair, data, "irova_ts", n_resamples=10)
+    result = run_method(pair, data, "irova_ts")
     fitted = make("irova_ts").fit(data.val_logits, data.val_labels)
     rows = (
         fitted.predict_confidence(data.test_logits),
@@ -80,12 +80,12 @@ def test_registered_method_is_fitted_and_measured(pair: Pair) -> None:
 
 
 def test_uncalibrated_learns_nothing(pair: Pair) -> None:
-    assert run_method(pair, pair.load(), "uncalibrated", n_resamples=0).fit_seconds is None
+    assert run_method(pair, pair.load(), "uncalibrated").fit_seconds is None
 
 
 def test_recal_is_what_was_stored(pair: Pair, suite_folder: Path) -> None:
     data = pair.load()
-    result = run_method(pair, data, "recal", n_resamples=0)
+    result = run_method(pair, data, "recal")
     assert data.recal_confidence is not None
     assert result.score("ece") == ece(data.recal_confidence, data.test_correct)
     assert result.fit_seconds == 1.5
@@ -96,7 +96,7 @@ def test_recal_is_what_was_stored(pair: Pair, suite_folder: Path) -> None:
 
 def test_hoki_exact_is_the_library_default(pair: Pair) -> None:
     data = pair.load()
-    result = run_method(pair, data, EXACT, n_resamples=0)
+    result = run_method(pair, data, EXACT)
     plain = Hoki().fit(data.val_logits, data.val_labels)
     start = Hoki(noise=plain.noise_, init="confidence").fit(data.val_logits, data.val_labels)
     assert result.score("ece") == ece(plain.predict_confidence(data.test_logits), data.test_correct)
@@ -110,7 +110,7 @@ def test_hoki_exact_is_the_library_default(pair: Pair) -> None:
 def test_hoki_sampled_is_the_paper_s(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(experiments, "N_DRAWS", 8)
     data = pair.load()
-    result = run_method(pair, data, SAMPLED, n_resamples=0)
+    result = run_method(pair, data, SAMPLED)
     found = select_noise(
         data.val_logits, data.val_labels, search="paper", draws=8, random_state=0, progress=False
     )
@@ -157,7 +157,7 @@ def test_the_mix_takes_what_tells_more() -> None:
 
 def test_views_are_compared_with_plain_hoki(pair: Pair) -> None:
     data = pair.load()
-    both = run_method(pair, data, MIXED, n_resamples=0)
+    both = run_method(pair, data, MIXED)
     plain = Hoki(unseen="as_printed").fit(data.val_logits, data.val_labels)
     rows = (plain.predict_confidence(data.test_logits), data.test_correct)
     difference = both.score("brier") - brier(*rows)
@@ -246,7 +246,7 @@ def test_other_data_settings_or_code_are_another_entry(
     pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = Cache(tmp_path)
-    result = run_method(pair, pair.load(), "temps", n_resamples=5)
+    result = run_method(pair, pair.load(), "temps")
     cache.put(pair, result, 5)
     assert cache.get(pair, "temps", 5) is not None
     assert cache.get(pair, "vecs", 5) is None

@@ -123,7 +123,7 @@ def test_methods_that_take_top_k_run_and_others_say_why(pair: Pair) -> None:
     ran = [name for name, reason in reasons.items() if reason is None]
     assert {"temps", "ets", "hoki", "adaptive"} <= set(ran)
     assert reasons["vecs"] == reasons["ms_odir"] == reasons["hoki_sampled"] == "needs all logits"
-    temps = run_method(pair, data, "temps", n_resamples=0)
+    temps = run_method(pair, data, "temps")
     suite = open_suite(pair.folder)
     table = top_k_table(Results(suite, {(NAME, "temps"): temps}, {}, ("temps",)))
     assert [row.source for row in table.rows] == ["ours", "paper"]

@@ -89,7 +89,7 @@ def sha256(path: Path) -> str:
 
 
 def run_quick(folder: Path, cache: Path, **options: Any) -> Results:
-    """All but the matrix methods, with few resamples."""
+    """All but the matrix methods."""
     methods = [*QUICK, INPUT, MIXED]
-    settings = {"methods": methods, "jobs": 1, "n_resamples": 20} | options
+    settings = {"methods": methods, "jobs": 1} | options
     return run_suite(open_suite(folder), Cache(cache), **settings)

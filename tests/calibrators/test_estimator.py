@@ -149,7 +149,7 @@ with warnings.catch_warnings(record=True) as caught:
         hokical.calibrators._estimator.clone(cal)
     make("temps").fit(logits, logits.argmax(axis=1))
 print('ConvergenceWarning' in {w.category.__name__ for w in caught})
-hokical.compare((logits, labels), (logits, labels), methods=["temps"], n_resamples=10)
+hokical.compare((logits, labels), (logits, labels), methods=["temps"])
 hokical.Dense("temps").fit(logits[:, None], labels[:, None]).predict(logits[:, None])
 print("sklearn" in sys.modules)
 """

@@ -113,7 +113,7 @@ def test_methods_that_need_every_class_say_so(name: str) -> None:
 def test_methods_that_accept_are_the_default_of_compare() -> None:
     dense, labels = synthetic_logits(400, 8, seed=13)
     seen = TopK.from_logits(dense, 3)
-    found = compare((seen, labels), (seen, labels), n_resamples=0)
+    found = compare((seen, labels), (seen, labels))
     names = {result.name for result in found.results}
     assert set(ACCEPTING) <= names
     assert not names & {"vecs", "irm", "structured"}

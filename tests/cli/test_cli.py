@@ -20,7 +20,6 @@ COMMANDS = (
     "fit", "apply", "evaluate", "compare", "monitor", "export", "demo", "methods", "show",
     "certify", "shift",
 )  # fmt: skip
-FAST = ("--resamples", "20")
 HOKI = ("--method", "hoki", "--set", "noise=gaussian:2.5")
 
 
@@ -111,11 +110,11 @@ def test_bad_options_of_fit(
 
 
 def test_evaluate_shows_before_and_after(data: Path, calibrator: Path) -> None:
-    found = hokical_command("evaluate", calibrator, data, *FAST, "--json").methods
+    found = hokical_command("evaluate", calibrator, data, "--json").methods
     assert list(found) == ["uncalibrated", "hoki"]
     before, after = (found[name]["estimates"]["ece"]["value"] for name in found)
     assert after < before
-    shown = hokical_command("evaluate", calibrator, data, *FAST, columns=80)
+    shown = hokical_command("evaluate", calibrator, data, columns=80)
     assert shown.code == 0
     assert max(map(len, shown.out.splitlines())) <= 80
     assert "…" not in shown.out
@@ -127,15 +126,8 @@ def test_evaluate_needs_data_beside_a_calibrator(calibrator: Path) -> None:
     assert "FILE: is missing" in one_line(hokical_command("evaluate", calibrator))
 
 
-def test_evaluate_without_intervals(data: Path) -> None:
-    words = ("--resamples", 0, "--seed", 3, "--json")
-    found = hokical_command("evaluate", data, *words).methods
-    assert found["uncalibrated"]["options"]["seed"] == 3  # stable, as the option's name
-    assert found["uncalibrated"]["estimates"]["brier"]["low"] is None
-
-
 def test_compare_of_one_file_with_two_parts(data: Path) -> None:
-    found = hokical_command("compare", data, "--methods", "temps, hoki", *FAST, "--json").json
+    found = hokical_command("compare", data, "--methods", "temps, hoki", "--json").json
     assert [row["method"] for row in found["methods"]] == ["uncalibrated", "temps", "hoki"]
     assert found["report"] is None
     assert found["provenance"]["validation"]["n_rows"] == 400
@@ -143,7 +135,7 @@ def test_compare_of_one_file_with_two_parts(data: Path) -> None:
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_compare_fits_the_terminal(data: Path, columns: int) -> None:
-    found = hokical_command("compare", data, "--methods=temps", *FAST, columns=columns)
+    found = hokical_command("compare", data, "--methods=temps", columns=columns)
     assert found.code == 0
     assert max(map(len, found.out.splitlines())) <= columns
     assert "uncalibrated" in found.out
@@ -153,7 +145,7 @@ def test_compare_fits_the_terminal(data: Path, columns: int) -> None:
 
 def test_compare_writes_a_report_and_says_where(tmp_path: Path, data: Path) -> None:
     report = tmp_path / "report.html"
-    found = hokical_command("compare", data, "--methods=temps", *FAST, "--report", report, "--json")
+    found = hokical_command("compare", data, "--methods=temps", "--report", report, "--json")
     assert found.json["report"] == str(report)
     assert str(report) in found.err
     assert "<html" in report.read_text(encoding="utf-8")
@@ -164,7 +156,7 @@ def test_compare_of_npy_pairs_and_the_same_data_twice(tmp_path: Path) -> None:
     np.save(tmp_path / "a_logits.npy", logits)
     np.save(tmp_path / "a_labels.npy", labels)
     path = tmp_path / "a_logits.npy"
-    found = hokical_command("compare", path, path, "--methods=temps", *FAST)
+    found = hokical_command("compare", path, path, "--methods=temps")
     assert found.code == 0
     assert "the same examples" in found.err
 
@@ -379,8 +371,8 @@ def test_installed_command_is_the_entry_point() -> None:
 @pytest.mark.parametrize("columns", [20, 40, 60])
 def test_narrow_terminals_cut_nothing(data: Path, calibrator: Path, columns: int) -> None:
     for command in (
-        ("evaluate", calibrator, data, *FAST),
-        ("compare", data, "--methods=temps", *FAST),
+        ("evaluate", calibrator, data),
+        ("compare", data, "--methods=temps"),
         ("methods",),
     ):
         narrow = hokical_command(*command, columns=columns)

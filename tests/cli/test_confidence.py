@@ -147,7 +147,7 @@ def test_evaluated_before_and_after(table: Path, tmp_path: Path) -> None:
     stated, right, subject = answers(900, 3)
     frame = pd.DataFrame({"stated": 100 * stated, "right": right, "subject": subject})
     frame.to_csv(tmp_path / "new.csv", index=False)
-    few = ["--resamples", "20", "--report", page]
+    few = ["--report", page]
     told = run("evaluate", saved, tmp_path / "new.csv", *few, "--json")
     found = told.methods
     said = hokical.load(saved).predict(100 * stated, subject)

@@ -37,7 +37,7 @@ def files(tmp_path: Path) -> Path:
 
 def test_compare_says_which_groups_are_miscalibrated(files: Path) -> None:
     args = ("compare", files / "val.csv", files / "test.csv", "--methods", "temps")
-    args = (*args, "--groups", "site,age", "--resamples", "0")
+    args = (*args, "--groups", "site,age")
     page = files / "report.html"
     text = run(*args, "--report", page)
     assert "Which groups are miscalibrated with temps?" in text
@@ -52,7 +52,7 @@ def test_compare_says_which_groups_are_miscalibrated(files: Path) -> None:
 def test_evaluate_has_groups_of_arrays_too(files: Path) -> None:
     data = write_table(files / "other.csv", 3)
     np.savez(files / "test.npz", **data)
-    words = ("evaluate", files / "test.npz", "--groups", "site", "--resamples", "0", "--json")
+    words = ("evaluate", files / "test.npz", "--groups", "site", "--json")
     rows = hokical_command(*words).methods["uncalibrated"]["groups"]["rows"]
     assert [row["name"] for row in rows] == ["north", "west"]
     assert [row["flagged"] for row in rows] == [False, True]
@@ -77,7 +77,7 @@ def test_fit_and_apply_by_group(files: Path) -> None:
     )
     assert "only auto learns from groups" in " ".join(wrong.split())
     args = ("evaluate", cal, files / "test.csv", "--groups", "site")
-    shown = hokical_command(*args, "--resamples", "0", "--json").methods
+    shown = hokical_command(*args, "--json").methods
     worst = [min(row["p_value"] for row in each["groups"]["rows"]) for each in shown.values()]
     assert worst[0] < 1e-4 < 0.001 < worst[1]
     assert "never guessed" not in run("show", cal)

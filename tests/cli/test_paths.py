@@ -83,7 +83,7 @@ def test_names_do_not_speak_to_the_terminal(
     for words in (
         ("evaluate", f"a{evil}.npz"),
         ("evaluate", "a.csv"),
-        ("evaluate", f"good{evil}.npz", "--resamples", "0", "--split", "val"),
+        ("evaluate", f"good{evil}.npz", "--split", "val"),
         ("apply", f"no{evil}.json", "a.csv", "-o", "b.csv"),
     ):
         found = hokical_command(*words)

@@ -54,7 +54,7 @@ def test_commands_read_scores_as_the_fit_did(tmp_path: Path, command: str, n_cla
     assert hokical.load(cal).metadata_.get("scores") == "probabilities"
     words = {
         "apply": ["apply", cal, new, "-o", out],
-        "evaluate": ["evaluate", cal, new, "--resamples", 0],
+        "evaluate": ["evaluate", cal, new],
         "monitor": ["monitor", cal, new, "--reference", tmp_path / "val.csv"],
     }[command]
     told = hokical_command(*words, "--probabilities", *binary, "--json")
@@ -157,7 +157,7 @@ def test_own_examples_are_noticed(tmp_path: Path, name: str) -> None:
     np.save(tmp_path / "val_labels.npy", np.load(tmp_path / "val.npz")["labels"])
     for words in (
         ("monitor", tmp_path / "cal.json", tmp_path / name, "--reference", tmp_path / "val.npz"),
-        ("evaluate", tmp_path / "cal.json", tmp_path / name, "--resamples", 0),
+        ("evaluate", tmp_path / "cal.json", tmp_path / name),
         ("apply", tmp_path / "cal.json", tmp_path / name, "-o", tmp_path / "o.npz", "--risk", 0.2),
     ):
         found = hokical_command(*words, "--strict")
@@ -245,11 +245,11 @@ def test_unknown_differences_are_not_shown_as_numbers(tmp_path: Path) -> None:
     parts = {"test_logits": impossible, "test_labels": labels}
     np.savez(tmp_path / "d.npz", val_logits=logits, val_labels=labels, **parts)
     for words in (("compare", "--methods", "temps"), ("evaluate",)):
-        found = hokical_command(*words, tmp_path / "d.npz", "--resamples", 0)
+        found = hokical_command(*words, tmp_path / "d.npz")
         assert found.code == 0, found.err
         assert "infinite" in found.out
         assert not {"nan", "+nan", "inf"} & set(found.out.split())
-        strict = hokical_command(*words, tmp_path / "d.npz", "--resamples", 0, "--json").out
+        strict = hokical_command(*words, tmp_path / "d.npz", "--json").out
         assert "null" in strict
         json.loads(strict, parse_constant=pytest.fail)
 

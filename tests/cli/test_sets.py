@@ -104,9 +104,9 @@ def test_certify_streams(tmp_path: Path) -> None:
 def test_evaluate_and_compare_show_sets(files: Path) -> None:
     test = files / "test.npz"
     args = ("evaluate", files / "cal.json", test, "--coverage", "0.9")
-    assert "Prediction sets at 0.9, on 500 examples" in run(*args, "--resamples", "0")
-    shown = hokical_command(*args, "--resamples", "0", "--json").methods
+    assert "Prediction sets at 0.9, on 500 examples" in run(*args)
+    shown = hokical_command(*args, "--json").methods
     assert shown["temps"]["sets"]["goal"] == 0.9
-    pair = ("compare", files / "val.npz", test, "--methods", "temps", "--resamples", "0")
+    pair = ("compare", files / "val.npz", test, "--methods", "temps")
     assert "Prediction sets at 0.9, on 250" in run(*pair, "--coverage", "0.9")
     assert "Prediction sets at 0.9" in run("evaluate", test, "--coverage", "0.9")

@@ -112,7 +112,7 @@ def test_the_command_line_says_it_and_fails_if_strict(tmp_path: Path) -> None:
     assert bad.stderr.count("Warning: `logits` look like probabilities") == 1
     assert run("fit", "bad.npz", *fit).exit_code == 0
     assert run("fit", "good.npz", *fit).exit_code == 0
-    evaluate = ("evaluate", "cal.json", "good.npz", "--resamples", "0")
+    evaluate = ("evaluate", "cal.json", "good.npz")
     found = run(*evaluate)
     assert found.exit_code == 0
     assert "good.npz holds the examples that the calibrator was fitted on" in found.stderr

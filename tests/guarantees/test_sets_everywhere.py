@@ -231,7 +231,7 @@ def test_comparisons_show_sets(tmp_path) -> None:
 
     found = hokical.compare(
         world(500, seed=1), world(1000, seed=2), ["uncalibrated", "temps"],
-        coverage=0.9, n_resamples=0,
+        coverage=0.9,
     )  # fmt: skip
     sets = found["temps"].sets
     assert sets.overall.n == 500
@@ -241,7 +241,7 @@ def test_comparisons_show_sets(tmp_path) -> None:
     page = (tmp_path / "report.html").read_text()
     assert "Prediction sets at 90%" in page
     assert f"{sets.overall.coverage:.1%}<small>" in page
-    plain = hokical.compare(world(500, seed=1), world(300, seed=2), ["temps"], n_resamples=0)
+    plain = hokical.compare(world(500, seed=1), world(300, seed=2), ["temps"])
     assert plain["temps"].sets is None
 
 

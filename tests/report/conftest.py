@@ -19,7 +19,7 @@ from tests.conftest import synthetic_logits
 def comparison() -> Comparison:
     validation, test = (synthetic_logits(2000, 5, seed=seed) for seed in (1, 2))
     methods = ["uncalibrated", "temps", "vecs", "hoki"]
-    return compare(validation, test, methods, n_resamples=100, progress=False)
+    return compare(validation, test, methods, progress=False)
 
 
 def embedded(page: str) -> dict[str, Any]:

@@ -148,10 +148,15 @@ def test_diagrams_follow_the_keyboard(
     row = opened.find_element(By.CSS_SELECTOR, "[aria-current] th").text
     assert row.startswith("Vector scaling (vecs)")
     assert "(vecs)" in opened.find_element(By.CSS_SELECTOR, "#risk .legend").text
-    assert opened.find_element(By.ID, "classes-of").text == "Vector scaling (vecs)"
+    caption = opened.find_element(By.CSS_SELECTOR, "#classes caption").text
+    assert caption.startswith("Vector scaling (vecs): ")
     classes = next(m for m in data["methods"] if m["name"] == "vecs")["classes"]["rows"]
     rows = opened.find_elements(By.CSS_SELECTOR, "#classes tbody tr")
-    expected = [f"{r['name']} {r['n']:,} {r['predicted']:.1%} {r['observed']:.1%}" for r in classes]
+    expected = [
+        f"{r['name']} {r['n']:,} {r['predicted']:.1%} {r['observed']:.1%} {r['low']:.1%} to "
+        f"{r['high']:.1%}"
+        for r in classes
+    ]
     assert [row.text.removesuffix(" miscalibrated") for row in rows] == expected
 
 

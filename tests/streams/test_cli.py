@@ -99,11 +99,10 @@ def test_weights_count_the_same_however_they_are_read(examples, weights, tmp_pat
     known_ece = summary(
         known.predict_confidence(logits),
         known.predict(logits) == labels,
-        n_resamples=0,
         sample_weight=weights,
     )["ece"].value
     for place in places:
-        done = run("evaluate", output, place, "--resamples", 0, "--json")
+        done = run("evaluate", output, place, "--json")
         assert done.exit_code == 0, done.output
         found = json.loads(done.stdout)["methods"][1]
         assert "Rows count by the weights in" in done.stderr
@@ -128,7 +127,7 @@ def write_table(path, columns: dict) -> None:
 
 def test_commands_that_do_not_use_weights_say_so(examples, weights, tmp_path) -> None:
     np.savez(tmp_path / "v.npz", logits=examples[0], labels=examples[1], sample_weight=weights)
-    done = run("compare", *[tmp_path / "v.npz"] * 2, "--methods", "temps", "--resamples", "0")
+    done = run("compare", *[tmp_path / "v.npz"] * 2, "--methods", "temps")
     assert "are not used here" in done.stderr
 
 

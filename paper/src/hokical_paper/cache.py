@@ -42,24 +42,22 @@ class Cache:
                 "Choose another one with --cache.",
             ) from error
 
-    def get(
-        self, pair: Pair, method: str, n_resamples: int, cut: int | None = None
-    ) -> Result | None:
+    def get(self, pair: Pair, method: str, cut: int | None = None) -> Result | None:
         """The stored result, or None if there is none or its file is damaged."""
-        path = self._path(pair, method, n_resamples, cut)
+        path = self._path(pair, method, cut)
         try:
             return Result.from_dict(json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
 
-    def put(self, pair: Pair, result: Result, n_resamples: int) -> None:
+    def put(self, pair: Pair, result: Result) -> None:
         """Store a result; the file is written completely or not at all."""
         self.prepare()
-        path = self._path(pair, result.method, n_resamples, result.cut)
+        path = self._path(pair, result.method, result.cut)
         write_text_atomically(path, json.dumps(result.to_dict(), indent=1) + "\n")
 
-    def _path(self, pair: Pair, method: str, n_resamples: int, cut: int | None) -> Path:
-        identity = [*_identity(pair, method, n_resamples), cut]
+    def _path(self, pair: Pair, method: str, cut: int | None) -> Path:
+        identity = [*_identity(pair, method), cut]
         key = hashlib.sha256(json.dumps(identity).encode()).hexdigest()
         return self.folder / f"{pair.name}-{method}-{key[:16]}.json"
 
@@ -70,10 +68,10 @@ def default_folder() -> Path:
     return Path(base) / "hokical" / "paper"
 
 
-def _identity(pair: Pair, method: str, n_resamples: int) -> list[Any]:
+def _identity(pair: Pair, method: str) -> list[Any]:
     """Everything that a result depends on."""
     stored = pair.recal if method == "recal" else None
-    settings = (experiments.SEED, experiments.N_DRAWS, n_resamples)
+    settings = (experiments.SEED, experiments.N_DRAWS)
     code = [code_digest(*experiments.entry_modules(method)), *_versions()]
     return [pair.name, pair.digest, method, settings, stored, code]
 

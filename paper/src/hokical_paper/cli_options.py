@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hokical.cli.console import say, show_table
-from hokical.cli.options import Resamples
 
 if TYPE_CHECKING:
     from hokical_paper.cache import Cache
@@ -52,7 +51,6 @@ class RunOptions:
     slow: Slow = False
     jobs: Jobs = None
     device: FitDevice = None
-    resamples: Resamples = 200
 
     @property
     def store(self) -> Cache:
@@ -73,7 +71,7 @@ class RunOptions:
 
         return run_suite(
             self.open(), self.store,
-            slow=self.slow, jobs=self.jobs, device=self.device, n_resamples=self.resamples,
+            slow=self.slow, jobs=self.jobs, device=self.device,
         )  # fmt: skip
 
 

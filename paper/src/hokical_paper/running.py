@@ -21,7 +21,7 @@ from hokical._core.parallel import thread_count
 from hokical._core.progress import progress_bar
 from hokical_paper.cache import Cache
 from hokical_paper.devices import ON_DEVICE, move_to_fit
-from hokical_paper.experiments import N_RESAMPLES, run_method
+from hokical_paper.experiments import run_method
 from hokical_paper.methods import INPUT, METHODS, MIXED, SAMPLED, why_absent
 from hokical_paper.pair_data import PairData
 from hokical_paper.results import Result, Results
@@ -42,7 +42,6 @@ class Task(NamedTuple):
     pair: str
     method: str
     cache: str
-    n_resamples: int
     workers: int
     device: str | None
     cut: int | None = None
@@ -56,7 +55,6 @@ def run_suite(
     slow: bool = False,
     jobs: int | None = None,
     device: str | None = None,
-    n_resamples: int = N_RESAMPLES,
     progress: bool | None = None,
 ) -> Results:
     """Every method on every pair; results in the cache are not computed again.
@@ -74,8 +72,6 @@ def run_suite(
         affects the measured times, but no other result.
     device : str, optional
         A device of PyTorch, such as "cuda", for the fits that are mostly matrix products.
-    n_resamples : int
-        Number of bootstrap resamples for the intervals.
     progress : bool, optional
         Show a progress bar; None shows one on a terminal once a second has passed.
     """
@@ -89,9 +85,7 @@ def run_suite(
         else:
             cells.append((pair, method, None))
     cells.sort(key=_expected_cost, reverse=True)
-    done = run_cells(
-        suite, cells, cache, jobs=jobs, device=device, n_resamples=n_resamples, progress=progress
-    )
+    done = run_cells(suite, cells, cache, jobs=jobs, device=device, progress=progress)
     found = {(result.pair, result.method): result for result in done}
     shown = tuple(name for name in names if name not in (INPUT, MIXED))
     return Results(suite, found, absent, shown)
@@ -104,7 +98,6 @@ def run_cells(
     *,
     jobs: int | None = None,
     device: str | None = None,
-    n_resamples: int = 0,
     progress: bool | None = None,
     stored_only: bool = False,
 ) -> Iterator[Result]:
@@ -115,14 +108,14 @@ def run_cells(
     cache.prepare()
     missing: list[Cell] = []
     for pair, method, cut in cells:
-        known = cache.get(pair, method, n_resamples, cut)
+        known = cache.get(pair, method, cut)
         if known is not None:
             yield known
         elif not stored_only:
             missing.append((pair, method, cut))
     workers = max(1, min(thread_count() if jobs is None else jobs, len(missing)))
     folders = (str(suite.folder.resolve()), str(cache.folder.resolve()))
-    settings = (folders[1], n_resamples, workers, device)
+    settings = (folders[1], workers, device)
     tasks = [Task(folders[0], pair.name, name, *settings, cut) for pair, name, cut in missing]
     with progress_bar("The paper's experiments", len(tasks), progress) as advance:
         for result in map(compute, tasks) if workers == 1 else _in_processes(tasks, workers):
@@ -142,11 +135,11 @@ def compute(task: Task) -> Result:
         data, device = _load(task.suite, task.pair, task.cut), None
         if task.device is not None and task.method in ON_DEVICE:
             data, device = move_to_fit(data, task.device)
-        result = run_method(pair, data, task.method, n_resamples=task.n_resamples)
+        result = run_method(pair, data, task.method)
     if device is not None:
         result = replace(result, facts={**result.facts, "device": device})
     result = replace(result, n_parallel=task.workers)
-    Cache(task.cache).put(pair, result, task.n_resamples)
+    Cache(task.cache).put(pair, result)
     return result
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import rankdata
 
-from hokical.report._standings import draw_rows, interval, ranks_of
 from hokical_paper.study import SCORES, Outcome
 
 BASE = "uncalibrated"
@@ -56,6 +58,20 @@ def summarise(
     return [_group(title, found, subject, score, resamples) for title, found in groups.items()]
 
 
+def draw_rows(data_sets: NDArray[Any], resamples: int, seed: int = 0) -> list[NDArray[Any]]:
+    """Rows of experiments for each resample: all of a drawn data set, as often as it is drawn."""
+    rng = np.random.default_rng(seed)
+    rows = [np.flatnonzero(data_sets == name) for name in np.unique(data_sets)]
+    drawn = rng.integers(len(rows), size=(resamples, len(rows)))
+    return [np.concatenate([rows[i] for i in draw]) for draw in drawn]
+
+
+def interval(values: NDArray[Any], draws: list[NDArray[Any]]) -> tuple[float, float]:
+    """Quantiles of the mean over resamples, 95 %."""
+    low, high = np.quantile([values[rows].mean() for rows in draws], [0.025, 0.975])
+    return float(low), float(high)
+
+
 def _group(
     title: str, outcomes: Sequence[Outcome], subject: str, score: str, resamples: int
 ) -> Group:
@@ -71,7 +87,7 @@ def _group(
     ).round(EQUAL_DIGITS)
     data_sets = np.array([cells[name, methods[0]].data_set for name in experiments])
     draws = draw_rows(data_sets, resamples)
-    ranks = ranks_of(table)
+    ranks = rankdata(table, axis=1)
     own = table[:, methods.index(subject)]
     base = table[:, methods.index(BASE)] if BASE in methods else None
     standings = []

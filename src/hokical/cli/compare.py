@@ -47,7 +47,6 @@ def compare(
     coverage: opt.Coverage = None,
     report: opt.Report = None,
     form: Annotated[Format, opt.text("How to print the result.", "--format")] = Format.table,
-    resamples: opt.Resamples = 1000,
     seed: opt.Seed = 0,
     label_column: opt.LabelColumn = None,
     score_columns: opt.ScoreColumns = None,
@@ -69,12 +68,11 @@ def compare(
         val, opt.Part.val, label_column=label_column, score_columns=score_columns, classes=classes,
         probabilities=probabilities, groups=groups, missing=missing,
     )  # fmt: skip
-    sampling: dict[str, Any] = {"n_resamples": resamples, "random_state": seed}
     if more:
         others = {"report": report, "coverage": coverage, "groups": groups}
         shown = form if form in (Format.csv, Format.latex) else None
         refuse("is for one data set.", **others, format=shown)
-        _show_standings([val, test or val, *more], given, entrants, sampling, as_json)
+        _show_standings([val, test or val, *more], given, entrants, seed, as_json)
         return
     fitted_on, tested_on = _open_pair(given, test)
     with check_options():
@@ -86,7 +84,7 @@ def compare(
             class_names=tested_on.classes,
             coverage=coverage,
             groups=(fitted_on.groups, tested_on.groups),
-            **sampling,
+            random_state=seed,
         )
     if found.provenance.tested_on_validation:
         warn("VAL and TEST hold the same examples, so all results look too good.")
@@ -105,7 +103,7 @@ def _choose_methods(methods: str) -> list[str] | None:
 
 
 def _show_standings(
-    files: list[Path], given: Source, entrants: Any, sampling: dict[str, Any], as_json: bool
+    files: list[Path], given: Source, entrants: Any, seed: int, as_json: bool
 ) -> None:
     """Rank methods over data sets, of which each file is one."""
     if len(set(files)) < len(files):
@@ -119,7 +117,7 @@ def _show_standings(
     }
     fitted_on = {name: (first.scores, first.labels) for name, (first, _) in pairs.items()}
     tested_on = {name: (last.scores, last.labels) for name, (_, last) in pairs.items()}
-    standings = hokical.compare(fitted_on, tested_on, entrants, **sampling)
+    standings = hokical.compare(fitted_on, tested_on, entrants, random_state=seed)
     if as_json:
         show_json(standings.to_dict())
     else:

@@ -31,8 +31,6 @@ def evaluate(
     ] = None,
     coverage: opt.Coverage = None,
     report: opt.Report = None,
-    resamples: opt.Resamples = 1000,
-    seed: opt.Seed = 0,
     labels: opt.Labels = None,
     label_column: opt.LabelColumn = None,
     score_columns: opt.ScoreColumns = None,
@@ -49,7 +47,7 @@ def evaluate(
     With a CALIBRATOR, before and after calibration; without, as it is.
 
     A folder (or 'pattern*') of Parquet files is read in parts and may be
-    larger than memory; there are no intervals then.
+    larger than memory.
     """
     if second is None and first.suffix == ".json":
         raise bad_option("FILE", f"is missing: name the data after the calibrator {first}.")
@@ -71,7 +69,6 @@ def evaluate(
     with spinner("Measuring"), check_options():
         found = hokical.evaluate(
             fitted, **own, coverage=coverage, class_names=data.classes, data_name=path.name,
-            n_resamples=resamples, random_state=seed,
         )  # fmt: skip
     if report is not None:
         found.to_html(report)
@@ -86,14 +83,13 @@ def evaluate(
 def _show(found: hokical.report.Evaluation, path: Path) -> None:
     """All metrics in a table, then classes, sets and groups."""
     both = [each for each in (found.before, found) if each is not None]
-    delta, intervals = found.summary.options.delta, found.summary.options.n_resamples > 0
-    columns = ["metric"]
+    columns, level = ["metric"], f"{1.0 - found.summary.options.delta:.0%} interval"
     for each in both:
-        columns += [each.name, *([f"{1.0 - delta:.0%} interval"] if intervals else [])]
+        columns += [each.name, level]
     table = new_table(columns)
     for name in found.summary.estimates:
         title = hokical.metrics.METRICS[name].full_title
-        table.add_row(title, *metric_cells(both, name, intervals))
+        table.add_row(title, *metric_cells(both, name))
     title = f"{path.name}: {found.n:,} examples"
     title += f"; {found.label}" if found.before is not None else ""
     notes = (_FOOTNOTE,) if "selective_risk" in found.summary.estimates else ()

@@ -90,7 +90,6 @@ Settings = Annotated[
 Coverage = Annotated[float | None, text("Prediction sets with this coverage, e.g. 0.9.")]
 Delta = text("Probability that what is guaranteed fails to hold.")
 Proba = text("Also give the probabilities of all classes.", "--proba/--no-proba")
-Resamples = Annotated[int, text("Bootstrap resamples for intervals; 0 for no intervals.", min=0)]
 Seed = Annotated[int, text("Seed of everything random.", min=0)]
 
 # Where results go.

@@ -15,9 +15,7 @@ _MOST_CLASSES = 10
 _MOST_GROUPS = 20
 
 
-def metric_cells(
-    evaluations: Sequence[hokical.report.Evaluation], metric: str, intervals: bool
-) -> list[str]:
+def metric_cells(evaluations: Sequence[hokical.report.Evaluation], metric: str) -> list[str]:
     """Value and interval per method, the better value in bold if lower is better."""
     known = hokical.metrics.METRICS[metric]
     shown = [round(each.score(metric), 4) for each in evaluations]  # compared as they are shown
@@ -26,8 +24,7 @@ def metric_cells(
     for each, value in zip(evaluations, shown, strict=True):
         text = known.format(each.score(metric)) if value == value else DASH
         cells.append(f"[bold]{text}[/bold]" if unequal and value == min(shown) else text)
-        if intervals:
-            cells.append(interval(each[metric].low, each[metric].high, known.format))
+        cells.append(interval(each[metric].low, each[metric].high, known.format))
     return cells
 
 

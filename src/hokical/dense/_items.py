@@ -1,16 +1,17 @@
 """Intervals and bounds for which an item (an image, a sentence) is one example, not a position.
 
-Positions of an item are right and wrong together, so the bootstrap draws items, and the bounds are
-about a position drawn at random from a new item. Let G_nj be the sum of correct - confidence over
-the positions of item n in bin j, divided by the number of its positions. Then sum_j |G_nj| <= 1,
-which is all that the proofs of the bounds need (`docs/theory.md`), with the mean of
-(sum_j |G_nj|)^2 in place of the Brier score.
+Positions of an item are right and wrong together, so intervals are those of sums by item, and the
+bounds are about a position drawn at random from a new item. Let G_nj be the sum of correct -
+confidence over the positions of item n in bin j, divided by the number of its positions. Then
+sum_j |G_nj| <= 1, which is all that the proofs of the bounds need (`docs/theory.md`), with the mean
+of (sum_j |G_nj|)^2 in place of the Brier score.
 """
 
 from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
+from scipy.special import stdtrit
 
 from hokical._core.arrays import to_host
 from hokical._core.bins import bin_index, sum_by
@@ -18,16 +19,14 @@ from hokical._core.labels import as_labels
 from hokical._core.types import FloatArray
 from hokical.calibrators._calibrator import Calibrator
 from hokical.dense._maps import Positions
-from hokical.metrics._calibration import gap_norm
 from hokical.metrics._examples import Predictions
 from hokical.metrics._groups import GroupTable, count_items
-from hokical.metrics._levels import BinSums
-from hokical.metrics._metric import SummaryOptions
-from hokical.metrics._summaries import Summary, estimate, proven_bounds
+from hokical.metrics._metric import METRICS, SummaryOptions
+from hokical.metrics._summaries import Summary, proven_bounds, with_ends
 from hokical.metrics._vectors import class_scores, top_label_rows
 
-#: Draws of items that are in memory at once.
-_DRAWS = 4_000_000
+#: Metrics with intervals: means over positions, in the order of the sums.
+_MEANS = ("accuracy", "mean_confidence", "brier", "log_loss")
 
 
 def judge_items(
@@ -41,12 +40,13 @@ def judge_items(
     sums, weighted = _sum_items(positions, calibrator, options.n_bins, summary.vectors)
     sums = sums[sums[:, 0].sum(axis=1) > 0.0]
     if not sums.shape[0]:
-        return replace(summary, bounds={}), None
-    estimates = dict(summary.estimates)
-    if options.n_resamples > 0:
-        drawn = _resample(sums, options.n_resamples, options.seed)
-        for name, values in drawn.items():
-            estimates[name] = estimate(name, estimates[name].value, values, options)
+        return summary.values_alone(), None
+    estimates = summary.values_alone().estimates
+    columns = sums.sum(axis=2).T
+    for name, scores in zip(_MEANS, columns[1:], strict=True):
+        if columns.shape[1] > 1 and np.isfinite(scores).all():
+            ends = _interval(columns[0], scores, options.delta)
+            estimates[name] = with_ends(METRICS[name], estimates[name].value, ends)
     gap = (sums[:, 1] - sums[:, 2]) / sums[:, 0].sum(axis=1, keepdims=True)
     shares = {
         "ece": float(np.abs(gap.mean(axis=0)).sum()),
@@ -85,19 +85,10 @@ def _sum_items(
     return sums, weighted
 
 
-def _resample(sums: FloatArray, n_resamples: int, seed: int) -> dict[str, FloatArray]:
-    """Metrics of resamples of items, (n_resamples,) each."""
-    n, rng = sums.shape[0], np.random.default_rng(seed)
-    step = max(1, _DRAWS // n)
-    drawn = [
-        rng.multinomial(n, np.full(n, 1.0 / n), min(step, n_resamples - first))
-        @ sums.reshape(n, -1)
-        for first in range(0, n_resamples, step)
-    ]
-    totals = np.concatenate(drawn).reshape(-1, *sums.shape[1:])
-    weight, correct, confidence = totals[:, 0], totals[:, 1], totals[:, 2]
-    means = (totals.sum(axis=2) / weight.sum(axis=1, keepdims=True)).T
-    return {
-        **dict(zip(("accuracy", "mean_confidence", "brier", "log_loss"), means[1:], strict=True)),
-        "ece": gap_norm(BinSums(correct - confidence, weight, correct)),
-    }
+def _interval(weight: FloatArray, scores: FloatArray, delta: float) -> tuple[float, float]:
+    """Student's interval of a mean over positions, from sums by item, (items,) each."""
+    n, total = weight.size, weight.sum()
+    mean = scores.sum() / total
+    error = np.sqrt(n / (n - 1.0) * ((scores - mean * weight) ** 2).sum()) / total
+    width = -stdtrit(n - 1.0, 0.5 * delta) * error
+    return float(mean - width), float(mean + width)

@@ -15,13 +15,15 @@ from hokical._core.bins import check_count
 from hokical._core.types import FloatArray
 from hokical.metrics._chunked import add_chunks, level_sums, read_levels
 from hokical.metrics._examples import Predictions, as_predictions, check_clip, check_norm
-from hokical.metrics._levels import Bins, BinSums, Levels, LevelSums
+from hokical.metrics._levels import Bins, BinSums, LevelSums
 from hokical.metrics._vectors import (
+    Pair,
     VectorSums,
     brier_rows,
     log_loss_rows,
-    loss_limit,
+    log_losses,
     ranked_rows,
+    squared_errors,
 )
 
 
@@ -54,7 +56,7 @@ def ece(
     """
     n_bins, norm = check_count(n_bins), check_norm(norm)
     found = read_levels(proba, labels, sample_weight).by_bin(n_bins, bins)
-    return float(gap_norm(found, norm))
+    return gap_norm(found, norm)
 
 
 def debiased_ece(
@@ -80,7 +82,7 @@ def debiased_ece(
     (0.0407, 0.0207)
     """
     found = read_levels(proba, labels, sample_weight).by_bin(check_count(n_bins), bins)
-    return float(debiased_error(found, squared=squared))
+    return debiased_error(found, squared=squared)
 
 
 def classwise_ece(
@@ -100,7 +102,7 @@ def classwise_ece(
     def make(*chunk: Any) -> VectorSums:
         return VectorSums.from_rows(as_predictions(*chunk), n_bins, 0.0)
 
-    return add_chunks(make, proba, labels, sample_weight).values()["classwise_ece"]
+    return add_chunks(make, proba, labels, sample_weight).classwise_ece()
 
 
 def brier(proba: Any, labels: Any = None, *, sample_weight: Any = None) -> float:
@@ -134,7 +136,7 @@ def log_loss(
     clip = check_clip(clip)
     return _mean_score(
         lambda data: log_loss_rows(data, clip),
-        lambda levels: log_losses(levels, clip),
+        lambda confidence: log_losses(confidence, clip),
         proba, labels, sample_weight,
     )  # fmt: skip
 
@@ -158,7 +160,7 @@ def ranked_probability_score(proba: Any, labels: Any = None, *, sample_weight: A
 
 def _mean_score(
     of_rows: Callable[[Predictions], FloatArray],
-    of_levels: Callable[[Levels], FloatArray],
+    of_confidence: Callable[[FloatArray], Pair],
     *columns: Any,
 ) -> float:
     """A proper score of all classes, or of a confidence; the shape decides."""
@@ -170,7 +172,7 @@ def _mean_score(
 
     found = add_chunks(make, *columns)
     if isinstance(found, LevelSums):
-        return float(found.levels.mean(of_levels(found.levels)))
+        return float(found.levels.power_means(*of_confidence(found.levels.confidence))[0])
     return float(found[0] / found[1])
 
 
@@ -180,44 +182,26 @@ def _weighted_sum(score: Callable[[Predictions], FloatArray], data: Predictions)
     return np.array([(weight * score(data)).sum(), weight.sum()])
 
 
-def squared_errors(levels: Levels) -> FloatArray:
-    """Sum of (1{correct} - confidence)^2 by level, (..., levels)."""
-    c = levels.confidence
-    return np.asarray(levels.correct * (1.0 - c) ** 2 + levels.errors * c**2)
-
-
-def log_losses(levels: Levels, clip: float) -> FloatArray:
-    """Sum of -log(probability of what happened) by level, (..., levels)."""
-    limit = loss_limit(clip)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        # log1p keeps digits of 1 - confidence that a subtraction would round away.
-        right = levels.correct * np.minimum(-np.log(levels.confidence), limit)
-        wrong = levels.errors * np.minimum(-np.log1p(-levels.confidence), limit)
-    return np.where(levels.correct > 0, right, 0.0) + np.where(levels.errors > 0, wrong, 0.0)
-
-
-def gap_norm(bins: BinSums, norm: float = 1.0) -> FloatArray:
-    """The p-norm of gap / weight under the bins' shares of weight, along the last axis."""
+def gap_norm(bins: BinSums, norm: float = 1.0) -> float:
+    """The p-norm of gap / weight under the bins' shares of weight."""
     size, weight = np.abs(bins.gap), bins.weight
-    whole = weight.sum(axis=-1)
+    whole = float(weight.sum())
     if norm == 1.0:
-        return np.asarray(size.sum(axis=-1) / whole)
-    mean = np.divide(size, weight, out=np.zeros_like(size), where=weight > 0)
-    if math.isinf(norm):
-        return np.asarray(mean.max(axis=-1))
+        return float(size.sum()) / whole
+    mean = size / weight
+    largest = float(mean.max())
+    if math.isinf(norm) or largest == 0.0:
+        return largest
     # Relative to the largest gap, so that powers of small gaps do not all underflow.
-    largest = mean.max(axis=-1, keepdims=True)
-    share = np.divide(mean, largest, out=np.zeros_like(mean), where=largest > 0)
-    power = (weight * share**norm).sum(axis=-1) / whole
-    return np.asarray(largest[..., 0] * power ** (1.0 / norm))
+    power = float((weight * (mean / largest) ** norm).sum()) / whole
+    return float(largest * power ** (1.0 / norm))
 
 
-def debiased_error(bins: BinSums, *, squared: bool = False) -> FloatArray:
-    """Kumar's estimate of the squared calibration error, along the last axis, or its root."""
-    weight = bins.weight
-    enough = weight > 1
-    w = np.where(enough, weight, 2.0)
-    accuracy = bins.correct / w
-    square = (bins.gap / w) ** 2 - accuracy * (1.0 - accuracy) / (w - 1.0)
-    mean = np.asarray(np.where(enough, w * square, 0.0).sum(axis=-1) / weight.sum(axis=-1))
-    return mean if squared else np.sqrt(np.maximum(mean, 0.0))
+def debiased_error(bins: BinSums, *, squared: bool = False) -> float:
+    """Kumar's estimate of the squared calibration error, or its root."""
+    enough = bins.weight > 1
+    gap, w, correct = (column[enough] for column in bins)
+    accuracy = correct / w
+    square = (gap / w) ** 2 - accuracy * (1.0 - accuracy) / (w - 1.0)
+    mean = float((w * square).sum() / bins.weight.sum())
+    return mean if squared else math.sqrt(max(mean, 0.0))

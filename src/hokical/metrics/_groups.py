@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
@@ -14,13 +15,14 @@ from hokical._core.labels import as_weights
 from hokical._core.types import FloatArray, IntArray
 from hokical.guarantees._binomial import check_chance, clopper_pearson
 from hokical.metrics._examples import Examples, as_examples, as_predictions
-from hokical.metrics._largest_gap import LargestGap, find_largest_gap, standardise
 from hokical.metrics._sum_test import holm, mean_p_values, sum_p_value
 
 #: Pairs of groups with fewer examples are left out: they can prove next to nothing.
 LEAST_OF_PAIR = 20
 #: What is asked of every table: is the predicted label right?
 LABEL = "label"
+#: Segments of confidence inside which groups are tested too, and their share of `delta`.
+SEGMENTS, SEGMENT_SHARE = 4, 0.2
 
 
 @dataclass(frozen=True)
@@ -57,11 +59,14 @@ class GroupRow:
 
 @dataclass(frozen=True)
 class GroupTable:
-    """One row per group, and per pair of groups of different columns; see `group_table`."""
+    """One row per group, and per pair of groups of different columns; see `group_table`.
+
+    `segments` are the parts of groups, by confidence, that are certainly miscalibrated.
+    """
 
     rows: tuple[GroupRow, ...]
     delta: float
-    largest: LargestGap | None = None
+    segments: tuple[GroupRow, ...] = ()
 
     @property
     def asked(self) -> tuple[str, ...]:
@@ -86,21 +91,19 @@ class GroupTable:
     @property
     def verdict(self) -> str:
         """In words, for all groups at once."""
-        bad, largest = self.flagged, self.largest
+        bad, parts = self.flagged, self.segments
         n_groups = len({row.name for row in self.rows})
-        if bad:
-            row, n_bad = bad[0], len({row.name for row in bad})
-            return (
-                f"{n_bad} of {n_groups} groups are miscalibrated, most clearly {row.full_name}: "
-                f"{row.n:,} rows, predicted {row.predicted:.1%}, observed {row.observed:.1%}"
-            )
-        none = f"no group of {n_groups} is clearly miscalibrated"
-        if largest is None:
-            return none
-        found = f"{largest.name}, standardised gap {largest.z:.1f}, p {largest.p_value:.2g}"
-        if largest.p_value <= self.delta:
-            return f"no whole group is clearly miscalibrated, but a part is: {found}"
-        return f"{none}; the largest gap: {found}"
+        if not bad and not parts:
+            return f"no group of {n_groups} is clearly miscalibrated"
+        row = (bad or parts)[0]
+        found = (
+            f"{row.full_name}: {row.n:,} rows, predicted {row.predicted:.1%}, observed "
+            f"{row.observed:.1%}"
+        )
+        if not bad:
+            return f"no whole group is clearly miscalibrated, but a part is, {found}"
+        n_bad = len({row.name for row in bad})
+        return f"{n_bad} of {n_groups} groups are miscalibrated, most clearly {found}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and strings."""
@@ -141,14 +144,16 @@ def group_table(
     groups : array of shape (n,), or several columns
         Text or numbers; a mapping, a DataFrame, a structured array or (n, columns) for several
         columns, whose groups overlap. Then pairs of groups of two columns, of at least 20 rows, are
-        tested too. Numbers with more than 20 different values are cut at deciles, but for whole
-        numbers (n,) alone, which are names, such as the predicted labels.
+        tested too. So is each group within each quarter of the confidences. Numbers with more than
+        20 different values are cut at deciles, but for whole numbers (n,) alone, which are names,
+        such as the predicted labels.
     sample_weight : array of shape (n,), optional
         How much each row counts, as in a survey. Shares and tests are weighted; intervals are those
         of as many rows as the weights are worth, which is approximate.
     delta : float
-        Probability that any group is flagged if every prediction is right (Holm's method on exact
-        p-values, which holds however groups overlap). Intervals of the observed share (Clopper and
+        Probability that anything is flagged if every prediction is right (Holm's method on exact
+        p-values, which holds however groups overlap): four fifths of it for groups and pairs, one
+        fifth for parts of them by confidence. Intervals of the observed share (Clopper and
         Pearson's) are at 1 - delta each.
     class_names : sequence of str
         Names of the classes, by column.
@@ -160,8 +165,8 @@ def group_table(
     >>> confidence = rng.uniform(0.6, 1.0, size=3000)
     >>> right = rng.uniform(size=3000) < confidence - 0.1 * (site == "west")
     >>> table = group_table(confidence, right, site)
-    >>> [row.name for row in table.flagged], table.largest.name, table.largest.p_value
-    (['west'], 'west', 0.001)
+    >>> [row.name for row in table.flagged], table.segments[0].name
+    (['west'], 'west, confidence 0.90 to 1.00')
     """
     weights = None if sample_weight is None else as_weights(sample_weight, count_rows(labels))
     if np.ndim(proba) != 2:
@@ -190,13 +195,16 @@ def audit(
     coding = GroupCoding.learn(groups, n, weights)
     codes, weight = coding.codes(groups, n)[seen], None if weights is None else weights[seen]
     cells = list(_cells(coding, codes))
-    tests, gaps = [], []
+    tests, parts = [], []
     for asked, given in questions.items():
         rows = Examples(given.confidence[seen], given.correct[seen], weight)
         tests += [(name, asked, *_test(rows, own)) for name, own in cells]
-        gaps.append(find_largest_gap(rows, codes, cells, asked if asked != LABEL else ""))
-    worst = min(gaps, key=lambda gap: (gap.p_value, -gap.z))
-    return GroupTable(_make_rows(tests, delta), delta, worst.of_several(len(gaps)))
+        inside = _segments(rows.confidence, cells)
+        parts += [(name, asked, *_test(rows, own)) for name, own in inside]
+    groups = _make_rows(tests, delta, (1.0 - SEGMENT_SHARE) * delta)
+    found = _make_rows(parts, delta, SEGMENT_SHARE * delta) if parts else ()
+    worst = sorted((row for row in found if row.flagged), key=lambda row: row.p_value)
+    return GroupTable(groups, delta, tuple(worst))
 
 
 def label_table(names: Sequence[str], sums: FloatArray, delta: float) -> GroupTable:
@@ -213,7 +221,7 @@ def label_table(names: Sequence[str], sums: FloatArray, delta: float) -> GroupTa
     columns = (count.astype(np.int64), worth, predicted, observed, z, p)
     numbers = zip(*(column.tolist() for column in columns), strict=True)
     tests = [(names[k], LABEL, *row) for k, row in zip(places.tolist(), numbers, strict=True)]
-    return GroupTable(_make_rows(tests, delta), delta)
+    return GroupTable(_make_rows(tests, delta, delta), delta)
 
 
 def label_rows(
@@ -222,7 +230,7 @@ def label_rows(
     """The table of the groups that got each predicted label, with exact tests."""
     cells = [(class_name(k, names), own) for k, own in _split(predicted)]
     tests = [(name, LABEL, *_test(rows, own)) for name, own in cells]
-    return GroupTable(_make_rows(tests, delta), delta)
+    return GroupTable(_make_rows(tests, delta, delta), delta)
 
 
 def count_items(table: GroupTable, n_items: int) -> GroupTable:
@@ -243,13 +251,13 @@ def class_name(k: int, names: Sequence[str]) -> str:
     return str(names[k]) if names else str(k)
 
 
-def _make_rows(tests: list[tuple[Any, ...]], delta: float) -> tuple[GroupRow, ...]:
-    """Rows with intervals, and flags that allow for the number of tests."""
+def _make_rows(tests: list[tuple[Any, ...]], delta: float, level: float) -> tuple[GroupRow, ...]:
+    """Rows with intervals, and flags at `level` that allow for the number of tests."""
     names, asked, n, worth, predicted, observed, z, p = zip(*tests, strict=True)
     trials, share = np.array(worth), np.array(observed)
     hits = np.minimum(np.round(share * trials, 9), trials)
     low, high = clopper_pearson(hits, trials, delta=delta).T
-    flags = (holm(np.array(p)) <= delta).tolist()
+    flags = (holm(np.array(p)) <= level).tolist()
     columns = (names, n, predicted, observed, low.tolist(), high.tolist(), z, p, flags, asked)
     return tuple(GroupRow(*row) for row in zip(*columns, strict=True))
 
@@ -266,6 +274,19 @@ def _cells(coding: GroupCoding, codes: IntArray) -> Iterator[tuple[str, IntArray
                 yield f"{names[i][first]}, {names[j][second]}", rows
 
 
+def _segments(
+    confidence: FloatArray, cells: list[tuple[str, IntArray]]
+) -> Iterator[tuple[str, IntArray]]:
+    """What of each group lies in each quarter of the confidences."""
+    ends = np.quantile(confidence, np.arange(1, SEGMENTS) / SEGMENTS)
+    place, edges = np.searchsorted(ends, confidence, side="right"), [0.0, *ends.tolist(), 1.0]
+    for name, own in cells:
+        for k in range(SEGMENTS):
+            some = own[place[own] == k]
+            if LEAST_OF_PAIR <= some.size < own.size:
+                yield f"{name}, confidence {edges[k]:.2f} to {edges[k + 1]:.2f}", some
+
+
 def _split(codes: IntArray) -> Iterator[tuple[int, IntArray]]:
     """Each code that occurs, with the numbers of its rows."""
     order = np.argsort(codes, kind="stable")
@@ -279,8 +300,10 @@ def _test(rows: Examples, own: IntArray) -> tuple[int, float, float, float, floa
     weight = None if rows.weight is None else rows.weight[own]
     share = np.ones(own.size) if weight is None else weight / weight.mean()
     predicted, observed = float((share * confidence).mean()), float((share * correct).mean())
-    variance = np.array([np.mean(share**2 * confidence * (1.0 - confidence)) / own.size])
-    z = float(standardise(np.array([observed - predicted]), variance)[0])
+    spread = float(np.sqrt((share**2 * confidence * (1.0 - confidence)).mean() / own.size))
+    gap = observed - predicted
+    certain = 0.0 if abs(gap) < 1e-9 else math.copysign(math.inf, gap)  # a certainty was wrong
+    z = gap / spread if spread > 0.0 else certain
     p = sum_p_value(confidence, correct, weight)
     worth = own.size / float((share**2).mean())
     return own.size, worth, predicted, observed, z, p

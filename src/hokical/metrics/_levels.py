@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Self
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -48,7 +48,8 @@ class LevelSums:
     """Counts that add with `+`; see the module.
 
     `value` (levels,) ascends; `sums` (3, levels) are the weight of its rows, the weight of the
-    wrong ones, and the weighted sum of confidence - value. `n_rows` have a weight above 0.
+    wrong ones, and the weighted sum of confidence - value. `n_rows` have a weight above 0, and
+    `squares` is the sum of the squared weights.
 
     >>> rows = [Examples(np.array([c]), np.array([True]), None) for c in (0.9, 0.8, 0.9)]
     >>> first, second, third = map(LevelSums.from_rows, rows)
@@ -59,7 +60,7 @@ class LevelSums:
     value: FloatArray
     sums: FloatArray
     n_rows: int
-    weighted: bool
+    squares: float
 
     @classmethod
     def from_rows(cls, rows: Examples) -> Self:
@@ -72,7 +73,7 @@ class LevelSums:
             parts.append(_collect(rows.confidence[some], sums, n))
         value, sums = (np.concatenate(column, axis=-1) for column in zip(*parts, strict=True))
         value, sums = (value, sums) if len(parts) == 1 else _collect(value, sums, n)
-        return cls(value, sums, n, rows.weight is not None)
+        return cls(value, sums, n, float((weight**2).sum()))
 
     def __add__(self, other: object) -> Self:
         if not isinstance(other, LevelSums):
@@ -80,13 +81,19 @@ class LevelSums:
         n_rows = self.n_rows + other.n_rows
         value = np.concatenate([self.value, other.value])
         found = _collect(value, np.concatenate([self.sums, other.sums], axis=1), n_rows)
-        return type(self)(*found, n_rows, self.weighted or other.weighted)
+        return type(self)(*found, n_rows, self.squares + other.squares)
 
     @cached_property
     def levels(self) -> Levels:
         """The table that metrics are computed from."""
         weight, errors, shift = self.sums
-        return Levels(np.clip(self.value + shift / weight, 0.0, 1.0), weight, errors)
+        centre = np.clip(self.value + shift / weight, 0.0, 1.0)
+        return Levels(centre, weight, errors, self.squares)
+
+    @property
+    def weighted(self) -> bool:
+        """Whether rows count differently from one each."""
+        return self.squares != self.n_rows or self.levels.total != self.n_rows
 
 
 def _collect(value: FloatArray, sums: FloatArray, n_rows: int) -> tuple[FloatArray, FloatArray]:
@@ -131,7 +138,7 @@ def level_confidence(level: IntArray) -> FloatArray:
 
 
 class BinSums(NamedTuple):
-    """Sums of correct - confidence, of weight and of correct by bin, (..., bins) each."""
+    """Sums of correct - confidence, of weight and of correct by bin, (bins,) each."""
 
     gap: FloatArray
     weight: FloatArray
@@ -140,98 +147,86 @@ class BinSums(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Levels:
-    """`confidence` (levels,) ascending and distinct; `weight` and `errors` (..., levels).
+    """`confidence` ascending and distinct, `weight` of all rows and of `errors`, (levels,) each.
 
-    `errors` is the weight of the wrong examples. Leading axes are resamples of the same examples;
-    there a level may have weight 0.
+    `squares` is the sum of the rows' squared weights.
     """
 
     confidence: FloatArray
     weight: FloatArray
     errors: FloatArray
+    squares: float
 
     @cached_property
     def correct(self) -> FloatArray:
-        """Weight of the correct examples, (..., levels)."""
+        """Weight of the correct examples, (levels,)."""
         return self.weight - self.errors
 
     @cached_property
     def gap(self) -> FloatArray:
-        """Sum of 1{correct} - confidence, (..., levels)."""
+        """Sum of 1{correct} - confidence, (levels,)."""
         return self.weight * (1.0 - self.confidence) - self.errors
 
     @cached_property
     def weight_above(self) -> FloatArray:
-        """Weight at or above each confidence, kept by a threshold there, (..., levels)."""
+        """Weight at or above each confidence, kept by a threshold there, (levels,)."""
         return sum_from_top(self.weight)
 
     @cached_property
     def errors_above(self) -> FloatArray:
-        """Weight of the errors at or above each confidence, (..., levels)."""
+        """Weight of the errors at or above each confidence, (levels,)."""
         return sum_from_top(self.errors)
 
     @property
-    def total(self) -> FloatArray:
-        """Sum of the weights, (...)."""
-        return np.asarray(self.weight_above[..., 0])
+    def total(self) -> float:
+        """Sum of the weights."""
+        return float(self.weight_above[0])
 
-    def mean(self, values: Any) -> FloatArray:
-        """Values (..., levels) that are sums over a level's rows, divided by the total weight."""
-        return np.asarray(np.sum(values, axis=-1) / self.total)
+    @property
+    def rows_per_weight(self) -> float:
+        """How many unweighted rows a unit of weight is worth."""
+        return self.total / self.squares
 
-    def bin_starts(self, n_bins: int) -> IntArray:
-        """The first level of each bin of equal width that is not empty."""
-        return run_starts(bin_index(self.confidence, n_bins))
+    def power_means(self, right: FloatArray, wrong: FloatArray) -> FloatArray:
+        """Means of a score, its square and its cube, of its values for right and wrong rows."""
+        rows = ((self.correct, right), (self.errors, wrong))
+        with np.errstate(invalid="ignore"):  # a score is infinite where no row has it
+            sums = [
+                sum(np.where(n > 0, n * score**k, 0.0).sum() for n, score in rows)
+                for k in (1, 2, 3)
+            ]
+        return np.array(sums) / self.total
 
-    def mass_starts(self, n_bins: int) -> IntArray:
-        """The first level of each bin of about equal weight, (..., n_bins).
+    def bin_starts(self, n_bins: int, bins: Bins) -> IntArray:
+        """The first level of each bin that is not empty.
 
-        A level is in bin floor(n_bins * share of the weight below it, half its own included), so
-        equal confidences are in one bin and the order of rows does not matter. Where many examples
-        share one confidence, neighbouring bins are empty: they begin where the next begins.
+        In bins of equal mass a level is in bin floor(n_bins * share of the weight below it, half
+        its own included), so equal confidences are in one bin and the order of rows does not
+        matter.
         """
-        middle = n_bins * (2.0 * self.weight_above - self.weight)  # doubled, from the top
-        cuts = np.multiply.outer(2.0 * self.total, np.arange(n_bins, 0, -1))
-        rows = zip(np.atleast_2d(middle)[:, ::-1], np.atleast_2d(cuts), strict=True)
-        kept = np.stack([np.searchsorted(row, cut, side="right") for row, cut in rows])
-        return np.asarray(self.confidence.size - kept.reshape(cuts.shape))
-
-    def by_bin(self, n_bins: int, bins: Bins = "width") -> BinSums:
-        """Sums by bin; of equal width, of the bins that are not empty."""
         if bins not in ("width", "mass"):
             raise ValueError(f"`bins` must be one of ['width', 'mass']; got {bins!r}.")
+        if bins == "width":
+            return run_starts(bin_index(self.confidence, n_bins))
+        middle = n_bins * (2.0 * self.weight_above - self.weight)  # doubled, from the top
+        cuts = 2.0 * self.total * np.arange(n_bins, 0, -1)
+        starts = self.confidence.size - np.searchsorted(middle[::-1], cuts, side="right")
+        return np.unique(starts[starts < self.confidence.size])
+
+    def by_bin(self, n_bins: int, bins: Bins = "width") -> BinSums:
+        """Sums by bin, of the bins that are not empty."""
+        starts = self.bin_starts(n_bins, bins)
         # Sums of multiples of 2^-26 are exact, so that equal confidence and accuracy cancel.
         head = np.rint(self.confidence * 2.0**26) * 2.0**-26
         rounded, rest = self.correct - self.weight * head, self.weight * (self.confidence - head)
         columns = (rounded, rest, self.weight, self.correct)
-        if bins == "width":
-            starts = self.bin_starts(n_bins)
-            sums = [np.add.reduceat(column, starts, axis=-1) for column in columns]
-        else:
-            starts = self.mass_starts(n_bins)
-            sums = [_between(column, starts) for column in columns]
+        sums = [np.add.reduceat(column, starts) for column in columns]
         return BinSums(sums[0] - sums[1], *sums[2:])
 
 
-def _between(values: FloatArray, starts: IntArray) -> FloatArray:
-    """Sums of values (..., levels) from each start (..., bins) to the next."""
-    ends = np.concatenate([starts[..., 1:], np.full((*starts.shape[:-1], 1), values.shape[-1])], -1)
-    if values.ndim == 1:  # each bin by itself, which loses fewer digits
-        return np.array([values[a:b].sum() for a, b in zip(starts, ends, strict=True)])
-    upto = np.concatenate([np.zeros((*values.shape[:-1], 1)), np.cumsum(values, axis=-1)], axis=-1)
-    return np.asarray(
-        np.take_along_axis(upto, ends, axis=-1) - np.take_along_axis(upto, starts, axis=-1)
-    )
-
-
 def sum_from_top(values: FloatArray) -> FloatArray:
-    """Sums from each entry to the last, along the last axis."""
-    return np.cumsum(values[..., ::-1], axis=-1)[..., ::-1]
-
-
-def row_dot(values: FloatArray, other: FloatArray) -> FloatArray:
-    """Sum of products along the last axis, (...); does not depend on the number of threads."""
-    return np.asarray(np.einsum("...g,...g->...", values, other))
+    """Sums from each entry to the last."""
+    return np.cumsum(values[::-1])[::-1]
 
 
 def run_starts(sorted_values: AnyArray) -> IntArray:

@@ -8,16 +8,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 from hokical._core.bins import check_count
 from hokical._core.types import FloatArray
 from hokical.guarantees._binomial import check_chance
-from hokical.metrics._calibration import debiased_error, gap_norm, log_losses, squared_errors
+from hokical.metrics._calibration import debiased_error, gap_norm
 from hokical.metrics._examples import check_clip, check_inside
-from hokical.metrics._levels import Levels
+from hokical.metrics._intervals import Ends, gap_ends, roc_ends, share_ends
+from hokical.metrics._levels import Bins, Levels
 from hokical.metrics._ranking import area_under_risk, area_under_roc, risk_at
 from hokical.metrics._smooth import smooth_error
+from hokical.metrics._vectors import Pair, log_losses, squared_errors
 
 
 @dataclass(frozen=True)
@@ -28,18 +28,17 @@ class SummaryOptions:
     coverage: float = 0.8
     clip: float = 0.0
     delta: float = 0.05
-    n_resamples: int = 1000
-    seed: int = 0  # the parameter `random_state`; JSON has `seed`, as the command line
     ordered: bool = False
 
     def __post_init__(self) -> None:
-        for name, least in (("n_bins", 1), ("n_resamples", 0), ("seed", 0)):
-            parameter = "random_state" if name == "seed" else name
-            count = check_count(getattr(self, name), name=parameter, least=least)
-            object.__setattr__(self, name, count)
+        object.__setattr__(self, "n_bins", check_count(self.n_bins))
         check_inside("coverage", self.coverage, 0.0, 1.0)
         check_clip(self.clip)
         check_chance("delta", self.delta)
+
+
+#: The values of a score of right and of wrong rows, from confidences and options.
+Scores = Callable[[FloatArray, SummaryOptions], Pair]
 
 
 @dataclass(frozen=True)
@@ -47,23 +46,22 @@ class Metric:
     """What a metric is called, which way is better, and how it is computed.
 
     `detail` distinguishes it from others of the same title; `upper` is its largest value, the least
-    is 0. `interval` is how its interval is found: by the bootstrap, of a norm of noisy gaps with
-    its upward bias removed ("biased"), by inverting a test, or not at all (None). `ranking` metrics
-    rank methods in reports; `vectors` need the probabilities of all classes, `ordered` ones in the
-    order of the columns. `function` computes it, of one table of levels or of many resamples; None
-    if it is a mean of scores of rows.
+    is 0. `ranking` metrics rank methods in reports; `vectors` need the probabilities of all
+    classes, `ordered` ones in the order of the columns. The mean of `scores` of rows, or `function`
+    of the table of levels computes it, `interval` its interval at 1 - delta; None for none.
 
-    >>> METRICS["auroc"].better, METRICS["ece"].interval, METRICS["ece_mass"].full_title
-    ('higher', 'biased', 'ECE, equal mass')
+    >>> METRICS["auroc"].better, METRICS["smooth_ece"].interval, METRICS["ece_mass"].full_title
+    ('higher', None, 'ECE, equal mass')
     """
 
     name: str
     title: str
     detail: str = ""
-    function: Callable[[Levels, SummaryOptions], FloatArray] | None = None
+    function: Callable[[Levels, SummaryOptions], float] | None = None
+    interval: Callable[[Levels, SummaryOptions], Ends] | None = None
+    scores: Scores | None = None
     better: Literal["lower", "higher"] | None = "lower"
     upper: float = 1.0
-    interval: Literal["bootstrap", "biased", "inversion"] | None = "bootstrap"
     ranking: bool = False
     vectors: bool = False
     percent: bool = False
@@ -82,42 +80,46 @@ class Metric:
         return f"{value:.1%}" if self.percent else f"{value:.4f}"
 
 
+def _error(name: str, bins: Bins) -> Metric:
+    """The calibration error over a kind of bins."""
+    return Metric(
+        name, "ECE", f"equal {bins}",
+        lambda t, o: gap_norm(t.by_bin(o.n_bins, bins)),
+        lambda t, o: gap_ends(t.by_bin(o.n_bins, bins), t.rows_per_weight, o.delta),
+        ranking=True,
+    )  # fmt: skip
+
+
 _TABLE = (
     Metric(
-        "accuracy", "accuracy", "", lambda t, _: t.mean(t.correct), better="higher", percent=True
+        "accuracy", "accuracy", "", lambda t, _: float(t.correct.sum()) / t.total,
+        lambda t, o: share_ends(
+            float(t.correct.sum()) / t.total, t.total * t.rows_per_weight, o.delta
+        ),
+        better="higher", percent=True,
     ),
     Metric(
-        "mean_confidence", "confidence", "mean", lambda t, _: t.mean(t.weight * t.confidence),
+        "mean_confidence", "confidence", "mean", scores=lambda c, _: (c, c),
         better=None, percent=True,
     ),
+    _error("ece", "width"),
+    _error("ece_mass", "mass"),
     Metric(
-        "ece", "ECE", "equal width", lambda t, o: gap_norm(t.by_bin(o.n_bins)),
-        interval="biased", ranking=True,
+        "debiased_ece", "debiased ECE (L2)", "", lambda t, o: debiased_error(t.by_bin(o.n_bins))
     ),
+    Metric("smooth_ece", "smooth ECE", "no bins", lambda t, _: smooth_error(t), ranking=True),
+    Metric("brier", "Brier", scores=lambda c, _: squared_errors(c), upper=2.0, ranking=True),
     Metric(
-        "ece_mass", "ECE", "equal mass", lambda t, o: gap_norm(t.by_bin(o.n_bins, "mass")),
-        interval="biased", ranking=True,
-    ),
-    Metric(
-        "debiased_ece", "debiased ECE (L2)", "", lambda t, o: debiased_error(t.by_bin(o.n_bins)),
-        interval=None,
-    ),
-    Metric(
-        "smooth_ece", "smooth ECE", "no bins", lambda t, _: np.asarray(smooth_error(t)),
-        interval=None, ranking=True,
-    ),
-    Metric("brier", "Brier", "", lambda t, _: t.mean(squared_errors(t)), upper=2.0, ranking=True),
-    Metric(
-        "log_loss", "log loss", "", lambda t, o: t.mean(log_losses(t, o.clip)),
+        "log_loss", "log loss", scores=lambda c, o: log_losses(c, o.clip),
         upper=math.inf, ranking=True,
     ),
-    Metric("auroc", "AUROC", "", lambda t, _: area_under_roc(t), better="higher"),
+    Metric(
+        "auroc", "AUROC", "", lambda t, _: area_under_roc(t), lambda t, o: roc_ends(t, o.delta),
+        better="higher",
+    ),
     Metric("aurc", "AURC", "", lambda t, _: area_under_risk(t)),
     Metric("selective_risk", "selective risk", "", lambda t, o: risk_at(t, o.coverage)),
-    Metric(
-        "classwise_ece", "classwise ECE", "mean of classes",
-        interval="biased", ranking=True, vectors=True,
-    ),
+    Metric("classwise_ece", "classwise ECE", "mean of classes", ranking=True, vectors=True),
     Metric(
         "ranked_probability_score", "ranked score", upper=math.inf, vectors=True, ordered=True
     ),

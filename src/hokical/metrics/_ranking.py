@@ -4,6 +4,7 @@ Examples of equal confidence cannot be ordered, so every metric averages over th
 the share of wrong answers among those kept, the most confident first.
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from hokical._core.types import FloatArray
 from hokical.metrics._chunked import read_levels
 from hokical.metrics._examples import check_inside
-from hokical.metrics._levels import Levels, row_dot, sum_from_top
+from hokical.metrics._levels import Levels, sum_from_top
 
 
 def auroc(proba: Any, labels: Any = None, *, sample_weight: Any = None) -> float:
@@ -23,7 +24,7 @@ def auroc(proba: Any, labels: Any = None, *, sample_weight: Any = None) -> float
     >>> auroc([0.9, 0.8, 0.8, 0.3], [True, True, False, False])
     0.875
     """
-    return float(area_under_roc(read_levels(proba, labels, sample_weight)))
+    return area_under_roc(read_levels(proba, labels, sample_weight))
 
 
 def aurc(proba: Any, labels: Any = None, *, sample_weight: Any = None) -> float:
@@ -35,7 +36,7 @@ def aurc(proba: Any, labels: Any = None, *, sample_weight: Any = None) -> float:
     >>> round(aurc([0.9, 0.8, 0.7], [True, False, True]), 6)
     0.277778
     """
-    return float(area_under_risk(read_levels(proba, labels, sample_weight)))
+    return area_under_risk(read_levels(proba, labels, sample_weight))
 
 
 def selective_risk(
@@ -53,7 +54,7 @@ def selective_risk(
     """
     levels = read_levels(proba, labels, sample_weight)
     shares = np.asarray(coverage, np.float64)
-    risks = [float(risk_at(levels, check_inside("coverage", c, 0.0, 1.0))) for c in shares.flat]
+    risks = [risk_at(levels, check_inside("coverage", c, 0.0, 1.0)) for c in shares.flat]
     return risks[0] if shares.ndim == 0 else np.array(risks)
 
 
@@ -76,23 +77,22 @@ def risk_coverage(levels: Levels) -> tuple[FloatArray, FloatArray]:
 
 
 def _near_one(values: FloatArray) -> FloatArray:
-    """Values (..., levels) times a power of two, so that the largest is near 1."""
-    power = np.frexp(np.max(values, axis=-1, keepdims=True))[1]
-    return np.asarray(np.ldexp(values, -power))
+    """Values times a power of two, so that the largest is near 1."""
+    return np.asarray(np.ldexp(values, -np.frexp(np.max(values))[1]))
 
 
-def area_under_roc(levels: Levels) -> FloatArray:
-    """AUROC of each resample, (...)."""
+def area_under_roc(levels: Levels) -> float:
+    """AUROC; NaN without right or without wrong rows."""
     # Each side in its own unit, and summed by itself: one may weigh 1e300 times the other.
     correct, errors = _near_one(levels.correct), _near_one(levels.errors)
-    above = row_dot(correct, sum_from_top(errors)) - 0.5 * row_dot(correct, errors)
-    pairs = np.asarray(sum_from_top(correct)[..., 0] * sum_from_top(errors)[..., 0])
-    lost = np.divide(above, pairs, out=np.full(pairs.shape, np.nan), where=pairs > 0)
-    return np.asarray(1.0 - lost)
+    pairs = float(correct.sum() * errors.sum())
+    if pairs == 0.0:
+        return math.nan
+    return 1.0 - float((correct * (sum_from_top(errors) - 0.5 * errors)).sum()) / pairs
 
 
-def area_under_risk(levels: Levels) -> FloatArray:
-    """AURC of each resample, (...), with the harmonic numbers H(k) = 1 + 1/2 + ... + 1/k.
+def area_under_risk(levels: Levels) -> float:
+    """AURC, with the harmonic numbers H(k) = 1 + 1/2 + ... + 1/k.
 
     Within a group of ties errors are spread evenly, so the k-th risk is (E + (k - K) r)/k with E
     errors among the K kept before and r the group's own risk. Its sum over the group is
@@ -101,23 +101,17 @@ def area_under_risk(levels: Levels) -> FloatArray:
     from scipy.special import digamma
 
     upto = np.asarray(digamma(levels.weight_above + 1.0) + np.euler_gamma)
-    steps = -np.diff(upto, axis=-1, append=0.0)
-    rate = np.divide(
-        levels.errors, levels.weight, out=np.zeros_like(levels.errors), where=levels.weight > 0
-    )
+    steps = -np.diff(upto, append=0.0)
     # E - K r = (E + r w) - (K + w) r, in the sums that include the group
-    excess = row_dot(levels.errors_above, steps) - row_dot(levels.weight_above, rate * steps)
-    return np.asarray((excess + levels.errors_above[..., 0]) / levels.total)
+    own = levels.weight_above * levels.errors / levels.weight
+    excess = float(((levels.errors_above - own) * steps).sum())
+    return (excess + float(levels.errors_above[0])) / levels.total
 
 
-def risk_at(levels: Levels, coverage: float) -> FloatArray:
-    """Risk of each resample at one coverage, (...)."""
-    wanted = coverage * levels.total[..., None]
-    reaching = (levels.weight_above >= wanted).sum(axis=-1, keepdims=True)
-    place = np.maximum(reaching - 1, 0)  # the highest threshold that keeps enough
-    weight, errors, kept, wrong = (
-        np.take_along_axis(values, place, axis=-1)
-        for values in (levels.weight, levels.errors, levels.weight_above, levels.errors_above)
-    )
-    found = wrong - (kept - wanted) * errors / weight
-    return np.asarray((found / wanted)[..., 0])
+def risk_at(levels: Levels, coverage: float) -> float:
+    """Risk at one coverage."""
+    wanted = coverage * levels.total
+    # The highest threshold that keeps enough.
+    place = max(int((levels.weight_above >= wanted).sum()) - 1, 0)
+    partly = (levels.weight_above[place] - wanted) * levels.errors[place] / levels.weight[place]
+    return float((levels.errors_above[place] - partly) / wanted)

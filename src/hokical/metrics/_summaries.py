@@ -1,33 +1,28 @@
 """All metrics at once, with intervals and the bounds on the true calibration error."""
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, get_args
 
 import numpy as np
 
 from hokical._core.types import FloatArray
 from hokical.guarantees._bounds import Method, calibration_bound
-from hokical.metrics._bootstrap import resample
-from hokical.metrics._chunked import add_chunks, is_chunked
+from hokical.metrics._chunked import add_chunks
 from hokical.metrics._examples import Examples, Predictions, as_examples, as_predictions
+from hokical.metrics._intervals import Ends, mean_ends
 from hokical.metrics._levels import Levels, LevelSums
-from hokical.metrics._metric import METRICS, SummaryOptions
+from hokical.metrics._metric import METRICS, Metric, SummaryOptions
 from hokical.metrics._vectors import VectorSums
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A metric's value and its interval, low <= value <= high; the ends are NaN if there is none.
-
-    A calibration error measured on a sample is larger than the true one. `corrected` estimates the
-    true one, and lies in the interval too; None: the value needs no correction.
-    """
+    """A metric's value and its interval, low <= value <= high; NaN if there is none."""
 
     value: float
-    low: float
-    high: float
-    corrected: float | None = None
+    low: float = math.nan
+    high: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -53,6 +48,11 @@ class Summary:
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, strings and dicts."""
         return asdict(self)
+
+    def values_alone(self) -> "Summary":
+        """Without intervals and bounds, which dependent rows do not have."""
+        estimates = {name: Estimate(each.value) for name, each in self.estimates.items()}
+        return replace(self, estimates=estimates, bounds={})
 
     def __str__(self) -> str:
         level = f"{1.0 - self.options.delta:.0%}"
@@ -96,111 +96,86 @@ def summary(
     coverage: float = 0.8,
     clip: float = 0.0,
     delta: float = 0.05,
-    n_resamples: int | None = None,
-    random_state: int = 0,
     sample_weight: Any = None,
     ordered: bool = False,
 ) -> Summary:
     """All metrics, their intervals, and bounds on the true calibration error.
 
-    `proba`, `labels` and `sample_weight` are as in `ece`; the bootstrap draws rows with their
-    weights. Probabilities (n, classes) give the Brier score and the log loss of all classes and add
-    `classwise_ece`, with an interval only if classes * n_bins <= 20,000, and of classes that are
+    `proba`, `labels` and `sample_weight` are as in `ece`. Probabilities (n, classes) give the Brier
+    score and the log loss of all classes and add `classwise_ece`, and of classes that are
     `ordered`, as grades are, `ranked_probability_score`. `n_bins`, `coverage` and `clip` are as in
     `ece`, `selective_risk` and `log_loss`. To evaluate a calibrator see `hokical.evaluate`.
 
     `delta` is the probability that an interval or a bound fails. With weights there are no bounds,
-    as the proofs do not allow them. `n_resamples` is 1000 unless given; 0 for no intervals, which
-    chunks do not have. The same `random_state` gives the same intervals in any order of the rows.
-
-    Intervals are "basic": the resamples reflected at the value. The calibration error of a sample
-    is biased upwards, that of a resample twice, and the reflection removes the bias; so does
-    `corrected`, the reflected median. The correction is too small near perfect calibration, and the
-    lower end makes up for that; the page on metrics says how often intervals held the truth. With
-    more than 1000 rows, 1000 random blocks of rows are resampled. The bounds are proven.
+    as the proofs do not allow them, and intervals are those of as many rows as the weights are
+    worth. Accuracy has Clopper and Pearson's interval, means have Hall's for skewed scores, the
+    AUROC has DeLong's. The ECE of a sample is biased upwards: its interval is found by inversion,
+    reaches further down than up, and is wide rather than wrong. Intervals of 95 % held the true
+    value in at least 93 % of simulations of 200 to 20,000 rows. Debiased, smooth and classwise ECE
+    and the risks have none. The bounds are proven.
 
     >>> rng = np.random.default_rng(0)
     >>> confidence = rng.uniform(0.5, 1.0, size=1000)
-    >>> result = summary(confidence, rng.uniform(size=1000) < confidence, n_resamples=100)
+    >>> result = summary(confidence, rng.uniform(size=1000) < confidence)
     >>> round(result["brier"].value, 4), round(result.bounds["bousquet"], 4)
     (0.1641, 0.1351)
     """
-    chunked = is_chunked(proba)
-    if chunked and n_resamples:
-        raise ValueError(
-            "`n_resamples` must be 0 or left out for chunks, as intervals need all rows; the "
-            "proven bounds are given."
-        )
-    n_resamples = (0 if chunked else 1000) if n_resamples is None else n_resamples
-    options = SummaryOptions(n_bins, coverage, clip, delta, n_resamples, random_state, ordered)
+    options = SummaryOptions(n_bins, coverage, clip, delta, ordered)
 
-    def read(*chunk: Any) -> tuple[Examples, Predictions | None]:
+    def make(*chunk: Any) -> SummarySums:
         if np.ndim(chunk[0]) == 2:
             data = as_predictions(*chunk)
-            return data.top_label, data
+            return SummarySums.from_rows(data.top_label, data, options)
         if ordered:
             raise ValueError("`ordered` needs `proba` (n, classes): the order is of the columns.")
-        return as_examples(*chunk), None
+        return SummarySums.from_rows(as_examples(*chunk), None, options)
 
-    if not chunked:
-        return summarize(*read(proba, labels, sample_weight), options)
-    sums = add_chunks(
-        lambda *chunk: SummarySums.from_rows(*read(*chunk), options), proba, labels, sample_weight
-    )
-    return summarize_sums(sums, options)
+    return summarize(add_chunks(make, proba, labels, sample_weight), options)
 
 
-def summarize(examples: Examples, data: Predictions | None, options: SummaryOptions) -> Summary:
-    """The summary of checked arrays; `data` has the probabilities of all classes, if known."""
-    sums = SummarySums.from_rows(examples, data, options)
-    draws = resample(examples, data, options) if options.n_resamples > 0 else {}
-    return summarize_sums(sums, options, draws)
-
-
-def summarize_sums(
-    sums: SummarySums, options: SummaryOptions, draws: dict[str, FloatArray] | None = None
-) -> Summary:
-    """The summary of sums: all metrics, bounds where the proofs allow them (not with weights).
-
-    `draws` are the metrics of resamples; without them there are no intervals.
-    """
-    levels, draws = sums.levels.levels, draws or {}
-    values = top_label_values(levels, options)
-    bounds = {} if sums.levels.weighted else proven_bounds(values, sums.levels.n_rows, options)
-    values |= {} if sums.vectors is None else sums.vectors.values()
-    estimates = {
-        name: estimate(name, values[name], draws.get(name), options)
-        for name in METRICS
-        if name in values
+def summarize(sums: SummarySums, options: SummaryOptions) -> Summary:
+    """The summary of sums: all metrics, bounds where the proofs allow them (not with weights)."""
+    levels, vectors = sums.levels.levels, sums.vectors
+    n = levels.total * levels.rows_per_weight
+    found = {
+        name: metric_estimate(metric, levels, n, options)
+        for name, metric in METRICS.items()
+        if not metric.vectors
     }
-    return Summary(sums.levels.n_rows, estimates, bounds, options, sums.vectors is not None)
+    values = {name: each.value for name, each in found.items()}
+    bounds = {} if sums.levels.weighted else proven_bounds(values, sums.levels.n_rows, options)
+    if vectors is not None:
+        found["classwise_ece"] = Estimate(vectors.classwise_ece())
+        for name, powers in vectors.power_means().items():
+            found[name] = mean_estimate(name, powers, n, options.delta)
+    estimates = {name: found[name] for name in METRICS if name in found}
+    return Summary(sums.levels.n_rows, estimates, bounds, options, vectors is not None)
 
 
-def top_label_values(levels: Levels, options: SummaryOptions) -> dict[str, float]:
-    """The metrics of the predicted label."""
-    known = ((name, metric.function) for name, metric in METRICS.items())
-    return {name: float(found(levels, options)) for name, found in known if found is not None}
+def metric_estimate(metric: Metric, levels: Levels, n: float, options: SummaryOptions) -> Estimate:
+    """A metric of the predicted label, of rows that are worth n."""
+    if metric.scores is not None:
+        powers = levels.power_means(*metric.scores(levels.confidence, options))
+        return mean_estimate(metric.name, powers, n, options.delta)
+    assert metric.function is not None
+    value = metric.function(levels, options)
+    if metric.interval is None or not math.isfinite(value):
+        return Estimate(value)
+    return with_ends(metric, value, metric.interval(levels, options))
 
 
-def estimate(
-    name: str, value: float, draws: FloatArray | None, options: SummaryOptions
-) -> Estimate:
-    """A metric with the interval that its resamples give."""
+def mean_estimate(name: str, powers: FloatArray, n: float, delta: float) -> Estimate:
+    """A mean with its interval, from the means of a score, its square and its cube."""
+    value = float(powers[0])
     if not math.isfinite(value):
         return Estimate(value, value, value)
-    if draws is None or np.isnan(draws).all():
-        return Estimate(value, math.nan, math.nan)
-    tail = 0.5 * options.delta
-    # NaN: an AUROC without any errors.
-    least, middle, most = np.nanquantile(draws, [tail, 0.5, 1.0 - tail])
-    metric = METRICS[name]
-    biased = metric.interval == "biased"
-    bias = max(0.0, float(middle) - value) if biased else 0.0
-    ends = (2.0 * value - most - 2.0 * bias, 2.0 * value - least)
-    low, high = np.clip([min(ends[0], value), max(ends[1], value)], 0.0, metric.upper)
-    corrected = max(0.0, value - bias) if biased else None
-    # Clipping must not push the value out: a Brier score may exceed its limit by rounding.
-    return Estimate(value, min(float(low), value), max(float(high), value), corrected)
+    return with_ends(METRICS[name], value, mean_ends(powers, n, delta))
+
+
+def with_ends(metric: Metric, value: float, ends: Ends) -> Estimate:
+    """The estimate, its interval clipped to what is possible, and holding the value."""
+    low, high = np.clip(ends, 0.0, metric.upper)
+    return Estimate(value, min(float(low), value), max(float(high), value))
 
 
 def proven_bounds(values: dict[str, float], n: int, options: SummaryOptions) -> dict[str, float]:

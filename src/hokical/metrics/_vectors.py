@@ -13,17 +13,20 @@ from hokical._core.blocks import row_slices
 from hokical._core.types import FloatArray
 from hokical.metrics._examples import Predictions
 
+#: The values of a score for right and for wrong rows, by confidence.
+Pair = tuple[FloatArray, FloatArray]
+
 
 @dataclass(frozen=True, eq=False)
 class VectorSums:
     """Sums over (proba, labels), of `total` weight. They add with `+`.
 
-    `scores` sums the scores of rows by name; `gaps` (classes * bins) sums 1{label} - probability by
-    class and bin of the probability.
+    `scores` sums the scores of rows by name, their squares and cubes, (3,); `gaps` (classes * bins)
+    sums 1{label} - probability by class and bin of the probability.
     """
 
     total: float
-    scores: dict[str, float]
+    scores: dict[str, FloatArray]
     gaps: FloatArray
     n_classes: int
 
@@ -31,8 +34,10 @@ class VectorSums:
     def from_rows(cls, rows: Predictions, n_bins: int, clip: float, ordered: bool = False) -> Self:
         """Sums of rows that were checked."""
         weight = rows.filled_weight()
-        scores = class_scores(rows, clip, ordered)
-        sums = {name: float((weight * values).sum()) for name, values in scores.items()}
+        sums = {
+            name: np.array([(weight * values**k).sum() for k in (1, 2, 3)])
+            for name, values in class_scores(rows, clip, ordered).items()
+        }
         return cls(float(weight.sum()), sums, class_gaps(rows, n_bins), rows.n_classes)
 
     def __add__(self, other: object) -> Self:
@@ -42,11 +47,13 @@ class VectorSums:
         total, gaps = self.total + other.total, self.gaps + other.gaps
         return type(self)(total, scores, gaps, self.n_classes)
 
-    def values(self) -> dict[str, float]:
-        """The metrics of all classes, by their names."""
-        error = float(np.abs(self.gaps).sum() / (self.n_classes * self.total))
-        means = {name: value / self.total for name, value in self.scores.items()}
-        return means | {"classwise_ece": error}
+    def power_means(self) -> dict[str, FloatArray]:
+        """Means of scores, their squares and cubes, by name."""
+        return {name: sums / self.total for name, sums in self.scores.items()}
+
+    def classwise_ece(self) -> float:
+        """See `hokical.metrics.classwise_ece`."""
+        return float(np.abs(self.gaps).sum() / (self.n_classes * self.total))
 
 
 def class_gaps(rows: Predictions, n_bins: int) -> FloatArray:
@@ -91,12 +98,23 @@ def brier_rows(data: Predictions) -> FloatArray:
     return out
 
 
-def top_label_rows(confidence: FloatArray, correct: Any, clip: float = 0.0) -> dict[str, Any]:
-    """The scores (n,) of confidences whose means are metrics of the predicted label."""
+def squared_errors(confidence: FloatArray) -> Pair:
+    """(1{correct} - confidence)^2 of right and of wrong rows."""
+    return (1.0 - confidence) ** 2, confidence**2
+
+
+def log_losses(confidence: FloatArray, clip: float = 0.0) -> Pair:
+    """-log(probability of what happened) of right and of wrong rows."""
+    limit = loss_limit(clip)
     with np.errstate(divide="ignore"):
         # log1p keeps digits of 1 - confidence that a subtraction would round away.
-        losses = np.where(correct, -np.log(confidence), -np.log1p(-confidence))
-    return {"brier": (confidence - correct) ** 2, "log_loss": np.minimum(losses, loss_limit(clip))}
+        return np.minimum(-np.log(confidence), limit), np.minimum(-np.log1p(-confidence), limit)
+
+
+def top_label_rows(confidence: FloatArray, correct: Any) -> dict[str, FloatArray]:
+    """The scores (n,) of confidences whose means are metrics of the predicted label."""
+    scores = {"brier": squared_errors(confidence), "log_loss": log_losses(confidence)}
+    return {name: np.where(correct, *pair) for name, pair in scores.items()}
 
 
 def loss_limit(clip: float) -> float:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Any, Self
 
 import numpy as np
 
 from hokical._core.bins import bin_edges, bin_index, check_count
 from hokical._core.types import FloatArray, IntArray
-from hokical.guarantees._binomial import check_chance
+from hokical.guarantees._binomial import clopper_pearson
 from hokical.metrics._calibration import gap_norm
 from hokical.metrics._chunked import read_levels
 from hokical.metrics._levels import Bins, Levels
@@ -23,8 +22,8 @@ class Reliability:
 
     `low` and `high` are a bin's ends (of equal-mass bins, the lowest and highest confidence
     inside), `weight` and `correct` the weight of its examples and of the correct ones, `count` the
-    weight in whole examples; `accuracy_low` and `accuracy_high` are Wilson's interval, one bin at a
-    time.
+    weight in whole examples; `accuracy_low` and `accuracy_high` are Clopper and Pearson's interval,
+    one bin at a time.
     """
 
     low: FloatArray
@@ -44,19 +43,16 @@ class Reliability:
     @classmethod
     def from_levels(cls, levels: Levels, n_bins: int, bins: Bins, delta: float = 0.05) -> Self:
         """The bins of a table of levels."""
-        z = -NormalDist().inv_cdf(0.5 * check_chance("delta", delta))
         n_bins = check_count(n_bins)
-        found = levels.by_bin(n_bins, bins)
-        full = found.weight > 0
-        gap, weight, hits = (column[full] for column in found)
-        low, high = _bin_ends(levels, n_bins, bins)
+        found, starts = levels.by_bin(n_bins, bins), levels.bin_starts(n_bins, bins)
+        gap, weight, hits = found
+        worth = weight * levels.rows_per_weight
         accuracy = hits / weight
-        ends = wilson_interval(hits, weight, z)
+        ends = clopper_pearson(np.minimum(accuracy * worth, worth), worth, delta=delta).T
+        low, high = _bin_ends(levels, starts, n_bins, bins)
         columns = (low, high, np.rint(weight).astype(np.int64), weight, hits)
-        error = float(gap_norm(found))
-        return cls(
-            *columns, (hits - gap) / weight, accuracy, *ends, error, n_bins, bins, float(delta)
-        )
+        shares = ((hits - gap) / weight, accuracy, ends[0], ends[1])
+        return cls(*columns, *shares, gap_norm(found), n_bins, bins, float(delta))
 
     @property
     def gap(self) -> FloatArray:
@@ -104,7 +100,8 @@ def reliability(
 ) -> Reliability:
     """Accuracy per confidence bin, with counts and intervals; arguments as in `ece`.
 
-    An interval misses its bin's accuracy with probability `delta`. Weights count as examples.
+    An interval misses its bin's accuracy with probability `delta` at most; with weights it is that
+    of as many rows as they are worth, which is approximate.
 
     >>> data = reliability([0.92, 0.95, 0.97, 0.55], [True, True, False, True], n_bins=10)
     >>> data.count.tolist(), data.accuracy.round(3).tolist()
@@ -130,26 +127,14 @@ def draw_reliability(
     return reliability(proba, labels, sample_weight=sample_weight, **options).draw(ax, **style)
 
 
-def wilson_interval(
-    correct: FloatArray, weight: FloatArray, z: float
+def _bin_ends(
+    levels: Levels, starts: IntArray, n_bins: int, bins: Bins
 ) -> tuple[FloatArray, FloatArray]:
-    """Ends of Wilson's score interval for the share correct / weight; weights above 0."""
-    share = correct / weight
-    centre = share + z * z / (2.0 * weight)
-    half = z * np.sqrt(share * (1.0 - share) / weight + (0.5 * z / weight) ** 2)
-    scale = 1.0 + z * z / weight
-    return np.maximum((centre - half) / scale, 0.0), np.minimum((centre + half) / scale, 1.0)
-
-
-def _bin_ends(levels: Levels, n_bins: int, bins: Bins) -> tuple[FloatArray, FloatArray]:
     """Ends of each occupied bin; of equal mass, the lowest and highest confidence inside."""
     confidence = levels.confidence
     if bins == "width":
-        edges = bin_edges(n_bins)
-        place = bin_index(confidence[levels.bin_starts(n_bins)], n_bins)
+        edges, place = bin_edges(n_bins), bin_index(confidence[starts], n_bins)
         return edges[place], edges[place + 1]
-    starts = np.unique(levels.mass_starts(n_bins))
-    starts = starts[starts < confidence.size]
     return confidence[starts], confidence[np.append(starts[1:], confidence.size) - 1]
 
 
@@ -174,9 +159,8 @@ def draw_histogram(
     ax.bar(edges[:-1], right, **({"color": BLUE, "label": "right"} | shape))
     stacked = {"color": ORANGE, "label": "wrong", "bottom": right, "hatch": "////"}
     ax.bar(edges[:-1], wrong, **(stacked | shape))
-    mean, accuracy = map(
-        float, (levels.mean(levels.weight * levels.confidence), levels.mean(levels.correct))
-    )
+    mean = float(levels.weight @ levels.confidence) / levels.total
+    accuracy = float(levels.correct.sum()) / levels.total
     ax.axvline(mean, color=ink(ax), label=f"mean confidence {mean:.1%}")
     ax.axvline(accuracy, color=ink(ax), linestyle=":", label=f"accuracy {accuracy:.1%}")
     ax.set(xlim=(0, 1), xlabel="confidence", ylabel="examples")

@@ -37,8 +37,8 @@ class RiskCoverage:
         coverage, risk = risk_coverage(levels)
         wanted = np.arange(1, _POINTS + 1) / _POINTS
         kept = np.unique(np.minimum(np.searchsorted(coverage, wanted), coverage.shape[0] - 1))
-        area = float(area_under_risk(levels))
-        return cls(levels.confidence[::-1][kept], coverage[kept], risk[kept], area)
+        curve = (levels.confidence[::-1][kept], coverage[kept], risk[kept])
+        return cls(*curve, area_under_risk(levels))
 
 
 def draw_risk_coverage(

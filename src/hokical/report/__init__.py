@@ -16,7 +16,7 @@ def write_report(found: Evaluation | Comparison, path: str | os.PathLike[str]) -
 
     >>> from hokical import compare
     >>> from hokical.demo import demo_logits
-    >>> comparison = compare(*demo_logits(), ["uncalibrated", "temps"], n_resamples=20)
+    >>> comparison = compare(*demo_logits(), ["uncalibrated", "temps"])
     >>> write_report(comparison, "report.html")  # doctest: +SKIP
     PosixPath('report.html')
     """

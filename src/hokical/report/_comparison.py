@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import math
 import os
 import time
@@ -16,28 +13,27 @@ from typing import Any
 
 from hokical._core.logits import Logits
 from hokical._core.progress import track
-from hokical._core.storage import json_values
 from hokical._core.types import IntArray
 from hokical._core.warn import ConvergenceWarning, FitDataWarning, sklearn_class, warn_user
 from hokical.calibrators._automatic import AutoCalibrator
 from hokical.metrics._metric import METRICS, SummaryOptions
-from hokical.report._data import ReportFacts, main_columns, report_data
+from hokical.report._data import main_columns, report_data
 from hokical.report._differences import Difference, paired_differences
 from hokical.report._entrants import Methods, choose_entrants, is_fitted
-from hokical.report._evaluate import check_examples, check_names, judge_logits, measure_sets
+from hokical.report._evaluate import check_examples, check_names, measure_sets
 from hokical.report._evaluation import Evaluation
-from hokical.report._judging import Setting
+from hokical.report._judging import Predicted, Setting, judge
 from hokical.report._page import write_page
 from hokical.report._provenance import DataFacts, Provenance, are_same
 from hokical.report._standings import rank_methods
-from hokical.report._tables import as_latex, as_markdown
+from hokical.report._tables import Cells, TableOutput
 
 #: The method that the headline is about if none is named: the default of the library.
 DEFAULT = "auto"
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class Comparison(TableOutput):
     """Evaluations of methods, in the given order, and the headline's `subject`.
 
     `skipped` has the methods that the data do not allow, and why; `class_names` are by column, or
@@ -60,7 +56,7 @@ class Comparison:
     @property
     def main_columns(self) -> tuple[str, ...]:
         """What small tables show, in order."""
-        return main_columns(all(found.summary.vectors for found in self.results))
+        return main_columns(self.results)
 
     def headline(self, name: str | None = None) -> str:
         """What one method changed (None: the subject), in words, with a guarantee."""
@@ -93,59 +89,19 @@ class Comparison:
             "provenance": asdict(self.provenance),
         }
 
-    def to_json(self) -> str:
-        """`to_dict` as JSON; NaN and infinities become null."""
-        return json.dumps(json_values(self.to_dict()), indent=2)
-
     def to_html(self, path: str | os.PathLike[str], *, method: str | None = None) -> Path:
         """Write a report as one self-contained HTML file, which is returned.
 
         `method` is that of the headline, shown first; None takes the subject.
         """
-        chosen = self[method or self.subject].name
-        found = self.differences(against=chosen)
-        facts = ReportFacts(
-            self.title, chosen, self.headline(chosen), self.provenance, found, self.skipped
-        )
-        return write_page(report_data(self.results, facts), path)
+        chosen = self[method or self.subject]
+        found = self.differences(against=chosen.name)
+        about: dict[str, Any] = {"title": self.title, "skipped": self.skipped}
+        return write_page(report_data(self.results, chosen, self.provenance, found, **about), path)
 
-    def to_csv(self) -> str:
-        """One line per method: every metric and its interval, the difference to the subject.
-
-        Numbers are not rounded.
-        """
-        rows, out = self._flat_rows(), io.StringIO()
-        writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        for row in rows:  # only NaN differs from itself
-            writer.writerow({key: "" if value != value else value for key, value in row.items()})
-        return out.getvalue()
-
-    def to_pandas(self) -> Any:
-        """The columns of `to_csv` as a DataFrame indexed by method; needs pandas."""
-        import pandas  # type: ignore[import-untyped]
-
-        return pandas.DataFrame(self._flat_rows()).set_index("method")
-
-    def to_markdown(self) -> str:
-        """A table of the main scores, the best in bold."""
-        return as_markdown(*self._cells("**{}**"))
-
-    def to_latex(self) -> str:
-        """The same as a `tabular` of the package booktabs."""
-        return as_latex(*self._cells("\\textbf{{{}}}"))
-
-    __str__ = to_markdown
-
-    def _cells(self, mark: str) -> tuple[list[str], list[list[tuple[str, str]]]]:
-        """Heads and cells of a small table: text, and the mark around it."""
+    def _cells(self, mark: str) -> Cells:
         heads = ["method", *(METRICS[name].full_title for name in self.main_columns)]
-        rows = [[(result.label, "{}"), *self._marked(result, mark)] for result in self.results]
-        return heads, rows
-
-    def marked_cells(self, result: Evaluation, mark: str) -> list[str]:
-        """The cells of a small table, the best of each score in `mark`."""
-        return [style.format(text) for text, style in self._marked(result, mark)]
+        return heads, [[(each.label, "{}"), *self._marked(each, mark)] for each in self.results]
 
     def _marked(self, result: Evaluation, mark: str) -> list[tuple[str, str]]:
         """Equal as shown is equal: readers cannot see which 0.0107 is lower."""
@@ -156,7 +112,12 @@ class Comparison:
             cells.append((shown, mark if metric.ranking and shown == best else "{}"))
         return cells
 
-    def _flat_rows(self) -> list[dict[str, Any]]:
+    def marked_cells(self, result: Evaluation, mark: str) -> list[str]:
+        """The cells of a small table, the best of each score in `mark`."""
+        return [style.format(text) for text, style in self._marked(result, mark)]
+
+    def _records(self) -> list[dict[str, Any]]:
+        """Every metric and its interval, the difference to the subject."""
         rows = []
         verdicts = {found.method: found for found in self.differences()}
         for result in self.results:
@@ -186,7 +147,6 @@ def compare(
     class_names: Sequence[str] = (),
     coverage: float | None = None,
     groups: tuple[Any, Any] = (None, None),
-    n_resamples: int = 1000,
     random_state: int = 0,
     progress: bool | None = None,
 ) -> Any:
@@ -226,11 +186,8 @@ def compare(
         Tells which groups each method is miscalibrated for, by groups of the test rows: text or
         numbers (n,), or several columns, as in `hokical.metrics.group_table`. "auto" learns from
         the groups of the validation rows; None for none.
-    n_resamples : int
-        Number of resamples of the bootstrap intervals; 0 for none. Of several data sets, those are
-        resampled.
     random_state : int
-        Seed of the bootstrap, also passed to methods given by name.
+        Seed of methods given by name.
     progress : bool, optional
         Show a progress bar; None shows one on a terminal once a second has passed.
 
@@ -240,7 +197,7 @@ def compare(
     >>> from hokical.demo import demo_logits
     >>> methods = {"uncalibrated": "uncalibrated", "hoki 20": Hoki(n_bins=20)}
     >>> val, (logits, labels) = demo_logits()
-    >>> compare(val, (logits, labels), methods, n_resamples=0).best("ece").label
+    >>> compare(val, (logits, labels), methods).best("ece").label
     'Hoki (hoki 20)'
     >>> tests = {f"part {k}": (logits[k::3], labels[k::3]) for k in range(3)}
     >>> found = compare({name: val for name in tests}, tests, ["uncalibrated", "temps"])
@@ -249,21 +206,21 @@ def compare(
     """
     if isinstance(validation, Mapping):
         found = _compare_each(validation, test, methods, metric, random_state, progress)
-        return rank_methods(found, metric, delta, n_resamples, random_state)
+        return rank_methods(found, metric, delta)
     known, new = check_examples(validation), check_examples(test)
     names = check_names(class_names, new[0].n_classes)
     entrants, skipped = choose_entrants(methods, random_state, (known[0], new[0]))
     chosen = _choose_subject(subject, list(entrants))
-    options = SummaryOptions(delta=delta, n_resamples=n_resamples, seed=random_state)
-    setting = Setting(options, None, groups[1], names)
+    options = SummaryOptions(delta=delta)
     facts = (DataFacts.collect(*known, data_names[0]), DataFacts.collect(*new, data_names[1]))
-    origin = Provenance.collect(*facts, random_state, are_same(known, new))
-    results = []
+    origin = Provenance.collect(*facts, are_same(known, new))
+    setting, results = Setting(options, origin, groups[1], names), []
     for name in track(list(entrants), "Comparing {}", len(entrants), progress):
         method = entrants[name]
         seconds, notes = _fit(method, *known, groups[0])
         sets = None if coverage is None else measure_sets(method, new, coverage, groups[1])
-        one = judge_logits(name, method, new, setting, origin, sets)
+        rows = Predicted.of_logits(method, *new, groups=groups[1])
+        one = judge(name, method, rows, setting, sets)
         results.append(replace(one, fit_seconds=seconds, notes=notes))
     before = next((one for one in results if one.name == "uncalibrated"), None)
     linked = (one if one is before else replace(one, before=before) for one in results)
@@ -282,7 +239,7 @@ def _compare_each(
     lower = [name for name, m in METRICS.items() if m.better == "lower" and not m.ordered]
     if metric not in lower:
         raise ValueError(f"`metric` must be one of {lower}; got {metric!r}.")
-    options: dict[str, Any] = {"n_resamples": 0, "random_state": seed, "progress": False}
+    options: dict[str, Any] = {"random_state": seed, "progress": False}
     return {
         name: compare(validation[name], test[name], methods, **options)
         for name in track(list(validation), "Comparing on {}", len(validation), progress)

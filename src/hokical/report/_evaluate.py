@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -14,15 +14,14 @@ from hokical._core.bins import sum_by
 from hokical._core.labels import as_labels, as_weights
 from hokical._core.logits import Logits, as_logits
 from hokical._core.reading import to_numpy
-from hokical._core.topk import TopK
-from hokical._core.types import IntArray
+from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._catalog import make
 from hokical.calibrators._confidence import ConfidenceCalibrator
 from hokical.calibrators._multilabel import MultilabelCalibrator, read_labels
 from hokical.calibrators._outcomes import OutcomeCalibrator
 from hokical.dense import Dense
-from hokical.metrics._examples import Predictions, as_examples
+from hokical.metrics._examples import as_examples
 from hokical.metrics._metric import SummaryOptions
 from hokical.metrics._sets import SetSummary, summarize_sets
 from hokical.report._entrants import is_fitted
@@ -45,8 +44,6 @@ def evaluate(
     data_name: str | None = None,
     n_bins: int = 15,
     delta: float = 0.05,
-    n_resamples: int = 1000,
-    random_state: int = 0,
 ) -> Evaluation:
     """Every metric of a calibrator on new rows, before and after calibration.
 
@@ -77,11 +74,8 @@ def evaluate(
     n_bins : int
         Bins of the calibration errors.
     delta : float
-        Probability that an interval or a bound fails.
-    n_resamples, random_state : int
-        Resamples of the bootstrap intervals, 0 for none, and their seed. A stream has no intervals;
-        those of `Dense` are by item, and several labels have none, as labels of one example are
-        dependent.
+        Probability that an interval or a bound fails. Intervals of `Dense` are by item;
+        several labels have none, as labels of one example are dependent.
 
     Examples
     --------
@@ -89,11 +83,11 @@ def evaluate(
     >>> from hokical.demo import demo_logits
     >>> (val_logits, val_labels), (logits, labels) = demo_logits()
     >>> cal = TemperatureScaling().fit(val_logits, val_labels)
-    >>> found = evaluate(cal, logits, labels, n_resamples=0)
+    >>> found = evaluate(cal, logits, labels)
     >>> round(found.before["ece"].value, 3), round(found["ece"].value, 3)
     (0.055, 0.01)
     """
-    options = SummaryOptions(n_bins, delta=delta, n_resamples=n_resamples, seed=random_state)
+    options = SummaryOptions(n_bins, delta=delta)
     names = tuple(map(str, class_names))
     given = {"sample_weight": sample_weight, "groups": groups, "coverage": coverage, "mask": mask}
     if not (cal is None or isinstance(cal, (Calibrator, OutcomeCalibrator, Dense))):
@@ -112,18 +106,28 @@ def evaluate(
             )
         _refuse(given, "a stream (without `y`), whose chunks may have weights,")
         return evaluate_source(cal, x, options, names, data_name)
+    weight = as_weights(sample_weight, len(y))
     if isinstance(cal, MultilabelCalibrator):
         _refuse(given, "several labels")
         return _evaluate_labels(cal, x, y, options, names, data_name)
     if isinstance(cal, ConfidenceCalibrator) or (cal is None and np.ndim(x) == 1):
         _refuse(given, "confidences", "sample_weight", "groups")
-        weight = as_weights(sample_weight, len(y))
-        return _evaluate_confidence(cal, x, y, Setting(options, weight, groups), data_name)
+        return _evaluate_confidence(cal, x, y, weight, options, groups, data_name)
     _refuse(given, "logits", "sample_weight", "groups", "coverage")
     test = check_examples((x, y))
     check_names(names, test[0].n_classes)
-    setting = Setting(options, as_weights(sample_weight, len(test[1])), groups, names)
-    return _evaluate_logits(cal, test, setting, coverage, data_name)
+    origin = Provenance.collect(None, DataFacts.collect(*test, data_name))
+    return _evaluate_logits(cal, test, weight, Setting(options, origin, groups, names), coverage)
+
+
+def _describe(
+    x: Any, right: BoolArray, name: str | None, what: Literal["scores", "confidences"]
+) -> Provenance:
+    """The origin of confidences or scores, whose accuracy is the share of outcomes that are 1."""
+    values = to_numpy(x, what)
+    n_classes = 1 if what == "confidences" else values.shape[1]
+    facts = (values.shape[0], n_classes, str(values.dtype), float(right.mean()), name, what)
+    return Provenance.collect(None, DataFacts(*facts))
 
 
 def _refuse(given: dict[str, Any], kind: str, *allowed: str) -> None:
@@ -157,16 +161,16 @@ def check_names(names: Sequence[str], n_classes: int) -> tuple[str, ...]:
 def _evaluate_logits(
     cal: Any,
     test: tuple[Logits, IntArray],
+    weight: FloatArray | None,
     setting: Setting,
     coverage: float | None,
-    data_name: str | None,
 ) -> Evaluation:
-    if coverage is not None and setting.weight is not None:
+    if coverage is not None and weight is not None:
         raise TypeError("`coverage` cannot be given with `sample_weight`; leave one out.")
-    origin = Provenance.collect(None, DataFacts.collect(*test, data_name), setting.options.seed)
     softmax = make("uncalibrated").fit(*test)
     sets = measure_sets(softmax, test, coverage) if cal is None and coverage is not None else None
-    before = judge_logits("uncalibrated", softmax, test, setting, origin, sets)
+    rows = Predicted.of_logits(softmax, *test, weight, setting.groups)
+    before = judge("uncalibrated", softmax, rows, setting, sets)
     if cal is None or cal.name == "uncalibrated":
         return before
     if coverage is not None:
@@ -174,27 +178,8 @@ def _evaluate_logits(
         members = cal.predict_set(logits, coverage=coverage).members
         source = "Thresholds are those of the calibrator."
         sets = summarize_sets(to_host(members), test[1], goal=coverage, source=source)
-    return replace(judge_logits(cal.name, cal, test, setting, origin, sets), before=before)
-
-
-def judge_logits(
-    name: str,
-    calibrator: Any,
-    test: tuple[Logits, IntArray],
-    setting: Setting,
-    origin: Provenance,
-    sets: SetSummary | None = None,
-) -> Evaluation:
-    """The evaluation of a fitted calibrator on checked logits and labels."""
-    (logits, labels), groups = test, setting.groups
-    predicted = to_host(calibrator.predict(logits, groups=groups))
-    confidence = to_host(calibrator.predict_confidence(logits, groups=groups)).astype(np.float64)
-    vectors = None
-    if not isinstance(logits, TopK):
-        proba = to_host(calibrator.predict_proba(logits, groups=groups))
-        vectors = Predictions(proba, labels, None)
-    rows = Predicted(confidence, predicted == labels, predicted, vectors)
-    return judge(name, calibrator, rows, setting, origin, sets)
+    rows = Predicted.of_logits(cal, *test, weight, setting.groups)
+    return replace(judge(cal.name, cal, rows, setting, sets), before=before)
 
 
 def measure_sets(
@@ -213,21 +198,25 @@ def measure_sets(
 
 
 def _evaluate_confidence(
-    cal: Any, confidence: Any, right: Any, setting: Setting, data_name: str | None
+    cal: Any,
+    confidence: Any,
+    right: Any,
+    weight: FloatArray | None,
+    options: SummaryOptions,
+    groups: Any,
+    data_name: str | None,
 ) -> Evaluation:
-    values = to_numpy(confidence, "confidence")
-    stated = values if cal is None else cal._uncalibrated(confidence)
+    stated = to_numpy(confidence, "confidence") if cal is None else cal._uncalibrated(confidence)
     rows = as_examples(stated, right)
-    facts = DataFacts(
-        rows.n_rows, 1, str(values.dtype), float(rows.correct.mean()), data_name, "confidences"
+    setting = Setting(
+        options, _describe(confidence, rows.correct, data_name, "confidences"), groups
     )
-    origin = Provenance.collect(None, facts, setting.options.seed)
-    own = Predicted(rows.confidence, rows.correct)
-    before = judge("uncalibrated", None, own, setting, origin)
+    own = Predicted(rows.confidence, rows.correct, weight)
+    before = judge("uncalibrated", None, own, setting)
     if cal is None or not is_fitted(cal):
         return before
-    after = Predicted(to_host(cal.predict(confidence, setting.groups)), rows.correct)
-    return replace(judge(cal.name, cal, after, setting, origin), before=before)
+    after = Predicted(to_host(cal.predict(confidence, groups)), rows.correct, weight)
+    return replace(judge(cal.name, cal, after, setting), before=before)
 
 
 def _evaluate_labels(
@@ -248,26 +237,21 @@ def _evaluate_labels(
         )
     known = ~np.isnan(marks)
     there, example = marks[known] == 1.0, np.nonzero(known)[0]
-    kind = str(to_numpy(scores, "scores").dtype)
-    n, n_labels = own.shape
-    facts = DataFacts(n, n_labels, kind, float(there.mean()), data_name, "scores")
-    origin = Provenance.collect(None, facts, options.seed)
-    groups = np.broadcast_to(called, own.shape)[known]
-    setting = Setting(replace(options, n_resamples=0), groups=groups, class_names=names)
-    before = judge("uncalibrated", None, Predicted(own[known], there), setting, origin)
+    origin = _describe(scores, there, data_name, "scores")
+    setting = Setting(options, origin, np.broadcast_to(called, own.shape)[known], names)
+    before = judge("uncalibrated", None, Predicted(own[known], there), setting)
     before = _by_example(before, example)
     if not is_fitted(cal):
         return before
-    proba = to_host(cal.predict_proba(scores))[known]
-    after = judge(cal.name, cal, Predicted(proba, there), setting, origin)
-    return replace(_by_example(after, example), before=before)
+    rows = Predicted(to_host(cal.predict_proba(scores))[known], there)
+    return replace(_by_example(judge(cal.name, cal, rows, setting), example), before=before)
 
 
 def _by_example(found: Evaluation, example: IntArray) -> Evaluation:
     """Without what dependent rows cannot have; scores of rows as means over their labels."""
-    n_rows, known = int(example.max()) + 1, found.summary.estimates
-    kept = {n: e for n, e in known.items() if n not in ("aurc", "selective_risk")}
+    n_rows, summary = int(example.max()) + 1, found.summary.values_alone()
+    unfit = ("aurc", "selective_risk")
+    kept = {name: each for name, each in summary.estimates.items() if name not in unfit}
     share = n_rows / example.size
     rows = {name: share * sum_by(example, one, n_rows) for name, one in found.row_scores.items()}
-    summary = replace(found.summary, estimates=kept, bounds={})
-    return replace(found, summary=summary, row_scores=rows)
+    return replace(found, summary=replace(summary, estimates=kept), row_scores=rows)

@@ -15,7 +15,7 @@ from hokical.metrics._metric import METRICS
 from hokical.metrics._sets import SetSummary
 from hokical.metrics._summaries import Estimate, Summary
 from hokical.plots._reliability import Reliability
-from hokical.report._data import ReportFacts, report_data
+from hokical.report._data import report_data
 from hokical.report._differences import paired_differences
 from hokical.report._page import write_page
 from hokical.report._provenance import Provenance
@@ -58,6 +58,11 @@ class Evaluation:
     def n(self) -> int:
         """Number of rows."""
         return self.summary.n
+
+    @property
+    def both(self) -> tuple[Evaluation, ...]:
+        """Before and after calibration; this alone if there is no before."""
+        return (self,) if self.before is None else (self.before, self)
 
     @property
     def title(self) -> str:
@@ -105,6 +110,21 @@ class Evaluation:
         )
 
     @property
+    def all_notes(self) -> list[str]:
+        """Warnings about the method: it may change labels, did not converge, or hides a class."""
+        notes = list(self.notes)
+        if self.may_change_labels:
+            before = self.before
+            then = "" if before is None else f" instead of {before.score('accuracy'):.2%}"
+            notes.append(
+                f"May change labels: with this method {self.score('accuracy'):.2%} of the test "
+                f"labels are right{then}."
+            )
+        if not self.converged and not self.notes:
+            notes.append("The fit did not converge.")
+        return notes + ([] if self.class_warning is None else [f"Warning: {self.class_warning}"])
+
+    @property
     def headline(self) -> str:
         """What calibration changed, in words, with a guarantee.
 
@@ -146,10 +166,9 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and strings: the methods before and after, and the headline."""
-        both = [found for found in (self.before, self) if found is not None]
         return {
             "headline": self.headline,
-            "methods": [found.method_dict() for found in both],
+            "methods": [found.method_dict() for found in self.both],
             "provenance": asdict(self.provenance),
         }
 
@@ -168,19 +187,17 @@ class Evaluation:
 
     def to_html(self, path: str | os.PathLike[str], *, title: str | None = None) -> Path:
         """Write a report as one self-contained HTML file, which is returned."""
-        results = tuple(found for found in (self.before, self) if found is not None)
+        results, origin = self.both, self.provenance
         differences = paired_differences(results, self)
-        facts = ReportFacts(title, self.name, self.headline, self.provenance, differences)
-        return write_page(report_data(results, facts), path)
+        return write_page(report_data(results, self, origin, differences, title=title), path)
 
     def __str__(self) -> str:
-        both = [found for found in (self.before, self) if found is not None]
+        both = self.both
         level = f"{1.0 - self.summary.options.delta:.0%} interval"
-        intervals = self.summary.options.n_resamples > 0
-        heads = [cell for found in both for cell in (found.name, *([level] if intervals else []))]
+        heads = [cell for found in both for cell in (found.name, level)]
         lines = [f"{'metric':<20}" + "".join(f"{head:>20}" for head in heads)]
         for name in self.summary.estimates:
-            cells = [cell for found in both for cell in _cells(name, found[name], intervals)]
+            cells = [cell for found in both for cell in _cells(name, found[name])]
             lines.append(
                 f"{METRICS[name].full_title:<20}" + "".join(f"{cell:>20}" for cell in cells)
             )
@@ -189,11 +206,10 @@ class Evaluation:
         return "\n".join([*lines, self.headline, *verdict, *warning])
 
 
-def _cells(name: str, found: Estimate, intervals: bool) -> list[str]:
-    """A value, and its interval if there are any."""
+def _cells(name: str, found: Estimate) -> list[str]:
+    """A value, and its interval if it has one."""
     shown = [METRICS[name].format(value) for value in (found.value, found.low, found.high)]
-    ends = "" if math.isnan(found.low) else f"{shown[1]} to {shown[2]}"
-    return [shown[0], ends] if intervals else shown[:1]
+    return [shown[0], "" if math.isnan(found.low) else f"{shown[1]} to {shown[2]}"]
 
 
 def method_title(calibrator: Any) -> str:

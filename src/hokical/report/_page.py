@@ -8,6 +8,7 @@ import base64
 import hashlib
 import json
 import os
+from collections.abc import Iterable
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -16,12 +17,10 @@ from typing import Any
 
 from hokical._core.files import write_text_atomically
 from hokical.metrics._metric import METRICS
-from hokical.report._groups import groups_html
-from hokical.report._sets import sets_html
 
 #: In the order of their dependencies.
 _SCRIPTS = ("svg.js", "reliability.js", "risk.js", "explorer.js")
-#: What the data are, by what was given of them, and what else a reader has to know.
+#: What the data are, by what was given of them.
 _DATA = {
     "logits": "{n_rows:,} examples of {n_classes} classes",
     "confidences": "{n_rows:,} confidences",
@@ -70,12 +69,12 @@ def render_page(data: dict[str, Any]) -> str:
         headline=escape(data["headline"]),
         lead=escape(_lead(data)),
         tiles=tiles_html(data),
-        table=table_html(data),
+        table=methods_html(data),
         notes=notes_html(data),
         method_options=_options({m["name"]: m["label"] for m in data["methods"]}, data["chosen"]),
         bin_options=_options({count: count for count in data["bin_counts"]}, 15),
         sets=sets_html(data),
-        groups=groups_html(data),
+        groups="labels" if what == "scores" else "groups",
         facts=facts_html(data),
         of_answers=" hidden" if what == "scores" else "",
         of_logits="" if what == "logits" else " hidden",
@@ -106,20 +105,27 @@ def asset(name: str) -> str:
     return (files("hokical.report") / name).read_text(encoding="utf-8")
 
 
+def table_html(heads: Iterable[str], rows: Iterable[tuple[str, Iterable[str]]]) -> str:
+    """Head and body of a table, from the HTML of heads, and of names and cells of rows."""
+    head = "".join(f'<th scope="col">{each}</th>' for each in heads)
+    body = "\n".join(
+        f'<tr data-method="{escape(name)}">{"".join(cells)}</tr>' for name, cells in rows
+    )
+    return f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>"
+
+
 def _lead(data: dict[str, Any]) -> str:
     test, validation = data["provenance"]["test"], data["provenance"]["validation"]
+    shown = _DATA[test["what"]].format(**test)
     if validation is None:
-        shown = _DATA[test["what"]].format(**test)
         return f"Measured on {shown}.{_OF_LABELS * (test['what'] == 'scores')}"
-    n_methods = len(data["methods"])
-    compared = "One method" if n_methods == 1 else f"{n_methods} methods"
-    fitted = f"{compared}, fitted on {validation['n_rows']:,} validation examples"
+    fitted = f"Fitted on {validation['n_rows']:,} validation examples and measured on"
     if data["provenance"]["tested_on_validation"]:
         return (
-            f"{fitted} and measured on the same ones, {test['n_classes']} classes. Everything here "
-            "looks better than it is: measure on examples that nothing was fitted on."
+            f"{fitted} the same ones. Everything here looks better than it is: measure on examples "
+            "that nothing was fitted on."
         )
-    return f"{fitted} and measured on {test['n_rows']:,} other ones, {test['n_classes']} classes."
+    return f"{fitted} {shown} that are not among them."
 
 
 def _options(texts: dict[Any, Any], chosen: Any) -> str:
@@ -136,78 +142,37 @@ def tiles_html(data: dict[str, Any]) -> str:
     methods = {method["name"]: method for method in data["methods"]}
     after = methods[data["chosen"]]
     before = methods.get(data["reference"], after)
-    tiles = []
     there = data["provenance"]["test"]["what"] == "scores"
+    tiles = []
     for name, title in (_TILES | ({"accuracy": "labels there"} if there else {})).items():
         values = (method["scores"][name]["value"] for method in (before, after))
         first, last = map(METRICS[name].format, values)
-        if first == last:
-            tiles.append(f"<li><span>{title}</span> <b>{last}</b></li>")
-            continue
-        then = f'<s>{first}</s> <span aria-hidden="true">→</span><span class="unseen">now</span>'
-        names = f"<small>{escape(before['label'])} → {escape(after['label'])}</small>"
-        tiles.append(f"<li><span>{title}</span> <b>{then} {last}</b>{names}</li>")
+        then = f'<s>{first}</s> <span aria-hidden="true">→</span><span class="unseen">now</span> '
+        tiles.append(f"<li><span>{title}</span> <b>{'' if first == last else then}{last}</b></li>")
     return "\n".join(tiles)
 
 
-def table_html(data: dict[str, Any]) -> str:
+def methods_html(data: dict[str, Any]) -> str:
     """One row per method, the best of each score marked, intervals under the values."""
     titles = {name: (metric.title, metric.detail) for name, metric in METRICS.items()}
     titles["difference"] = ("log loss against", escape(data["chosen_label"]))
-    heads = "".join(
-        f'<th scope="col">{title}<small>{meaning}</small></th>'
-        for title, meaning in (titles[name] for name in data["columns"])
-    )
-    head = f'<tr><th scope="col">method</th>{heads}<th scope="col">fit<small>time</small></th></tr>'
-    rows = "\n".join(_row(method, data) for method in data["methods"])
-    return f"<thead>{head}</thead>\n<tbody>\n{rows}\n</tbody>"
+    shown = [("method", ""), *(titles[name] for name in data["columns"]), ("fit", "time")]
+    heads = (f"{title}<small>{meaning}</small>" for title, meaning in shown)
+    return table_html(heads, ((each["name"], _cells(each, data)) for each in data["methods"]))
 
 
-def notes_html(data: dict[str, Any]) -> str:
-    """The notes under the table, by method; empty if there are none."""
-    notes = [(method["label"], note) for method in data["methods"] for note in method["notes"]]
-    notes += [(name, f"left out: {reason}.") for name, reason in data["skipped"].items()]
-    items = [f"<li><strong>{escape(name)}</strong>: {escape(note)}</li>" for name, note in notes]
-    return f'<ul class="notes">{"".join(items)}</ul>' if items else ""
-
-
-def facts_html(data: dict[str, Any]) -> str:
-    """Data, settings and versions."""
-    origin, options = data["provenance"], data["options"]
-    versions = ", ".join(f"{name} {number}" for name, number in origin["versions"].items())
-    settings = (
-        f"{options['n_bins']} bins; {options['n_resamples']} bootstrap resamples, "
-        f"{1.0 - options['delta']:.0%} intervals, seed {options['seed']}; "
-        f"bounds that fail with a probability of {options['delta']:.0%}"
-    )
-    rows = {
-        "Date": escape(origin["date"]),
-        **{
-            f"{name.capitalize()} data": _data_line(origin[name])
-            for name in ("validation", "test")
-            if origin[name] is not None
-        },
-        "Settings": escape(settings),
-        "Versions": escape(f"{versions}, on {origin['machine']}"),
-    }
-    return "\n".join(f"<div><dt>{term}</dt><dd>{text}</dd></div>" for term, text in rows.items())
-
-
-def _row(method: dict[str, Any], data: dict[str, Any]) -> str:
+def _cells(method: dict[str, Any], data: dict[str, Any]) -> Iterable[str]:
     name, seconds = method["name"], method["fit_seconds"]
     badges = ["changes labels"] if method["may_change_labels"] else []
     badges += [] if method["converged"] else ["not converged"]
     marks = "".join(f'<span class="badge">{text}</span>' for text in badges)
-    cells = "".join(
-        _difference_cell(method["difference"])
-        if column == "difference"
-        else _cell(column, method["scores"][column], name in data["best"].get(column, []))
-        for column in data["columns"]
-    )
-    time = "before" if seconds is None else f"{seconds:.1f} s"
-    time = f"{1000 * seconds:.0f} ms" if seconds is not None and seconds < 1 else time
-    head = f'<th scope="row">{escape(method["label"])}{marks}</th>'
-    return f'<tr data-method="{escape(name)}">{head}{cells}<td>{time}</td></tr>'
+    yield f'<th scope="row">{escape(method["label"])}{marks}</th>'
+    for column in data["columns"]:
+        if column == "difference":
+            yield _difference_cell(method["difference"])
+        else:
+            yield _cell(column, method["scores"][column], name in data["best"].get(column, []))
+    yield f"<td>{'before' if seconds is None else f'{seconds:.2f} s'}</td>"
 
 
 def _difference_cell(found: dict[str, Any] | None) -> str:
@@ -223,16 +188,65 @@ def _difference_cell(found: dict[str, Any] | None) -> str:
 
 def _cell(column: str, estimate: dict[str, float | None], is_best: bool) -> str:
     """A value, its interval, and if it is the best a mark that does not rely on colour."""
-    shown = {name: METRICS[column].format(number) for name, number in estimate.items()}
-    value, ends = shown["value"], ""
-    if estimate["low"] is not None and estimate["high"] is not None:
-        ends = f"<small>{shown['low']}\u2013{shown['high']}</small>"
-        if estimate["corrected"] is not None:
-            ends += f"<small>corrected {shown['corrected']}</small>"
+    value, low, high = (METRICS[column].format(number) for number in estimate.values())
+    ends = "" if estimate["low"] is None else f"<small>{low}\u2013{high}</small>"
     if is_best:
         mark = '<span class="star" aria-hidden="true">★</span>'
         return f'<td class="best">{mark}{value}<span class="unseen"> (best)</span>{ends}</td>'
     return f"<td>{value}{ends}</td>"
+
+
+def notes_html(data: dict[str, Any]) -> str:
+    """The notes under the table, by method; empty if there are none."""
+    notes = [(method["label"], note) for method in data["methods"] for note in method["notes"]]
+    notes += [(name, f"left out: {reason}.") for name, reason in data["skipped"].items()]
+    items = [f"<li><strong>{escape(name)}</strong>: {escape(note)}</li>" for name, note in notes]
+    return f'<ul class="notes">{"".join(items)}</ul>' if items else ""
+
+
+def sets_html(data: dict[str, Any]) -> str:
+    """The section on prediction sets; empty where none were asked for."""
+    methods = [method for method in data["methods"] if method["sets"] is not None]
+    if not methods:
+        return ""
+    known = methods[-1]["sets"]
+    heads = ("method", "covered", "mean size", "worst class", "worst size")
+    table = table_html(heads, ((each["name"], _set_cells(each)) for each in methods))
+    return (
+        f"<section><h2>Prediction sets at {known['goal']:.0%}</h2><p>The classes that a row may "
+        f'have. {escape(known["source"])}</p><div class="scroll"><table>{table}</table></div>'
+        "</section>"
+    )
+
+
+def _set_cells(method: dict[str, Any]) -> Iterable[str]:
+    found = method["sets"]
+    whole = found["overall"]
+    ends = f"<small>{whole['low']:.1%}\u2013{whole['high']:.1%}</small>"
+    sizes = f"<small>{found['size_low']:.2f}\u2013{found['size_high']:.2f}</small>"
+    yield f'<th scope="row">{escape(method["label"])}</th><td>{whole["coverage"]:.1%}{ends}</td>'
+    yield f"<td>{whole['mean_size']:.2f}{sizes}</td>"
+    for name in ("class", "size"):
+        row = min(found[f"by_{name}"], key=lambda row: row["coverage"])
+        about = f"{name} {escape(row['name'])}, {row['n']:,} rows"
+        yield f"<td>{row['coverage']:.1%}<small>{about}</small></td>"
+
+
+def facts_html(data: dict[str, Any]) -> str:
+    """Data, settings and versions."""
+    origin, options = data["provenance"], data["options"]
+    level = f"{1.0 - options['delta']:.0%}"
+    rows = {
+        "Date": escape(origin["date"]),
+        **{
+            f"{name.capitalize()} data": _data_line(origin[name])
+            for name in ("validation", "test")
+            if origin[name] is not None
+        },
+        "Settings": f"{options['n_bins']} bins, intervals and bounds at {level}",
+        "Versions": escape(", ".join(f"{name} {k}" for name, k in origin["versions"].items())),
+    }
+    return "\n".join(f"<div><dt>{term}</dt><dd>{text}</dd></div>" for term, text in rows.items())
 
 
 def _data_line(facts: dict[str, Any]) -> str:

@@ -1,7 +1,5 @@
 """Methods over several data sets: mean scores and ranks, intervals, critical differences."""
 
-import csv
-import io
 import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -11,7 +9,7 @@ import numpy as np
 from hokical._core.types import FloatArray
 from hokical.guarantees._binomial import check_chance
 from hokical.metrics._metric import METRICS
-from hokical.report._tables import as_latex, as_markdown
+from hokical.report._tables import Cells, TableOutput
 
 Ends = tuple[float, float]
 
@@ -28,10 +26,10 @@ class Standing:
 
 
 @dataclass(frozen=True, eq=False)
-class Standings:
+class Standings(TableOutput):
     """The methods that ran on every data set, the best mean rank first.
 
-    Intervals are of resampled data sets. Two methods whose mean ranks are less than
+    Intervals are Student's, over data sets. Two methods whose mean ranks are less than
     `critical_difference` apart are not distinguished, at the level `delta` for all pairs at once
     (Nemenyi's test; Demsar, 2006). `comparisons` has each data set's own.
     """
@@ -65,48 +63,32 @@ class Standings:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and strings: the rows, and the metric of every data set and method."""
-        names = [row.method for row in self.rows]
-        scores = zip(self.comparisons, self.table().tolist(), strict=True)
         return {
             "metric": self.metric,
             "methods": [asdict(row) for row in self.rows],
             "critical_difference": self.critical_difference,
             "delta": self.delta,
             "verdict": self.verdict,
-            "data_sets": {name: dict(zip(names, row, strict=True)) for name, row in scores},
+            "data_sets": {
+                name: {row.method: one[row.method].score(self.metric) for row in self.rows}
+                for name, one in self.comparisons.items()
+            },
         }
 
     def to_markdown(self) -> str:
         """A table of mean scores and ranks, and the verdict."""
-        return f"{as_markdown(*self._cells())}\n{self.verdict}"
+        return f"{super().to_markdown()}\n{self.verdict}"
 
-    def to_latex(self) -> str:
-        """The same table as a `tabular` of the package booktabs."""
-        return as_latex(*self._cells())
+    def _records(self) -> list[dict[str, Any]]:
+        """The metric of every data set, with mean and rank, by method."""
+        scores = zip(self.rows, self.table().T.tolist(), strict=True)
+        return [
+            {"method": row.method, **dict(zip(self.comparisons, own, strict=True))}
+            | {"mean": row.mean, "rank": row.rank}
+            for row, own in scores
+        ]
 
-    def to_pandas(self) -> Any:
-        """The metric of every data set and method, with mean and rank, by method; needs pandas."""
-        import pandas  # type: ignore[import-untyped]
-
-        names = [row.method for row in self.rows]
-        found = pandas.DataFrame(self.table().T, index=names, columns=[*self.comparisons])
-        found["mean"] = [row.mean for row in self.rows]
-        found["rank"] = [row.rank for row in self.rows]
-        return found.rename_axis("method")
-
-    def to_csv(self) -> str:
-        """The numbers of `to_pandas`, one line per method, not rounded."""
-        out = io.StringIO()
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(["method", *self.comparisons, "mean", "rank"])
-        for row, scores in zip(self.rows, self.table().T.tolist(), strict=True):
-            writer.writerow([row.method, *scores, row.mean, row.rank])
-        return out.getvalue()
-
-    __str__ = to_markdown
-
-    def _cells(self) -> tuple[list[str], list[list[tuple[str, str]]]]:
-        """Heads and cells of a table."""
+    def _cells(self, mark: str) -> Cells:
         rows = []
         for row in self.rows:
             pairs = ((row.mean, row.mean_interval, 4), (row.rank, row.rank_interval, 2))
@@ -120,21 +102,21 @@ def _with_ends(value: float, ends: tuple[float, float], digits: int) -> str:
     return f"{value:.{digits}f}" + ("" if np.isnan(ends).any() else f" ({low} to {high})")
 
 
-def rank_methods(
-    found: dict[str, Any], metric: str, delta: float, n_resamples: int, random_state: int
-) -> Standings:
+def rank_methods(found: dict[str, Any], metric: str, delta: float) -> Standings:
     """Mean scores and ranks of the methods that every comparison has."""
+    from scipy.stats import rankdata
+
     names = [result.name for result in next(iter(found.values())).results]
     names = [name for name in names if all(name not in one.skipped for one in found.values())]
     table = np.array([[one[name].score(metric) for name in names] for one in found.values()])
-    ranks, draws = ranks_of(table), draw_rows(np.arange(len(found)), n_resamples, random_state)
+    ranks = rankdata(table, axis=1)
     rows = [
         Standing(
             name,
             float(table[:, k].mean()),
-            interval(table[:, k], draws, delta),
+            mean_interval(table[:, k], delta),
             float(ranks[:, k].mean()),
-            interval(ranks[:, k], draws, delta),
+            mean_interval(ranks[:, k], delta),
         )
         for k, name in enumerate(names)
     ]
@@ -143,28 +125,14 @@ def rank_methods(
     return Standings(metric, tuple(rows), least, delta, found)
 
 
-def ranks_of(table: FloatArray) -> FloatArray:
-    """Rank of each method in each row, from 1, ties shared, (experiments, methods)."""
-    below = (table[:, None, :] < table[:, :, None]).sum(axis=2)
-    equal = (table[:, None, :] == table[:, :, None]).sum(axis=2)
-    return np.asarray(below + (equal + 1) / 2.0)
+def mean_interval(values: FloatArray, delta: float) -> Ends:
+    """Student's interval of the mean over data sets; NaN of one."""
+    from scipy.special import stdtrit
 
-
-def draw_rows(data_sets: Any, resamples: int, seed: int = 0) -> list[Any]:
-    """Rows of experiments for each resample: all of a drawn data set, as often as it is drawn."""
-    rng = np.random.default_rng(seed)
-    rows = [np.flatnonzero(data_sets == name) for name in np.unique(data_sets)]
-    drawn = rng.integers(len(rows), size=(resamples, len(rows)))
-    return [np.concatenate([rows[i] for i in draw]) for draw in drawn]
-
-
-def interval(values: FloatArray, draws: list[Any], delta: float = 0.05) -> Ends:
-    """Quantiles of the mean over resamples; NaN without any."""
-    if not draws:
+    if values.size < 2:
         return math.nan, math.nan
-    means = [values[rows].mean() for rows in draws]
-    low, high = np.quantile(means, [0.5 * delta, 1.0 - 0.5 * delta])
-    return float(low), float(high)
+    width = -stdtrit(values.size - 1, 0.5 * delta) * values.std(ddof=1) / math.sqrt(values.size)
+    return float(values.mean() - width), float(values.mean() + width)
 
 
 def critical_difference(n_methods: int, n_data_sets: int, delta: float = 0.05) -> float:

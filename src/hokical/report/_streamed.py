@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from hokical._core.arrays import to_host
 from hokical._core.bins import sum_by
-from hokical._core.topk import TopK
 from hokical._core.types import FloatArray
 from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._catalog import make
@@ -18,11 +17,11 @@ from hokical.dense import Dense
 from hokical.dense._items import judge_items
 from hokical.io._chunks import block_rows, reblock
 from hokical.io._opening import open_source
-from hokical.metrics._examples import Examples, Predictions
 from hokical.metrics._groups import class_name, label_table
 from hokical.metrics._metric import SummaryOptions
-from hokical.metrics._summaries import SummarySums, summarize_sums
+from hokical.metrics._summaries import SummarySums, summarize
 from hokical.report._evaluation import Evaluation
+from hokical.report._judging import Predicted
 from hokical.report._provenance import DataFacts, Provenance
 from hokical.streams._partition import check_block, report_files
 
@@ -33,6 +32,15 @@ class _Sums:
 
     summary: SummarySums
     by_label: FloatArray
+
+    @classmethod
+    def from_rows(cls, rows: Predicted, n_classes: int, options: SummaryOptions) -> Self:
+        """The sums of rows of weight above 0."""
+        examples, w = rows.examples, rows.examples.filled_weight()
+        columns = (np.ones(w.size), w, w**2, w * rows.confidence, w * rows.correct)
+        assert rows.labels is not None
+        by_label = np.stack([sum_by(rows.labels, column, n_classes) for column in columns])
+        return cls(SummarySums.from_rows(examples, rows.vectors, options), by_label)
 
     def __add__(self, other: _Sums) -> _Sums:
         return _Sums(self.summary + other.summary, self.by_label + other.by_label)
@@ -47,7 +55,6 @@ def evaluate_source(
 ) -> Evaluation:
     """The evaluation of a source of chunks."""
     chunks = open_source(source)
-    options = replace(options, n_resamples=0)
     if cal is not None:
         cal._check_fitted()
     n_classes = chunks.n_classes if cal is None else cal.n_classes_
@@ -66,16 +73,16 @@ def evaluate_source(
         if block.weights is not None and not block.weights.any():
             continue
         for name, method in methods.items():
-            found = _sum_block(method, block, options)
+            rows = Predicted.of_logits(method, block.logits, block.labels, block.weights)
+            found = _Sums.from_rows(rows.counted(), n_classes, options)
             sums[name] = sums[name] + found if name in sums else found
     if not sums:
         raise ValueError("a source must have at least one row that counts; got none.")
-    facts = DataFacts(first, n_classes, dtype, right / first, data_name)
-    origin = Provenance.collect(None, facts, options.seed)
+    origin = Provenance.collect(None, DataFacts(first, n_classes, dtype, right / first, data_name))
     labels = [class_name(k, names) for k in range(n_classes)]
     before: Evaluation | None = None
     for name, method in methods.items():
-        summary = summarize_sums(sums[name].summary, options)
+        summary = summarize(sums[name].summary, options)
         classes = label_table(labels, sums[name].by_label, options.delta)
         levels = sums[name].summary.levels.levels
         before = Evaluation(
@@ -83,24 +90,6 @@ def evaluate_source(
         )
     assert before is not None
     return before
-
-
-def _sum_block(method: Calibrator, block: Any, options: SummaryOptions) -> _Sums:
-    """The sums of a checked block."""
-    labels, weight = block.labels, block.weights
-    predicted = to_host(method.predict(block.logits))
-    confidence = to_host(method.predict_confidence(block.logits)).astype(np.float64)
-    kept: Any = slice(None) if weight is None else np.flatnonzero(weight)
-    weight = None if weight is None else weight[kept]
-    rows = Examples(confidence[kept], (predicted == labels)[kept], weight)
-    vectors = None
-    if not isinstance(block.logits, TopK):
-        proba = to_host(method.predict_proba(block.logits))
-        vectors = Predictions(proba[kept], labels[kept], weight)
-    w = rows.filled_weight()
-    columns = (np.ones(w.size), w, w**2, w * rows.confidence, w * rows.correct)
-    by_label = np.stack([sum_by(predicted[kept], c, method.n_classes_) for c in columns])
-    return _Sums(SummarySums.from_rows(rows, vectors, options), by_label)
 
 
 def evaluate_dense(
@@ -122,9 +111,8 @@ def evaluate_dense(
     once = isinstance(logits, Iterator)  # whose items cannot be looked at again
     source = chunks() if once else chunks
     found = evaluate_source(cal.fitted_calibrator(), source, options, names, data_name)
-    both = [each for each in (found.before, found) if each is not None]
     judged: Evaluation | None = None
-    for each in both:
+    for each in found.both:
         items = () if once else cal._read(*given, None)
         summary, classes = judge_items(each.summary, each.classes, items, each.calibrator, options)
         judged = replace(each, summary=summary, classes=classes, before=judged)

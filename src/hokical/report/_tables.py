@@ -1,27 +1,61 @@
-"""Tables in Markdown and LaTeX, from heads and cells of (text, mark)."""
+"""Results as tables: CSV, pandas, Markdown and LaTeX."""
 
+import csv
+import io
 from collections.abc import Sequence
+from typing import Any
 
 #: What LaTeX would take for markup.
 _LATEX = str.maketrans(
     {sign: f"\\{sign}" for sign in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 )
-Rows = Sequence[Sequence[tuple[str, str]]]
+#: Heads, and rows of cells, each (text, mark around it).
+Cells = tuple[Sequence[str], Sequence[Sequence[tuple[str, str]]]]
 
 
-def as_markdown(heads: Sequence[str], rows: Rows) -> str:
-    """A table whose first column is text, and the others numbers."""
-    lines = [heads, [":--", *("--:" for _ in heads[1:])]]
-    lines += [[mark.format(text.replace("|", "\\|")) for text, mark in row] for row in rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+class TableOutput:
+    """A result with a row for each method."""
 
+    def _records(self) -> list[dict[str, Any]]:
+        """The numbers of each row, not rounded, by column; the first is "method"."""
+        raise NotImplementedError
 
-def as_latex(heads: Sequence[str], rows: Rows) -> str:
-    """The same as a `tabular` of the package booktabs."""
-    body = [[mark.format(text.translate(_LATEX)) for text, mark in row] for row in rows]
-    first, *rest = (
-        " & ".join(line) + " \\\\\n" for line in ([h.translate(_LATEX) for h in heads], *body)
-    )
-    begin = f"\\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}\n\\toprule\n{first}\\midrule\n"
-    return f"{begin}{''.join(rest)}\\bottomrule\n\\end{{tabular}}\n"
+    def _cells(self, mark: str) -> Cells:
+        """A small table for readers, the best cells in `mark`."""
+        raise NotImplementedError
+
+    def to_csv(self) -> str:
+        """One line per method, numbers not rounded."""
+        rows, out = self._records(), io.StringIO()
+        writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        for row in rows:  # only NaN differs from itself
+            writer.writerow({key: "" if value != value else value for key, value in row.items()})
+        return out.getvalue()
+
+    def to_pandas(self) -> Any:
+        """The columns of `to_csv` as a DataFrame indexed by method; needs pandas."""
+        import pandas  # type: ignore[import-untyped]
+
+        return pandas.DataFrame(self._records()).set_index("method")
+
+    def to_markdown(self) -> str:
+        """A table of the main scores, the best in bold."""
+        heads, rows = self._cells("**{}**")
+        lines = [heads, [":--", *("--:" for _ in heads[1:])]]
+        lines += [[mark.format(text.replace("|", "\\|")) for text, mark in row] for row in rows]
+        return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+    def to_latex(self) -> str:
+        """The same as a `tabular` of the package booktabs."""
+        heads, rows = self._cells("\\textbf{{{}}}")
+        body = [[mark.format(text.translate(_LATEX)) for text, mark in row] for row in rows]
+        first, *rest = (
+            " & ".join(line) + " \\\\\n" for line in ([h.translate(_LATEX) for h in heads], *body)
+        )
+        begin = f"\\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}\n\\toprule\n{first}\\midrule\n"
+        return f"{begin}{''.join(rest)}\\bottomrule\n\\end{{tabular}}\n"
+
+    def __str__(self) -> str:
+        return self.to_markdown()

@@ -23,15 +23,17 @@ function markRow(name) {
     else row.removeAttribute("aria-current");
 }
 
-function showClasses({ label: name, classes }) {
-  const verdict = (row) => (row.flagged ? "miscalibrated" : "");
-  const cells = (row) => [count(row.n), percent(row.predicted), percent(row.observed), verdict(row)];
-  const rows = classes.rows.map((row) => html("tr", {}, html("th", { scope: "row" }, row.name),
+// Fill the table `id` with rows of a table of groups, or of predicted labels.
+function showTable(id, name, found) {
+  document.getElementById(`by-${id === "classes" ? "class" : "group"}`).hidden = found === null;
+  if (found === null) return;
+  const cells = (row) => [count(row.n), percent(row.predicted), percent(row.observed),
+    `${percent(row.low)} to ${percent(row.high)}`, row.flagged ? "miscalibrated" : ""];
+  const rows = found.rows.map((row) => html("tr", {}, html("th", { scope: "row" }, row.full_name),
     ...cells(row).map((text) => html("td", {}, text))));
-  document.querySelector("#classes tbody").replaceChildren(...rows);
-  const more = classes.n_groups - rows.length;
-  const rest = more ? `; the ${rows.length} worst, ${count(more)} more are not shown` : "";
-  document.getElementById("classes-of").textContent = `${name}${rest}`;
+  document.querySelector(`#${id} tbody`).replaceChildren(...rows);
+  const rest = found.n_left_out ? ` ${count(found.n_left_out)} with larger p-values are not shown.` : "";
+  document.querySelector(`#${id} caption`).textContent = `${name}: ${found.verdict}.${rest}`;
 }
 
 function draw() {
@@ -43,7 +45,8 @@ function draw() {
   if (reference && state.method !== reference) shown.unshift({ method: reference, role: "before" });
   drawRisk(figures.risk, shown);
   markRow(state.method.name);
-  if (state.method.classes) showClasses(state.method);
+  showTable("classes", state.method.label, state.method.classes);
+  showTable("groups", state.method.label, state.method.groups);
   return `${state.method.label}: ${facts}`;
 }
 
@@ -61,7 +64,6 @@ document.getElementById("pair").append(...[figures.before, figures.after].filter
 document.getElementById("risk").append(figures.risk);
 controls.hidden = false;
 document.getElementById("legend").hidden = false;
-document.getElementById("by-class").hidden = report.methods.every(({ classes }) => classes === null);
 controls.addEventListener("change", () => {
   document.getElementById("status").textContent = draw();
 });

@@ -1,0 +1,90 @@
+"""Intervals of metrics at level 1 - delta, in closed form: nothing is resampled.
+
+How often they hold is simulated in `tests/metrics/test_coverage.py`; docs/metrics.md has the
+figures. With weights, n is the number of rows that they are worth, (sum w)^2 / sum w^2 (Kish).
+"""
+
+import math
+
+import numpy as np
+
+from hokical._core.types import FloatArray
+from hokical.guarantees._binomial import clopper_pearson
+from hokical.metrics._levels import BinSums, Levels
+
+Ends = tuple[float, float]
+NONE: Ends = (math.nan, math.nan)
+
+
+def share_ends(share: float, n: float, delta: float) -> Ends:
+    """Clopper and Pearson's interval of a share of n rows."""
+    hits = np.array([min(round(share * n, 9), n)])
+    low, high = clopper_pearson(hits, np.array([n]), delta=delta)[0]
+    return float(low), float(high)
+
+
+def mean_ends(powers: FloatArray, n: float, delta: float) -> Ends:
+    """Interval of a mean, from the means of a score, its square and its cube, (3,).
+
+    Scores such as the log loss are mostly small and rarely large: the t statistic is transformed
+    to remove its skewness (Hall, 1992, Journal of the Royal Statistical Society B 54, 221-228).
+    None for scores that are all equal.
+    """
+    from scipy.special import stdtrit
+
+    mean, second, third = powers.tolist()
+    variance = second - mean**2
+    if not (n > 2.0 and variance > 1e-14 * second):
+        return NONE
+    skewness = (third - 3.0 * mean * second + 2.0 * mean**3) / variance**1.5
+    a, z = skewness / math.sqrt(n), -float(stdtrit(n - 1.0, 0.5 * delta))
+    y = np.array([z, -z])
+    t = y if abs(a) < 1e-9 else 3.0 / a * (np.cbrt(1.0 + a * (y - a / 6.0)) - 1.0)
+    low, high = mean - math.sqrt(variance / (n - 1.0)) * t
+    return float(low), float(high)
+
+
+def gap_ends(bins: BinSums, rows_per_weight: float, delta: float) -> Ends:
+    """Interval of a calibration error over bins, by inversion, for true gaps of any pattern.
+
+    Let e be the error of the sample, E the true one, and N_j the noise of the summed gap of bin j,
+    normal with variance V_j. By the triangle inequality e <= E + sum |N_j| / W; with the signs s_j
+    of the true gaps e >= E + sum s_j N_j / W, which is normal whatever the signs are. So E is below
+    e plus a normal quantile, and above e less a quantile of the sum of half-normal variables (by a
+    gamma distribution of the same mean and variance); it is also above the size of the mean gap
+    less its noise. The two lower ends share delta / 2.
+    """
+    from scipy.special import gammaincinv, ndtri
+
+    share = (bins.correct * rows_per_weight + 0.5) / (bins.weight * rows_per_weight + 1.0)
+    variance = bins.weight / rows_per_weight * share * (1.0 - share)
+    total, whole = float(bins.weight.sum()), float(variance.sum())
+    error = float(np.abs(bins.gap).sum()) / total
+    mean, spread = math.sqrt(2.0 / math.pi) * float(np.sqrt(variance).sum()), 1.0 - 2.0 / math.pi
+    scale = spread * whole / mean
+    noise = scale * float(gammaincinv(mean / scale, 1.0 - 0.25 * delta))
+    common = abs(float(bins.gap.sum())) + float(ndtri(0.125 * delta)) * math.sqrt(whole)
+    high = error - float(ndtri(0.5 * delta)) * math.sqrt(whole) / total
+    return max(error - noise / total, common / total), high
+
+
+def roc_ends(levels: Levels, delta: float) -> Ends:
+    """Interval of the AUROC by DeLong's variance, on the scale of log odds (t distribution)."""
+    from scipy.special import expit, logit, stdtrit
+
+    right, wrong = levels.correct, levels.errors
+    n_right, n_wrong = float(right.sum()), float(wrong.sum())
+    least = min(n_right, n_wrong) * levels.rows_per_weight
+    if least < 2.0:
+        return NONE
+    below = (np.cumsum(wrong) - 0.5 * wrong) / n_wrong  # of a right row: wrong ones below it
+    above = 1.0 - (np.cumsum(right) - 0.5 * right) / n_right
+    area, variance = float(right @ below) / n_right, 0.0
+    for weight, n, place in ((right, n_right, below), (wrong, n_wrong, above)):
+        rows = n * levels.rows_per_weight
+        variance += max(float(weight @ place**2) / n - area**2, 0.0) / (rows - 1.0)
+    if not (0.0 < area < 1.0 and variance > 0.0):
+        return NONE
+    width = -float(stdtrit(least - 1.0, 0.5 * delta)) * math.sqrt(variance) / (area - area**2)
+    low, high = expit(logit(area) + np.array([-width, width]))
+    return float(low), float(high)
