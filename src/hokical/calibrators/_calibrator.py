@@ -204,11 +204,11 @@ class Calibrator(FittedPredictions):
         """The action of least expected cost for each row, with what it is expected to cost.
 
         `costs` (classes, actions) has the cost of each action for each true class. With a column
-        per class, actions are labels.
+        per class, actions are labels. Of two classes (false_positive, false_negative) is enough.
 
         >>> from hokical import make
         >>> cal = make("uncalibrated").fit([[2.0, 0.0], [0.0, 1.0]], [0, 1])
-        >>> found = cal.predict_action([[2.0, 0.0]], [[0.0, 1.0], [50.0, 0.0]])
+        >>> found = cal.predict_action([[2.0, 0.0]], costs=(1.0, 50.0))
         >>> found.actions, found.costs.round(2)
         (array([1]), array([0.88]))
         """

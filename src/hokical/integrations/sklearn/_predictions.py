@@ -16,7 +16,7 @@ from hokical._core.files import replace_file
 from hokical._core.types import AnyArray, FloatArray
 from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._shift import in_order
-from hokical.guarantees._decisions import Decisions, Detections, decide
+from hokical.guarantees._decisions import Decisions, Detections, cost_table, decide
 from hokical.guarantees._row_sketch import RowSketch
 from hokical.guarantees._selective import SelectivePrediction
 from hokical.guarantees._sets import PredictionSets
@@ -169,11 +169,13 @@ class ClassifierPredictions:
     ) -> Decisions:
         """The action of least expected cost for each row, with what it is expected to cost.
 
-        `costs` (classes, actions), rows in the order of `classes_`; `actions` are their names. By
-        default they are the labels if there is a column for each, else column numbers.
+        `costs` (classes, actions), rows in the order of `classes_`, or of two classes
+        (false_positive, false_negative); `actions` are the names of the columns. By default they
+        are the labels if there is a column for each, else column numbers.
         """
-        found = decide(self.predict_proba(X, groups=groups), costs, self.classes_.size)
-        n_actions = np.shape(costs)[1]
+        table = cost_table(costs, self.classes_.size)
+        found = decide(self.predict_proba(X, groups=groups), table, self.classes_.size)
+        n_actions = table.shape[1]
         names = self.classes_ if actions is None and n_actions == self.classes_.size else actions
         names = np.arange(n_actions) if names is None else np.asarray(names)
         if names.shape != (n_actions,):
