@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from hokical import compare
-from hokical.report._comparison import Comparison
 from tests.conftest import synthetic_logits
 
 
 @pytest.fixture(scope="session")
-def comparison() -> Comparison:
+def comparison() -> Any:
     validation, test = (synthetic_logits(2000, 5, seed=seed) for seed in (1, 2))
     methods = ["uncalibrated", "temps", "vecs", "hoki"]
     return compare(validation, test, methods, progress=False)

@@ -13,7 +13,6 @@ import pytest
 
 from hokical import MultilabelCalibrator, evaluate
 from hokical.report import write_report
-from hokical.report._comparison import Comparison
 from tests.calibrators.test_multilabel import tags
 
 pytest.importorskip("selenium", reason="selenium is not installed")
@@ -70,13 +69,13 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
 
 
 @pytest.fixture
-def opened(browser: Chrome, comparison: Comparison, tmp_path: Path) -> Iterator[Chrome]:
+def opened(browser: Chrome, comparison: Any, tmp_path: Path) -> Iterator[Chrome]:
     yield open_report(browser, comparison, tmp_path)
     assert browser.get_log("browser") == []  # no errors, no refusals by the page's own policy
     assert fetched(browser) == [browser.current_url]
 
 
-def open_report(browser: Chrome, comparison: Comparison, folder: Path) -> Chrome:
+def open_report(browser: Chrome, comparison: Any, folder: Path) -> Chrome:
     for log in ("browser", "performance"):
         browser.get_log(log)  # forget the last page's
     browser.get(write_report(comparison, folder / "report.html").as_uri())
@@ -125,9 +124,7 @@ def expected_heights(data: dict[str, Any], name: str, n_bins: int, scheme: str) 
     return [290 * share for share in bins["accuracy"]]
 
 
-def test_diagrams_follow_the_keyboard(
-    opened: Chrome, comparison: Comparison, report_data: Any
-) -> None:
+def test_diagrams_follow_the_keyboard(opened: Chrome, comparison: Any, report_data: Any) -> None:
     data = report_data(comparison)
     start = shown(opened, "after")
     assert start["heights"] == pytest.approx(expected_heights(data, "hoki", 15, "width"))
@@ -160,7 +157,7 @@ def test_diagrams_follow_the_keyboard(
     assert [row.text.removesuffix(" miscalibrated") for row in rows] == expected
 
 
-def test_sliders_give_the_numbers(opened: Chrome, comparison: Comparison, report_data: Any) -> None:
+def test_sliders_give_the_numbers(opened: Chrome, comparison: Any, report_data: Any) -> None:
     hoki = report_data(comparison)["methods"][-1]
     bins = hoki["reliability"]["width"]["15"]
     slider = opened.find_element(By.ID, "look-after")
@@ -190,7 +187,7 @@ def test_the_pointer_gives_the_numbers(opened: Chrome) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
 def test_it_fits_and_can_be_read(
-    browser: Chrome, comparison: Comparison, tmp_path: Path, width: int, scheme: str
+    browser: Chrome, comparison: Any, tmp_path: Path, width: int, scheme: str
 ) -> None:
     emulate(browser, width, scheme)
     open_report(browser, comparison, tmp_path)
@@ -217,9 +214,7 @@ def test_pictures_follow_the_width_of_the_window(opened: Chrome) -> None:
     assert drawn < 390
 
 
-def test_a_hostile_name_is_only_a_name(
-    browser: Chrome, comparison: Comparison, tmp_path: Path
-) -> None:
+def test_a_hostile_name_is_only_a_name(browser: Chrome, comparison: Any, tmp_path: Path) -> None:
     odd = replace(comparison["temps"], name=HOSTILE, notes=(HOSTILE,))
     rows = tuple(replace(row, name=HOSTILE) for row in odd.classes.rows)
     odd = replace(odd, classes=replace(odd.classes, rows=rows))
@@ -234,7 +229,7 @@ def test_a_hostile_name_is_only_a_name(
     assert browser.get_log("browser") == []
 
 
-def test_one_method_alone(browser: Chrome, comparison: Comparison, tmp_path: Path) -> None:
+def test_one_method_alone(browser: Chrome, comparison: Any, tmp_path: Path) -> None:
     alone = replace(comparison, results=(comparison["temps"],), subject="temps")
     open_report(browser, alone, tmp_path)
     assert browser.find_elements(By.ID, "before") == []

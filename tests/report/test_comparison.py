@@ -8,6 +8,7 @@ import json
 import math
 import re
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,19 +17,18 @@ from hokical import Hoki, TemperatureScaling, TopK, compare, make
 from hokical.calibrators import MethodInfo, method_names
 from hokical.demo import demo_logits
 from hokical.metrics import brier, ece
-from hokical.report._comparison import Comparison
 from tests.conftest import synthetic_logits
 
 
 @pytest.fixture(scope="module")
-def comparison() -> Comparison:
+def comparison() -> Any:
     logits, labels = synthetic_logits(1200, 4, seed=2)
     methods = ["uncalibrated", "temps", "vecs", "hoki"]
     halves = (logits[:600], labels[:600]), (logits[600:], labels[600:])
     return compare(*halves, methods, progress=False)
 
 
-def test_results_are_those_of_the_calibrators(comparison: Comparison) -> None:
+def test_results_are_those_of_the_calibrators(comparison: Any) -> None:
     assert [result.name for result in comparison.results] == [
         "uncalibrated",
         "temps",
@@ -49,7 +49,7 @@ def test_results_are_those_of_the_calibrators(comparison: Comparison) -> None:
         comparison["sms"]
 
 
-def test_provenance_identifies_the_data(comparison: Comparison) -> None:
+def test_provenance_identifies_the_data(comparison: Any) -> None:
     facts = comparison.provenance
     assert (facts.validation.n_rows, facts.test.n_rows, facts.test.n_classes) == (600, 600, 4)
     assert not facts.tested_on_validation
@@ -61,7 +61,7 @@ def test_provenance_identifies_the_data(comparison: Comparison) -> None:
     assert stored["tested_on_validation"] is False
 
 
-def test_the_headline_says_what_happened(comparison: Comparison) -> None:
+def test_the_headline_says_what_happened(comparison: Any) -> None:
     words = comparison.headline("temps")
     assert "fell from" in words
     assert "with 95% confidence" in words
@@ -74,7 +74,7 @@ def test_the_headline_says_what_happened(comparison: Comparison) -> None:
         assert comparison.headline("vecs").count("accuracy") == 2
 
 
-def test_the_subject_is_settled_without_the_scores(comparison: Comparison) -> None:
+def test_the_subject_is_settled_without_the_scores(comparison: Any) -> None:
     data = synthetic_logits(60, 3, seed=0)
 
     def subject(*methods: str, **options: str) -> str:
@@ -148,7 +148,7 @@ def test_methods_that_the_data_do_not_allow_are_skipped_with_a_reason() -> None:
         compare(three, three, [OnlyBinary])
 
 
-def test_differences_are_paired(comparison: Comparison) -> None:
+def test_differences_are_paired(comparison: Any) -> None:
     for metric in ("log_loss", "brier", "ece"):
         for found in comparison.differences(metric, against="temps"):
             result, other = comparison[found.method], comparison["temps"]
@@ -179,7 +179,7 @@ def test_an_infinite_loss_is_certainly_worse() -> None:
     assert "infinite" in found.to_markdown()
 
 
-def test_tables_hold_the_numbers(comparison: Comparison) -> None:
+def test_tables_hold_the_numbers(comparison: Any) -> None:
     rows = list(csv.DictReader(io.StringIO(comparison.to_csv())))
     frame = comparison.to_pandas()
     for row, result in zip(rows, comparison.results, strict=True):

@@ -12,7 +12,6 @@ import pytest
 
 from hokical import compare
 from hokical.metrics import ece, selective_risk
-from hokical.report._comparison import Comparison
 from tests.conftest import synthetic_logits
 
 Data = Callable[..., dict[str, Any]]
@@ -26,7 +25,7 @@ def predictions(found: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_scores_and_the_best_are_those_of_the_comparison(
-    comparison: Comparison, report_data: Data
+    comparison: Any, report_data: Data
 ) -> None:
     data = report_data(comparison)
     assert [method["name"] for method in data["methods"]] == [r.name for r in comparison.results]
@@ -62,7 +61,7 @@ def test_classes_have_their_names_or_their_numbers(report_data: Data) -> None:
             compare(examples, examples, ["temps"], class_names=wrong)
 
 
-def test_bins_add_up_to_the_ece_at_every_choice(comparison: Comparison, report_data: Data) -> None:
+def test_bins_add_up_to_the_ece_at_every_choice(comparison: Any, report_data: Data) -> None:
     data = report_data(comparison)
     for method in data["methods"]:
         result = comparison[method["name"]]
@@ -78,7 +77,7 @@ def test_bins_add_up_to_the_ece_at_every_choice(comparison: Comparison, report_d
                 assert count.sum() == 2000
 
 
-def test_curves_are_thin_and_true(comparison: Comparison, report_data: Data) -> None:
+def test_curves_are_thin_and_true(comparison: Any, report_data: Data) -> None:
     for method in report_data(comparison)["methods"]:
         curve, result = method["risk"], comparison[method["name"]]
         assert len(curve["risk"]) <= 200
@@ -89,9 +88,7 @@ def test_curves_are_thin_and_true(comparison: Comparison, report_data: Data) -> 
         assert curve["risk"][place] == pytest.approx(risk, abs=1e-3)
 
 
-def test_notes_tell_of_changed_labels_and_failed_fits(
-    comparison: Comparison, report_data: Data
-) -> None:
+def test_notes_tell_of_changed_labels_and_failed_fits(comparison: Any, report_data: Data) -> None:
     noted = replace(comparison["temps"], notes=("It stopped early. Raise the limit.",))
     shown = (comparison["uncalibrated"], comparison["vecs"], noted)
     altered = replace(comparison, results=shown, subject="temps")
@@ -104,7 +101,7 @@ def test_notes_tell_of_changed_labels_and_failed_fits(
 
 
 def test_a_fit_that_failed_in_silence_is_noted(
-    comparison: Comparison, report_data: Data, monkeypatch: pytest.MonkeyPatch
+    comparison: Any, report_data: Data, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(comparison["temps"].calibrator, "converged_", False, raising=False)
     method = report_data(comparison)["methods"][1]
@@ -112,7 +109,7 @@ def test_a_fit_that_failed_in_silence_is_noted(
     assert method["notes"] == ["The fit did not converge."]
 
 
-def test_the_method_shown_first(comparison: Comparison, report_data: Data) -> None:
+def test_the_method_shown_first(comparison: Any, report_data: Data) -> None:
     assert report_data(comparison)["chosen"] == "hoki"
     assert report_data(comparison, method="vecs")["chosen"] == "vecs"
     assert report_data(comparison, method="vecs")["headline"] == comparison.headline("vecs")
@@ -120,7 +117,7 @@ def test_the_method_shown_first(comparison: Comparison, report_data: Data) -> No
         report_data(comparison, method="nope")
 
 
-def test_without_the_uncalibrated_model(comparison: Comparison, report_data: Data) -> None:
+def test_without_the_uncalibrated_model(comparison: Any, report_data: Data) -> None:
     temps = replace(comparison["temps"], before=None)
     alone = replace(comparison, results=(temps,), subject="temps")
     data = report_data(alone)
