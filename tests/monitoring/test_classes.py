@@ -127,13 +127,13 @@ def test_maps_are_watched_by_one_position_per_item() -> None:
     def maps(n: int) -> tuple[Any, Any]:
         labels = rng.integers(3, size=(n, 6, 5))
         logits = 2 * (rng.normal(size=(n, 6, 5, 3)) + 2 * np.eye(3)[labels])
-        labels[:, 0] = 255
-        return np.moveaxis(logits, -1, 1), labels
+        return logits, labels
 
-    dense = Dense("temps", class_axis=1, ignore_label=255).fit(*maps(60))
-    made = CalibrationMonitor.from_validation(dense, *maps(300))
-    made.update_logits(*maps(250)).update_logits(maps(50)[0])
-    assert (made.n, made.status().n_observed) == (250, 300)
+    dense = Dense("temps").fit(*maps(60))
+    cal = dense.fitted_calibrator()
+    made = CalibrationMonitor.from_validation(cal, *dense.draw_positions(*maps(300)))
+    made.update_logits(*dense.draw_positions(*maps(250)))
+    assert made.n == 250
     assert made.status().verdict.kind == "calibrated"
-    with pytest.raises(ValueError, match="`ids` must be None for maps"):
-        made.update_logits(maps(5)[0], ids=range(5))
+    with pytest.raises(TypeError, match="for a `Dense`, its"):
+        CalibrationMonitor(dense)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from hokical import CalibrationMonitor, CalibratorFileError, Dense, make
+from hokical import CalibrationMonitor, make
 from hokical.cli import app
 from hokical.guarantees import plan
 from hokical.monitoring import CoverageMonitor
@@ -72,29 +72,6 @@ def test_few_certified_examples_are_not_held_against_the_sets() -> None:
         found = cal.predict_set(logits, coverage=0.9)
         alarms += monitor.update_sets(found, labels).alarm is not None
     assert alarms <= 12  # 10 % of 60, and three standard errors
-
-
-def test_positions_of_maps_are_watched() -> None:
-    def maps(seed: int) -> Any:
-        logits, labels = world(200 * 9, seed=seed)
-        return logits.reshape(200, 3, 3, 6), labels.reshape(200, 3, 3)
-
-    model = Dense(make("temps"), class_axis=-1).fit(*maps(1)).certify(*maps(2))
-    monitor = CalibrationMonitor.from_validation(model, *maps(1), coverage=0.9)
-    assert monitor.update_logits(*maps(3)).status().sets.n == 200
-
-
-def test_a_coverage_monitor_is_saved(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    rows = rng.random(3000) < np.where(np.arange(3000) < 1000, 0.9, 0.8)
-    path = tmp_path / "sets.json"
-    CoverageMonitor(0.9).update(rows[:1234]).save(path)
-    found = CoverageMonitor.load(path).update(rows[1234:])
-    assert found.status() == CoverageMonitor(0.9).update(rows).status()
-    assert found.alarm is not None
-    watched().save(path)
-    with pytest.raises(CalibratorFileError, match="does not hold a CoverageMonitor"):
-        CoverageMonitor.load(path)
 
 
 def test_coverage_from_the_shell(tmp_path: Path) -> None:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy.stats import chi2_contingency
 
-from hokical._core.bins import bin_index
-from hokical.monitoring._e_process import BLOCK, STAKES, EProcess
+from hokical import CalibrationMonitor
 from hokical.monitoring._reference import Reference, input_shift
 from tests.monitoring.streams import stream
 
 N_BINS = 15
+#: Labelled examples between two starts of new bets, and shares of the wealth that are bet.
+BLOCK, STAKES = 100, (0.05, 0.1, 0.2, 0.4, 0.8)
+
+
+def bin_index(confidence: np.ndarray) -> np.ndarray:
+    """Bins of equal width."""
+    return np.minimum((N_BINS * confidence).astype(int), N_BINS - 1)
 
 
 def allowances(n: int, tolerance: float) -> np.ndarray:
@@ -23,17 +30,17 @@ def allowances(n: int, tolerance: float) -> np.ndarray:
     return Reference.from_examples(*stream(n, seed=99), N_BINS).allowances(tolerance)
 
 
-def feed(confidence: np.ndarray, correct: np.ndarray, delta: float, tolerance: float) -> EProcess:
-    test = EProcess.start(allowances(0, tolerance), delta)
-    test.add(confidence, correct, bin_index(confidence, N_BINS))
-    return test
+def feed(confidence: np.ndarray, correct: np.ndarray, delta: float, tolerance: float) -> Any:
+    """The test of a monitor without a reference."""
+    monitor = CalibrationMonitor(None, delta=delta, tolerance=tolerance, window=len(correct))
+    return monitor.update(confidence, correct).status().calibration
 
 
 def slow_log_e(confidence: np.ndarray, correct: np.ndarray, allowance: np.ndarray) -> float:
     """The mean wealth from its definition: every bet by itself, in plain floats."""
     wealth = 0.0
     n_blocks = len(confidence) // BLOCK + 1
-    bins = bin_index(confidence, N_BINS)
+    bins = bin_index(confidence)
     for side, sign in enumerate((-1.0, 1.0)):
         for group in range(1 + N_BINS):
             allowed = allowance[side, group]
@@ -53,8 +60,10 @@ def slow_log_e(confidence: np.ndarray, correct: np.ndarray, allowance: np.ndarra
 def test_the_e_process_equals_its_slow_reference(n: int, known: bool) -> None:
     confidence, correct = stream(n, seed=n, gap=0.1)
     allowance = allowances(5000 if known else 0, 0.01)
-    test = EProcess.start(allowance, 0.01)
-    test.add(confidence, correct, bin_index(confidence, N_BINS))
+    monitor = CalibrationMonitor(None)
+    if known:
+        monitor = CalibrationMonitor.from_validation(None, *stream(5000, seed=99))
+    test = monitor.update(confidence, correct).status().calibration
     expected = slow_log_e(confidence, correct, allowance)
     assert test.log_e == pytest.approx(expected, abs=1e-6)
     assert test.log_e <= expected + 1e-12  # rounded down, never up
@@ -78,7 +87,8 @@ def test_the_alarm_comes_with_the_very_example_that_calls_for_it(seed: int) -> N
 
 
 def test_nothing_seen_is_no_evidence() -> None:
-    assert EProcess.start(allowances(0, 0.01), 0.01).log_e == pytest.approx(0.0, abs=1e-8)
+    found = CalibrationMonitor(None).status().calibration.log_e
+    assert found == pytest.approx(0.0, abs=1e-8)
 
 
 @pytest.mark.slow
@@ -149,7 +159,7 @@ def test_reference_intervals_cover_the_true_gap() -> None:
         confidence, correct = stream(2000, seed=seed, gap=0.03, a=2.0)
         known = Reference.from_examples(confidence, correct, N_BINS)
         chance = np.clip(confidence - 0.03, 0.0, 1.0)
-        gap = np.bincount(bin_index(confidence, N_BINS), chance - confidence, N_BINS)
+        gap = np.bincount(bin_index(confidence), chance - confidence, N_BINS)
         truth = np.append(gap.sum(), gap) / np.append(2000, np.maximum(known.weight, 1))
         over, under = known.allowances(0.0)
         held += bool(((truth >= -over) & (truth <= under)).all())

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 import hokical
 from hokical import CalibrationMonitor, CalibratorFileError, Gaussian, Hoki, TopK
-from hokical._core.storage import read_document, write_document
 from hokical.calibrators import make
 from hokical.metrics import ece
 from tests.conftest import max_examples, synthetic_logits
@@ -66,10 +65,10 @@ def test_interval_holds_the_true_error() -> None:
     rng = np.random.default_rng(0)
     held = 0
     for row in rng.choice([0.55, 0.75, 0.95], size=(300, 800)):
-        made = CalibrationMonitor(None, interval_delta=0.2, window=800)
+        made = CalibrationMonitor(None, window=800)
         found = made.update(row, rng.uniform(size=800) < row - 0.04).status().ece
         held += found.low <= 0.04 <= found.high
-    assert held / 300 >= 0.8
+    assert held / 300 >= 0.95
 
 
 @pytest.mark.parametrize("seed", [1, 10, 21])
@@ -98,16 +97,6 @@ def test_a_restart_changes_nothing(tmp_path: Path, n: int) -> None:
     whole = feed_in([], 120)
     assert exact_state(later) == exact_state(whole)
     assert later.status() == whole.status()
-
-
-def test_numbers_that_make_no_status_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "m.json"
-    CalibrationMonitor(None).update(np.full(300, 0.7), np.arange(300) % 10 < 7).save(path)
-    document = read_document(path)
-    document["state"].window.confidence[:] = np.inf
-    write_document(path, document)
-    with pytest.raises(CalibratorFileError, match=r"must lie in \[0, 1\]"):
-        CalibrationMonitor.load(path)
 
 
 def test_monitors_of_0_3_say_what_to_do() -> None:
@@ -315,7 +304,7 @@ def test_verdict_on_a_bin() -> None:
     made = CalibrationMonitor(None, window=8000).update(confidence, correct)
     found = str(made.status())
     assert found.startswith(
-        "model: under-confident by about 15 points at confidences of 67% to 73%"
+        "under-confident by about 15 points at confidences of 67% to 73%"
     )
 
 
@@ -348,7 +337,6 @@ def test_bad_examples_change_nothing(arguments: tuple[Any, ...], message: str) -
         ({"window": 2.5}, "`window` must be an integer"),
         ({"max_waiting": 0}, "`max_waiting` must be an integer"),
         ({"delta": 0}, "`delta` must lie strictly between 0 and 1; got 0"),
-        ({"interval_delta": 1.0}, "`interval_delta` must lie strictly between"),
         ({"tolerance": -0.1}, "`tolerance` must be at least 0 and below 1"),
         ({"n_bins": 0}, "`n_bins` must be an integer of at least 1"),
         ({"min_labels": 0}, "`min_labels` must be an integer of at least 1"),
@@ -359,8 +347,6 @@ def test_bad_options(options: dict[str, Any], message: str) -> None:
         CalibrationMonitor(None, **options)
 
 
-def test_bad_reference_and_name() -> None:
+def test_bad_reference() -> None:
     with pytest.raises(TypeError, match="`reference` must be a fitted calibrator or None"):
         CalibrationMonitor([0.5])  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="`model` must be a name; got 3"):
-        CalibrationMonitor(None, model=3)  # type: ignore[arg-type]

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from hokical import Gaussian, Hoki, Uniform, load, threads
-from hokical._fitting import noise_search, row_sample
 from hokical.calibrators import make, method_names
 from hokical.streams import fit, open_source, partial_fit, predict
 from tests.conftest import max_examples, synthetic_logits
@@ -47,8 +46,8 @@ def test_hoki_is_the_same_to_the_bit(examples, options) -> None:
 
 
 def test_the_noise_is_found_on_a_scout_as_in_memory(examples, monkeypatch) -> None:
-    monkeypatch.setattr(noise_search, "_SAMPLE_ROWS", 400)
-    monkeypatch.setattr(noise_search, "_SCOUT_ROWS", 300)
+    monkeypatch.setattr("hokical._fitting.noise_search._SAMPLE_ROWS", 400)
+    monkeypatch.setattr("hokical._fitting.noise_search._SCOUT_ROWS", 300)
     weights = np.random.default_rng(0).integers(0, 3, size=4000)
     whole = quiet_fit(Hoki(), *examples, weights)
     streamed = quiet_fit(Hoki(), open_source(*examples, weights, chunk_rows=123))
@@ -139,7 +138,7 @@ def test_an_iterator_is_enough(examples, monkeypatch) -> None:
 
     for name, options in (("temps", {}), ("vecs", {}), ("hoki", {}), ("hoki", HOKIS[0])):
         assert_same_fit(make(name, **options).fit(*examples), fit(make(name, **options), chunks()))
-    monkeypatch.setattr(row_sample, "MOST_LOGITS", 10_000)
+    monkeypatch.setattr("hokical._fitting.row_sample.MOST_LOGITS", 10_000)
     with pytest.raises(ValueError, match=r"`noise` must be given .* returns a new iterator"):
         fit(Hoki(), chunks())
     assert_same_fit(Hoki().fit(*examples), fit(Hoki(), chunks))
@@ -209,7 +208,7 @@ def test_impossible_truths_are_counted_over_the_stream(examples) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["hoki", "temps", "vecs", "ets"])
 def test_memory_does_not_grow_with_the_rows(name: str, monkeypatch) -> None:
-    monkeypatch.setattr(row_sample, "MOST_LOGITS", 40_000)
+    monkeypatch.setattr("hokical._fitting.row_sample.MOST_LOGITS", 40_000)
     options = {"noise": Gaussian(4.0)} if name == "hoki" else {}
 
     def peak(n_chunks: int) -> int:

@@ -10,7 +10,6 @@ import pytest
 
 import hokical
 from hokical import AutoCalibrator
-from hokical._fitting import row_sample
 from hokical.streams import certify, fit, open_source, predict, predict_to
 from tests.calibrators.test_groups import world
 
@@ -24,8 +23,8 @@ def chunks() -> Any:
 @pytest.fixture
 def few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sample of 700 rows."""
-    monkeypatch.setattr(row_sample, "MOST_LOGITS", 4000)
-    monkeypatch.setattr(row_sample, "MOST_ROWS", 700)
+    monkeypatch.setattr("hokical._fitting.row_sample.MOST_LOGITS", 4000)
+    monkeypatch.setattr("hokical._fitting.row_sample.MOST_ROWS", 700)
 
 
 @pytest.fixture(scope="module")

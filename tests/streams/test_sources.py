@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from hokical import Gaussian, Hoki
-from hokical._fitting import row_sample
 from hokical.calibrators import make
 from hokical.io import DataFileError
 from hokical.io._chunks import Chunk, block_rows, reblock
@@ -210,7 +209,8 @@ def test_a_function_is_called_once_per_pass(examples) -> None:
 
 
 def test_a_second_pass_with_fewer_rows_is_refused(examples, monkeypatch) -> None:
-    monkeypatch.setattr(row_sample, "MOST_LOGITS", 10_000)  # so that Hoki reads twice
+    # So that Hoki reads twice.
+    monkeypatch.setattr("hokical._fitting.row_sample.MOST_LOGITS", 10_000)
     shared = iter(cut(examples, 500))
     with pytest.raises(ValueError, match="same rows in every pass; got 0 after 4000"):
         fit(Hoki(), lambda: shared)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
 from hokical._core.arrays import to_host
-from hokical._core.storage import CalibratorFileError, read_document, storable, write_document
-from hokical._core.version import VERSION
+from hokical._core.storage import storable
 from hokical.calibrators import Calibrator
 from hokical.guarantees._binomial import check_chance
 from hokical.guarantees._plan import plan
@@ -114,19 +112,6 @@ class CoverageMonitor:
         """What is known now."""
         share = self._covered / self.n if self.n else math.nan
         return SetStatus(self.coverage, self.n, share, self.alarm)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the monitor to a JSON file, atomically; `load` continues from it."""
-        write_document(path, {"kind": _KIND, "library_version": VERSION, "monitor": self})
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """A monitor as `save` left it."""
-        document = read_document(path, refuse_old_record)
-        if document.get("kind") != _KIND or not isinstance(document.get("monitor"), cls):
-            raise CalibratorFileError(f"{path} does not hold a {_KIND}.")
-        found: Self = document["monitor"]
-        return found
 
     def __str__(self) -> str:
         if not self.n:

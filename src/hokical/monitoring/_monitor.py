@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -13,12 +13,11 @@ from hokical._core.arrays import to_host
 from hokical._core.files import lock_file
 from hokical._core.groups import GroupCoding, count_rows
 from hokical._core.labels import as_labels
-from hokical._core.logits import Logits, as_logits
+from hokical._core.logits import as_logits
 from hokical._core.storage import CalibratorFileError, fingerprint, read_document, write_document
-from hokical._core.types import BoolArray, FloatArray, IntArray
+from hokical._core.types import BoolArray
 from hokical._core.version import VERSION
 from hokical.calibrators import Calibrator, ConfidenceCalibrator
-from hokical.guarantees import ShiftEstimate
 from hokical.guarantees._row_sketch import row_hashes
 from hokical.metrics._examples import as_confidence
 from hokical.monitoring._coverage import CoverageMonitor, refuse_old_record
@@ -26,10 +25,7 @@ from hokical.monitoring._reference import Reference
 from hokical.monitoring._rows import LabelledRows, as_partial_labels, has_no_rows
 from hokical.monitoring._state import MonitorOptions, MonitorState
 from hokical.monitoring._status import Status, make_status
-from hokical.monitoring._waiting import WaitingRow, as_ids
-
-if TYPE_CHECKING:  # it needs scikit-learn
-    from hokical.dense import Dense
+from hokical.monitoring._waiting import as_ids
 
 _KIND = "CalibrationMonitor"
 
@@ -58,13 +54,9 @@ class CalibrationMonitor:
     tolerance, class_tolerance : float
         How far confidence, and that of the rows with one predicted label or group, may be off
         without an alarm. A gap that a small reference cannot exclude is tolerated too.
-    interval_delta : float
-        Probability that the interval of the ECE misses the true error, at each look.
     min_labels : int
         Labelled rows before there is a verdict on calibration (except for alarms), and predictions
         before there is one on inputs.
-    model : str
-        Name of the model in a status.
     n_classes : int, optional
         Number of classes, each of which then gets its own test; by default the calibrator's.
     coverage : float, optional
@@ -83,7 +75,7 @@ class CalibrationMonitor:
     >>> confidence = rng.uniform(0.5, 1.0, size=3000)
     >>> monitor = CalibrationMonitor(None)
     >>> monitor.update(confidence, rng.uniform(size=3000) < confidence)
-    CalibrationMonitor(model='model', n=3000)
+    CalibrationMonitor(n=3000)
     >>> print(monitor.status().verdict)
     calibrated: confidence 74.9%, accuracy 75.2%
     >>> confidence = rng.uniform(0.5, 1.0, size=3000)
@@ -95,7 +87,6 @@ class CalibrationMonitor:
 
     _state: MonitorState
     _calibrator: Calibrator | None = None
-    _dense: Dense | None = None
     #: Names of the classes in a status, where they are known.
     class_names: tuple[str, ...] = ()
     #: One for all monitors, so that monitors can be copied.
@@ -109,9 +100,7 @@ class CalibrationMonitor:
         n_bins: int = 15,
         delta: float = 0.01,
         tolerance: float = 0.01,
-        interval_delta: float = 0.05,
         min_labels: int = 200,
-        model: str = "model",
         n_classes: int | None = None,
         class_tolerance: float = 0.05,
         coverage: float | None = None,
@@ -121,14 +110,15 @@ class CalibrationMonitor:
         known = isinstance(reference, Reference)  # of `from_validation`
         if not known and not isinstance(reference, (Calibrator, ConfidenceCalibrator, type(None))):
             raise TypeError(
-                f"`reference` must be a fitted calibrator or None; got {reference!r}. For a "
-                "`Dense`, or for examples, use `CalibrationMonitor.from_validation`."
+                f"`reference` must be a fitted calibrator or None; got {reference!r}. For "
+                "examples use `from_validation`; for a `Dense`, its `fitted_calibrator()` and rows "
+                "of `draw_positions(maps, labels, per_item=1)`."
             )
         if n_classes is None and isinstance(reference, Calibrator):
             n_classes = reference.n_classes_
         options = MonitorOptions(
-            window, n_bins, delta, tolerance, interval_delta, min_labels, model, n_classes,
-            class_tolerance, coverage, _as_coding(groups, reference), max_waiting,
+            window, n_bins, delta, tolerance, min_labels, n_classes, class_tolerance, coverage,
+            _as_coding(groups, reference), max_waiting,
         )  # fmt: skip
         if isinstance(reference, Calibrator):
             histogram: Any = Reference.from_calibrator(reference, options.n_bins)
@@ -141,17 +131,17 @@ class CalibrationMonitor:
     @classmethod
     def from_validation(
         cls,
-        calibrator: Calibrator | Dense | ConfidenceCalibrator | None,
+        calibrator: Calibrator | ConfidenceCalibrator | None,
         x: Any,
         y: Any,
         **options: Any,
     ) -> Self:
         """A monitor of any fitted calibrator, with labelled examples as its reference.
 
-        `x` are logits (n, classes) and `y` labels (n,), or maps for a `Dense`. They may be those of
-        the fit; others are better, because a calibrator looks better on what it was fitted to. For
-        a `ConfidenceCalibrator` they are confidences (n,) and whether the labels were right (n,);
-        for None the same, as the model outputs them. Options are those of the class.
+        `x` are logits (n, classes) and `y` labels (n,). They may be those of the fit; others are
+        better, because a calibrator looks better on what it was fitted to. For a
+        `ConfidenceCalibrator` they are confidences (n,) and whether the labels were right (n,); for
+        None the same, as the model outputs them. Options are those of the class.
         """
         n_bins, groups = options.get("n_bins", 15), options.get("groups")
         if calibrator is None or isinstance(calibrator, ConfidenceCalibrator):
@@ -160,13 +150,11 @@ class CalibrationMonitor:
                 options["groups"] = calibrator.rule_.coding if groups is None else groups
             monitor = cls(Reference.from_examples(x, y, n_bins), **options)  # type: ignore[arg-type]
         else:
-            rows, dense = _split_dense(calibrator)
-            if dense is not None:
-                x, y = dense.draw_positions(x, y)
-            data = as_logits(rows._attach_groups(x, groups), fitted_by=rows)
-            correct = rows.predict(data) == as_labels(y, data.n_rows, data.n_classes)
-            known = Reference.from_examples(rows.predict_confidence(data), correct, n_bins)
-            monitor = cls(known, **{"n_classes": rows.n_classes_} | options)  # type: ignore[arg-type]
+            data = as_logits(calibrator._attach_groups(x, groups), fitted_by=calibrator)
+            correct = calibrator.predict(data) == as_labels(y, data.n_rows, data.n_classes)
+            known = Reference.from_examples(calibrator.predict_confidence(data), correct, n_bins)
+            options = {"n_classes": calibrator.n_classes_} | options
+            monitor = cls(known, **options)  # type: ignore[arg-type]
         if calibrator is not None:
             monitor._watch(calibrator)
         return monitor
@@ -223,7 +211,8 @@ class CalibrationMonitor:
         numbers = self.options.group_numbers(groups, values.size)
         rows = LabelledRows(values, truth == 1, classes, numbers)
         with self._lock:
-            self._count(rows, truth, None if again else values, ids)
+            keys = None if ids is None else as_ids(ids, len(rows))
+            self._state.count(rows, truth, keys, None if again else values)
         return self
 
     def update_logits(
@@ -237,8 +226,7 @@ class CalibrationMonitor:
     ) -> Self:
         """`update` with the calibrator's confidence for logits (n, classes) and labels (n,).
 
-        Labels are None, NaN or -1 where they are not known. Of maps, for a `Dense`, one position of
-        each item is drawn at random, since neighbours are not independent; they take no ids.
+        Labels are None, NaN or -1 where they are not known.
         """
         calibrator = self._calibrator
         if calibrator is None:
@@ -249,22 +237,19 @@ class CalibrationMonitor:
             )
         if has_no_rows(logits) and (labels is None or has_no_rows(labels)):
             return self
-        if self._dense is not None:
-            if ids is not None:
-                raise ValueError(
-                    "`ids` must be None for maps, of which one position is drawn. Pass maps when "
-                    "their labels are known."
-                )
-            seed = self._state.n_observed  # another position of the same place each time
-            logits, labels = self._dense.draw_positions(logits, labels, random_state=seed)
         data = calibrator._attach_groups(as_logits(logits, fitted_by=calibrator), groups)
         truth = as_partial_labels(labels, data.n_rows, data.n_classes, self.class_names)
         predicted = to_host(calibrator.predict(data))
         numbers = self.options.group_numbers(groups, data.n_rows)
         confidence = to_host(calibrator.predict_confidence(data)).astype(np.float64)
         rows = LabelledRows(confidence, predicted == truth, predicted.astype(np.int64), numbers)
+        keys = None if ids is None else as_ids(ids, len(rows))
+        sets, members = self._state.sets, None
+        if sets is not None and (keys is not None or (truth >= 0).any()):
+            members = to_host(calibrator.predict_set(data, coverage=sets.coverage).members)
         with self._lock:
-            self._count(rows, truth, None if again else row_hashes(data), ids, data)
+            hashes = None if again else row_hashes(data)
+            self._state.count(rows, truth, keys, hashes, members, of_logits=True)
         return self
 
     def add_labels(self, ids: Any, labels: Any) -> Self:
@@ -273,29 +258,10 @@ class CalibrationMonitor:
         Labels are true classes of logits, or whether a confidence of `update` was right. An id that
         is unknown, labelled already or given twice is refused, and then none is counted.
         """
+        keys = as_ids(ids)
         with self._lock:
-            keys = as_ids(ids)
-            if not keys:
-                return self
-            found = self._state.waiting.find(keys)
-            of_logits = {row.of_logits for row in found}
-            if len(of_logits) > 1:
-                raise ValueError(
-                    "`ids` must be of one kind; got rows of `update` and of `update_logits`. Add "
-                    "their labels in two calls."
-                )
-            confidence, predicted, groups, _, members = zip(*found, strict=True)
-            classes, n_classes = np.array(predicted), self.options.n_classes or 2
-            if of_logits == {True}:
-                truth = as_labels(labels, len(keys), n_classes, classes=self.class_names)
-                correct = classes == truth
-                self._count_sets([_unpack_bits(each, n_classes) for each in members], truth)
-            else:
-                correct = as_labels(np.atleast_1d(labels), len(keys), 2, name="labels") == 1
-            numbers = np.array(groups, int).reshape(len(keys), -1)
-            rows = LabelledRows(np.array(confidence), correct, classes, numbers)
-            self._state.count_labelled(rows)
-            self._state.waiting.close(keys)
+            if keys:
+                self._state.add_labels(keys, labels, self.class_names)
         return self
 
     def waits_for(self, ids: Any) -> BoolArray:
@@ -307,22 +273,6 @@ class CalibrationMonitor:
         """The status up to the newest row."""
         with self._lock:
             return make_status(self._state, self.class_names)
-
-    def estimate_shift(self, *, delta: float = 0.05) -> ShiftEstimate:
-        """Accuracy and class frequencies of the window without labels, from its logits.
-
-        See `estimate_shift` of the calibrator; a window of more than 2^20 logits is represented by
-        a sample of its rows. It is valid for one look.
-        """
-        with self._lock:
-            calibrator, sample = self._calibrator, self._state.sample
-        if calibrator is None or not len(sample):
-            raise ValueError(
-                "`estimate_shift` needs predictions of `update_logits`, with the logits of all "
-                "classes, and their calibrator; this monitor has none. Use "
-                "`calibrator.estimate_shift(logits)`."
-            )
-        return calibrator.estimate_shift(sample.logits, delta=delta)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the monitor to a JSON file, atomically; `load` continues from it.
@@ -337,7 +287,7 @@ class CalibrationMonitor:
     def load(
         cls,
         path: str | os.PathLike[str],
-        calibrator: Calibrator | Dense | ConfidenceCalibrator | None = None,
+        calibrator: Calibrator | ConfidenceCalibrator | None = None,
     ) -> Self:
         """A monitor as `save` left it; pass the calibrator again to feed logits.
 
@@ -368,70 +318,17 @@ class CalibrationMonitor:
         return lock_file(f"{os.fspath(path)}.lock")
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(model={self.options.model!r}, n={self.n})"
+        return f"{type(self).__name__}(n={self.n})"
 
-    def _count(
-        self,
-        rows: LabelledRows,
-        truth: IntArray,
-        hashes: FloatArray | None,
-        ids: Any,
-        data: Logits | None = None,
-    ) -> None:
-        """Count checked rows; those without a label (-1 in `truth`) wait under their ids."""
-        state, known = self._state, truth >= 0
-        if ids is not None:
-            keys = as_ids(ids, len(rows))
-            state.waiting.check_new(keys)
-        elif hashes is not None:
-            state.seen.refuse(hashes)
-        members = self._predict_members(data, bool(known.any() or ids is not None))
-        whole = data is not None and data.n_columns == data.n_classes  # not a `TopK`
-        state.count_inputs(rows.confidence, data.to_host(data.values) if data and whole else None)
-        if ids is not None:
-            self._wait(keys, rows, known, members, data is not None)
-        elif hashes is not None:
-            state.seen.note(hashes)
-        if members is not None:
-            self._count_sets(members[known], truth[known])
-        state.count_labelled(rows.take(known))
-
-    def _wait(
-        self, keys: list[str], rows: LabelledRows, known: BoolArray, members: Any, of_logits: bool
-    ) -> None:
-        """Keep what is needed of rows without a label, and the ids of those with one."""
-        found = []
-        for k in np.flatnonzero(~known).tolist():
-            bits = "" if members is None else np.packbits(members[k]).tobytes().hex()
-            groups = tuple(rows.groups[k].tolist())
-            confidence, predicted = float(rows.confidence[k]), int(rows.predicted[k])
-            found.append((keys[k], WaitingRow(confidence, predicted, groups, of_logits, bits)))
-        self._state.waiting.wait(found)
-        self._state.waiting.close([keys[k] for k in np.flatnonzero(known).tolist()])
-
-    def _predict_members(self, data: Logits | None, wanted: bool) -> BoolArray | None:
-        """The prediction sets (n, classes) of rows, if they are tested and labels are known."""
-        sets = self._state.sets
-        if sets is None or data is None or self._calibrator is None or not wanted:
-            return None
-        found = self._calibrator.predict_set(data, coverage=sets.coverage)
-        return np.asarray(to_host(found.members))
-
-    def _count_sets(self, members: Any, truth: IntArray) -> None:
-        sets = self._state.sets
-        if sets is not None and len(truth):
-            sets.update(np.asarray(members)[np.arange(len(truth)), truth])
-
-    def _watch(self, given: Calibrator | Dense | ConfidenceCalibrator) -> None:
+    def _watch(self, calibrator: Calibrator | ConfidenceCalibrator) -> None:
         """Monitor a calibrator, unless it is another than before; one of confidences is noted."""
-        if isinstance(given, ConfidenceCalibrator):
-            self._check_stamp(given.name, fingerprint({"rule": given.rule_}))
+        if isinstance(calibrator, ConfidenceCalibrator):
+            self._check_stamp(calibrator.name, fingerprint({"rule": calibrator.rule_}))
             return
-        calibrator, dense = _split_dense(given)
         self._check_stamp(
             f"{calibrator.name} of {calibrator.n_classes_} classes", calibrator._stamp()
         )
-        self._calibrator, self._dense = calibrator, dense
+        self._calibrator = calibrator
         options = self.options
         if options.coverage is not None and self._state.sets is None:
             allowed = options.delta, options.tolerance
@@ -447,17 +344,6 @@ class CalibrationMonitor:
                 "new calibrator."
             )
         self._state.stamp = stamp
-
-
-def _split_dense(given: Calibrator | Dense) -> tuple[Calibrator, Dense | None]:
-    """The calibrator of rows, and the `Dense` that it is in, if any."""
-    return (given, None) if isinstance(given, Calibrator) else (given.fitted_calibrator(), given)
-
-
-def _unpack_bits(members: str, n_classes: int) -> BoolArray:
-    """The members (classes,) of a set from hexadecimal bits; none if there is no set."""
-    bits = np.frombuffer(bytes.fromhex(members), np.uint8)
-    return np.unpackbits(bits, count=n_classes) > 0 if members else np.zeros(n_classes, np.bool_)
 
 
 def _as_coding(groups: Any, reference: Any) -> GroupCoding | None:

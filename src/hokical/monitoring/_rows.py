@@ -1,4 +1,4 @@
-"""The rows that a monitor keeps: windows of the newest ones, and a sample for `estimate_shift`."""
+"""The rows that a monitor keeps, and labels that may be missing."""
 
 from __future__ import annotations
 
@@ -13,38 +13,11 @@ from hokical._core.labels import as_labels
 from hokical._core.reading import to_numpy
 from hokical._core.storage import pack_array, storable
 from hokical._core.types import AnyArray, BoolArray, FloatArray, IntArray
-from hokical.guarantees._row_sketch import row_draws
-
-#: Logits that a sample holds at most, 4 MB of them.
-_MOST_LOGITS = 1 << 20
-
-
-class _Rows:
-    """Base of frozen dataclasses of arrays with one row each, stored as packed arrays."""
-
-    def take(self, rows: AnyArray | slice) -> Self:
-        """Some of the rows, by a mask, a slice or by number."""
-        return type(self)(**{name: part[rows] for name, part in vars(self).items()})
-
-    def append(self, more: Self, size: int) -> Self:
-        """The newest `size` rows of both."""
-        pairs = ((name, (own, getattr(more, name))) for name, own in vars(self).items())
-        return type(self)(**{name: np.concatenate(pair)[-size:] for name, pair in pairs})
-
-    def __len__(self) -> int:
-        return len(next(iter(vars(self).values())))
-
-    def __post_init__(self) -> None:
-        if len({len(part) for part in vars(self).values()}) > 1:
-            raise ValueError(f"the arrays of {type(self).__name__} must have one length.")
-
-    def to_stored(self) -> dict[str, Any]:
-        return {name: pack_array(part) for name, part in vars(self).items()}
 
 
 @storable("monitor-labelled")
 @dataclass(frozen=True, eq=False)
-class LabelledRows(_Rows):
+class LabelledRows:
     """Confidence, whether it was right and the predicted class, (n,) each, and group codes.
 
     The class is -1 where it is not known, and so are `groups` (n, columns).
@@ -56,9 +29,25 @@ class LabelledRows(_Rows):
     groups: IntArray
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        if len({len(part) for part in vars(self).values()}) > 1:
+            raise ValueError("the arrays of labelled rows must have one length.")
         if not ((self.confidence >= 0.0) & (self.confidence <= 1.0)).all():
             raise ValueError("`confidence` must lie in [0, 1].")
+
+    def take(self, rows: AnyArray | slice) -> Self:
+        """Some of the rows, by a mask, a slice or by number."""
+        return type(self)(**{name: part[rows] for name, part in vars(self).items()})
+
+    def append(self, more: Self, size: int) -> Self:
+        """The newest `size` rows of both."""
+        pairs = ((name, (own, getattr(more, name))) for name, own in vars(self).items())
+        return type(self)(**{name: np.concatenate(pair)[-size:] for name, pair in pairs})
+
+    def __len__(self) -> int:
+        return len(self.confidence)
+
+    def to_stored(self) -> dict[str, Any]:
+        return {name: pack_array(part) for name, part in vars(self).items()}
 
     @classmethod
     def none(cls, n_columns: int) -> Self:
@@ -82,31 +71,6 @@ class LabelledRows(_Rows):
         if not len(own):
             return np.nan, np.nan
         return float(own.confidence.mean()), float(own.correct.mean())
-
-
-@storable("monitor-sample")
-@dataclass(frozen=True, eq=False)
-class SampledLogits(_Rows):
-    """Logits (n, classes) in single precision, and the place (n,) of each row in the stream.
-
-    A row is chosen by its place alone, so a sample does not depend on how the stream was cut.
-    """
-
-    logits: AnyArray
-    place: IntArray
-
-    def add(self, logits: AnyArray, first: int, window: int) -> Self:
-        """With the rows of a batch whose first has the place `first`, of a window of the newest."""
-        most = max(1, _MOST_LOGITS // logits.shape[1])
-        rows = np.flatnonzero(row_draws(first, len(logits)) * window < most)
-        more = type(self)(logits[rows].astype(np.float32), rows + first)
-        both = self.append(more, window) if len(self) else more
-        return both.take(both.place >= first + len(logits) - window)
-
-    @classmethod
-    def none(cls) -> Self:
-        """No rows."""
-        return cls(np.zeros((0, 0), np.float32), np.zeros(0, int))
 
 
 def as_partial_labels(

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 
 from hokical._core.bins import bin_index, check_count
 from hokical._core.groups import GroupCoding
+from hokical._core.labels import as_labels
 from hokical._core.storage import pack_array, storable
-from hokical._core.types import FloatArray, IntArray
+from hokical._core.types import AnyArray, FloatArray, IntArray
 from hokical.guarantees._binomial import check_chance
 from hokical.monitoring._coverage import CoverageMonitor
 from hokical.monitoring._e_process import EProcess
 from hokical.monitoring._parts import PartTests
 from hokical.monitoring._reference import Reference
-from hokical.monitoring._rows import LabelledRows, SampledLogits
+from hokical.monitoring._rows import LabelledRows
 from hokical.monitoring._waiting import SeenRows, WaitingRows
 
 
@@ -29,9 +31,7 @@ class MonitorOptions:
     n_bins: int
     delta: float
     tolerance: float
-    interval_delta: float
     min_labels: int
-    model: str
     n_classes: int | None
     class_tolerance: float
     coverage: float | None
@@ -41,8 +41,7 @@ class MonitorOptions:
     def __post_init__(self) -> None:
         for name in ("window", "n_bins", "min_labels", "max_waiting"):
             object.__setattr__(self, name, check_count(getattr(self, name), name=name))
-        for name in ("delta", "interval_delta"):
-            check_chance(name, getattr(self, name))
+        check_chance("delta", self.delta)
         for name in ("tolerance", "class_tolerance"):
             value = getattr(self, name)
             if isinstance(value, (bool, str)) or not 0.0 <= value < 1.0:
@@ -51,8 +50,6 @@ class MonitorOptions:
             check_chance("coverage", self.coverage)
         if self.n_classes is not None:
             check_count(self.n_classes, name="n_classes", least=2)
-        if not isinstance(self.model, str):
-            raise TypeError(f"`model` must be a name; got {self.model!r}.")
 
     @property
     def group_sizes(self) -> tuple[int, ...]:
@@ -85,8 +82,7 @@ class MonitorState:
     """Counts, windows and tests of one stream.
 
     `n` and `n_observed` count labelled rows and all predictions; `window` has the newest labelled
-    rows, `inputs` the confidences of the newest predictions, `sample` logits of some of these.
-    `stamp` identifies the calibrator.
+    rows, `inputs` the confidences of the newest predictions. `stamp` identifies the calibrator.
     """
 
     options: MonitorOptions
@@ -94,7 +90,6 @@ class MonitorState:
     test: EProcess
     window: LabelledRows
     inputs: FloatArray
-    sample: SampledLogits
     classes: PartTests
     groups: PartTests
     waiting: WaitingRows
@@ -117,22 +112,56 @@ class MonitorState:
             EProcess.start(allowance, options.delta),
             LabelledRows.none(len(sizes)),
             np.zeros(0),
-            SampledLogits.none(),
             PartTests(tolerance, options.delta / (options.n_classes or 1)),
             PartTests(tolerance, options.delta / max(sum(sizes), 1)),
             WaitingRows(options.max_waiting),
             SeenRows(options.max_waiting),
         )
 
-    def count_inputs(self, confidence: FloatArray, logits: Any = None) -> None:
-        """Add predictions (n,), labelled or not, and keep some of their logits (n, classes)."""
-        size = self.options.window
-        if logits is not None:
-            self.sample = self.sample.add(logits, self.n_observed, size)
-        self.inputs = np.concatenate([self.inputs, confidence])[-size:]
-        self.n_observed += confidence.size
+    def count(
+        self,
+        rows: LabelledRows,
+        truth: IntArray,
+        ids: list[str] | None,
+        hashes: FloatArray | None,
+        members: AnyArray | None = None,
+        *,
+        of_logits: bool = False,
+    ) -> None:
+        """Count checked rows; those without a label (-1 in `truth`) wait under their ids.
 
-    def count_labelled(self, rows: LabelledRows) -> None:
+        Rows without ids are recognized by their `hashes`. `members` (n, classes) are their
+        prediction sets, where these are tested.
+        """
+        known = truth >= 0
+        if ids is not None:
+            self.waiting.add(ids, rows, known, members, of_logits=of_logits)
+        elif hashes is not None:
+            self.seen.add(hashes)
+        self.inputs = np.concatenate([self.inputs, rows.confidence])[-self.options.window :]
+        self.n_observed += len(rows)
+        if members is not None:
+            self._count_sets(members[known], truth[known])
+        self._count_labelled(rows.take(known))
+
+    def add_labels(self, ids: list[str], labels: Any, class_names: Sequence[str]) -> None:
+        """Count rows that wait under these ids, with their labels (n,)."""
+        rows, of_logits, members = self.waiting.find(ids, self.options.n_classes or 2)
+        if of_logits:
+            truth = as_labels(labels, len(ids), members.shape[1], classes=class_names)
+            self._count_sets(members, truth)
+            rows = replace(rows, correct=rows.predicted == truth)
+        else:
+            right = as_labels(np.atleast_1d(labels), len(ids), 2, name="labels")
+            rows = replace(rows, correct=right == 1)
+        self._count_labelled(rows)
+        self.waiting.close(ids)
+
+    def _count_sets(self, members: AnyArray, truth: IntArray) -> None:
+        if self.sets is not None and len(truth):
+            self.sets.update(members[np.arange(len(truth)), truth])
+
+    def _count_labelled(self, rows: LabelledRows) -> None:
         """Add labelled rows, in order of arrival."""
         if not len(rows):
             return

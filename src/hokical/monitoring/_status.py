@@ -26,6 +26,8 @@ Kind = Literal[
 ]  # fmt: skip
 #: By how many standard errors the window's gap must exceed the tolerance to be mentioned.
 _ERRORS = 3.0
+#: Probability that the interval of the ECE misses the true error, at each look.
+_ECE_DELTA = 0.05
 
 
 @dataclass(frozen=True)
@@ -65,13 +67,12 @@ class Status:
     predictions; `n_waiting` rows wait for a label under an id, `n_dropped` were given up because
     too many waited. `accuracy`, `mean_confidence`, `brier` and `ece` are of the window. The
     interval of the ECE misses the true binned calibration error with probability at most
-    `interval_delta`, at any number of rows (Bousquet's inequality; see `docs/theory.md`), if the
+    0.05, at any number of rows (Bousquet's inequality; see `docs/theory.md`), if the
     window's rows are i.i.d.; it is valid for one look. `inputs` is None if there is no reference,
     or too few predictions. Of `classes` and `groups` at most 20 are shown, alarms first, then by
     evidence. `sets` are tested if a `coverage` was given.
     """
 
-    model: str
     n: int
     n_window: int
     n_observed: int
@@ -100,7 +101,7 @@ class Status:
         return dict(json_values(asdict(self)))
 
     def __str__(self) -> str:
-        return f"{self.model}: {self.verdict}"
+        return str(self.verdict)
 
 
 def make_status(state: MonitorState, class_names: Sequence[str]) -> Status:
@@ -111,7 +112,6 @@ def make_status(state: MonitorState, class_names: Sequence[str]) -> Status:
     groups = state.groups.table(window.groups, window, options.group_names)
     says, right = window.shares()
     return Status(
-        model=options.model,
         n=state.n,
         n_window=len(window),
         n_observed=state.n_observed,
@@ -145,8 +145,7 @@ def _estimate_ece(state: MonitorState) -> Estimate:
     if not len(window):
         return Estimate(math.nan, 0.0, 1.0)
     value, brier = window.ece(n_bins), min(window.brier, 1.0)
-    delta = state.options.interval_delta
-    bound = calibration_bound(0.0, len(window), n_bins, delta, method="bousquet", brier=brier)
+    bound = calibration_bound(0.0, len(window), n_bins, _ECE_DELTA, method="bousquet", brier=brier)
     return Estimate(value, max(0.0, value - bound), min(1.0, value + bound))
 
 

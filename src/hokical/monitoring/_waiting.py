@@ -5,7 +5,6 @@ Memory is bounded: of each kind the newest `limit` are kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple, Self
@@ -14,8 +13,9 @@ import numpy as np
 
 from hokical._core.reading import to_numpy
 from hokical._core.storage import pack_array, storable
-from hokical._core.types import FloatArray
+from hokical._core.types import AnyArray, BoolArray, FloatArray
 from hokical.guarantees._row_sketch import number_hashes
+from hokical.monitoring._rows import LabelledRows
 
 #: Fewer rows than this can be equal to earlier ones by chance.
 _LEAST_ROWS = 10
@@ -50,8 +50,31 @@ class WaitingRows:
     labelled: dict[str, None] = field(default_factory=dict)
     dropped: int = 0
 
-    def check_new(self, ids: list[str]) -> None:
-        """Raise if an id was used before."""
+    def add(
+        self,
+        ids: list[str],
+        rows: LabelledRows,
+        known: BoolArray,
+        members: AnyArray | None,
+        *,
+        of_logits: bool,
+    ) -> None:
+        """Keep what is needed of rows without a label, and the ids of those with one.
+
+        `members` (n, classes) are prediction sets. Raise if an id was used before.
+        """
+        self._check_new(ids)
+        for k in np.flatnonzero(~known).tolist():
+            bits = "" if members is None else np.packbits(members[k]).tobytes().hex()
+            groups = tuple(rows.groups[k].tolist())
+            shares = float(rows.confidence[k]), int(rows.predicted[k])
+            self.rows[ids[k]] = WaitingRow(*shares, groups, of_logits, bits)
+        surplus = max(0, len(self.rows) - self.limit)
+        _drop_oldest(self.rows, surplus)
+        self.dropped += surplus
+        self.close([ids[k] for k in np.flatnonzero(known).tolist()])
+
+    def _check_new(self, ids: list[str]) -> None:
         _check_distinct(ids)
         for each in ids:
             if each in self.rows:
@@ -65,8 +88,11 @@ class WaitingRows:
                     "row out, or give a new prediction a new id."
                 )
 
-    def find(self, ids: list[str]) -> list[WaitingRow]:
-        """The rows that wait under these ids; raise if one of them does not."""
+    def find(self, ids: list[str], n_classes: int) -> tuple[LabelledRows, bool, BoolArray]:
+        """The rows that wait under these ids, whether they are of logits, and their sets.
+
+        Raise if one of them does not wait, or if they are of two kinds.
+        """
         _check_distinct(ids)
         for each in ids:
             if each in self.labelled:
@@ -79,14 +105,17 @@ class WaitingRows:
                     "`ids` with the predictions; if its row was one of more than "
                     f"{self.limit:,} that waited, make the monitor with a larger `max_waiting`."
                 )
-        return [self.rows[each] for each in ids]
-
-    def wait(self, pairs: Iterable[tuple[str, WaitingRow]]) -> None:
-        """Keep rows until their labels arrive."""
-        self.rows.update(pairs)
-        surplus = max(0, len(self.rows) - self.limit)
-        _drop_oldest(self.rows, surplus)
-        self.dropped += surplus
+        found = [self.rows[each] for each in ids]
+        if len({row.of_logits for row in found}) > 1:
+            raise ValueError(
+                "`ids` must be of one kind; got rows of `update` and of `update_logits`. Add their "
+                "labels in two calls."
+            )
+        confidence, predicted, groups, of_logits, bits = zip(*found, strict=True)
+        numbers = np.array(groups, int).reshape(len(ids), -1)
+        unknown = np.zeros(len(ids), np.bool_)
+        rows = LabelledRows(np.array(confidence), unknown, np.array(predicted), numbers)
+        return rows, of_logits[0], np.array([_unpack_bits(each, n_classes) for each in bits])
 
     def close(self, ids: list[str]) -> None:
         """Note that these ids have been labelled."""
@@ -115,23 +144,19 @@ class SeenRows:
     limit: int
     counts: dict[float, int] = field(default_factory=dict)
 
-    def refuse(self, hashes: FloatArray) -> None:
-        """Raise if the whole batch, or most of its rows, were counted before."""
-        if hashes.size < _LEAST_ROWS:
-            return
-        known = hashes.size if _batch_key(hashes) in self.counts else 0
+    def add(self, hashes: FloatArray) -> None:
+        """Remember rows and their batch; raise if it, or most of its rows, were counted before."""
+        batch = float(number_hashes(hashes[None])[0])  # for rows of few distinct values
+        known = hashes.size if batch in self.counts else 0
         if len(self.counts) >= _DISTINCT * sum(self.counts.values()):
             known = max(known, sum(each in self.counts for each in hashes.tolist()))
-        if known > hashes.size / 2:
+        if known > hashes.size / 2 and hashes.size >= _LEAST_ROWS:
             raise ValueError(
                 f"predictions must be counted once; {known:,} of these {hashes.size:,} rows were "
                 "counted before. If only their labels are new, pass `ids` with the predictions "
                 "and then `add_labels(ids, labels)`; if they are to count again, `again=True`."
             )
-
-    def note(self, hashes: FloatArray) -> None:
-        """Remember rows and their batch."""
-        for each in [*hashes[-self.limit :].tolist(), _batch_key(hashes)]:
+        for each in [*hashes[-self.limit :].tolist(), batch]:
             self.counts[each] = self.counts.pop(each, 0) + 1
         _drop_oldest(self.counts, len(self.counts) - self.limit)
 
@@ -145,9 +170,10 @@ class SeenRows:
         return cls(stored["limit"], dict(pairs))
 
 
-def _batch_key(hashes: FloatArray) -> float:
-    """A number for a batch as a whole, for rows of few distinct values."""
-    return float(number_hashes(hashes[None])[0])
+def _unpack_bits(members: str, n_classes: int) -> BoolArray:
+    """The members (classes,) of a set from hexadecimal bits; none if there is no set."""
+    bits = np.frombuffer(bytes.fromhex(members), np.uint8)
+    return np.unpackbits(bits, count=n_classes) > 0 if members else np.zeros(n_classes, np.bool_)
 
 
 def as_ids(ids: Any, n_rows: int | None = None) -> list[str]:
