@@ -303,9 +303,7 @@ def test_verdict_on_a_bin() -> None:
     correct = rng.uniform(size=8000) < np.where(confidence == 0.7, 0.85, 0.9)
     made = CalibrationMonitor(None, window=8000).update(confidence, correct)
     found = str(made.status())
-    assert found.startswith(
-        "under-confident by about 15 points at confidences of 67% to 73%"
-    )
+    assert found.startswith("under-confident by about 15 points at confidences of 67% to 73%")
 
 
 # bad input
