@@ -37,9 +37,11 @@ def test_a_loaded_calibrator_knows_its_columns(data: Any, tmp_path: Path) -> Non
     cal.save(tmp_path / "cal.json", metadata={"of": "animals"})
     for each in (cal, hokical.load(tmp_path / "cal.json")):
         np.testing.assert_array_equal(each.predict(frame(data[0])), cal.predict(data[0]))
+        swapped = frame(data[0])[["dog", "cat", "cow"]]
+        np.testing.assert_array_equal(each.predict_proba(swapped), cal.predict_proba(data[0]))
         for ask in (each.predict_proba, each.predict_or_abstain, each.estimate_shift):
-            with pytest.raises(ValueError, match="columns in the order used in `fit`, cat, dog"):
-                ask(frame(data[0])[["dog", "cat", "cow"]])
+            with pytest.raises(ValueError, match=r"the columns used in `fit`, cat, dog, cow; got"):
+                ask(swapped.rename(columns={"dog": "wolf"}))
 
 
 def test_files_keep_the_names_of_classes(data: Any, tmp_path: Path) -> None:
@@ -54,9 +56,21 @@ def test_a_loaded_multilabel_calibrator_knows_its_columns(tmp_path: Path) -> Non
     rng = np.random.default_rng(0)
     scores = frame(rng.normal(size=(400, 3)))
     labels = rng.random((400, 3)) < 0.3
-    MultilabelCalibrator().fit(scores, labels).save(tmp_path / "cal.json")
-    with pytest.raises(ValueError, match="columns in the order used in `fit`"):
-        hokical.load(tmp_path / "cal.json").predict_proba(scores[["cow", "dog", "cat"]])
+    cal = MultilabelCalibrator().fit(scores, labels)
+    cal.save(tmp_path / "cal.json")
+    for each in (cal, hokical.load(tmp_path / "cal.json")):
+        swapped = each.predict_proba(scores[["cow", "dog", "cat"]])
+        np.testing.assert_array_equal(swapped, cal.predict_proba(scores.to_numpy()))
+        with pytest.raises(ValueError, match="`scores` must have the columns used in `fit`"):
+            each.predict_proba(scores.rename(columns={"dog": "wolf"}))
+
+
+def test_more_examples_come_in_the_order_of_the_first(data: Any) -> None:
+    logits, labels = frame(data[0]), data[1]
+    cal = hokical.Hoki(noise=hokical.Gaussian(2.0)).fit(logits[:200], labels[:200])
+    cal.partial_fit(logits[200:][["cow", "cat", "dog"]], labels[200:])
+    expected = hokical.Hoki(noise=hokical.Gaussian(2.0)).fit(*data).predict_proba(data[0])
+    np.testing.assert_array_equal(cal.predict_proba(logits), expected)
 
 
 def test_percentages_are_named(data: Any) -> None:

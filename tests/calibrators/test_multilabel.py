@@ -190,14 +190,14 @@ def test_recall_keeps_its_promise() -> None:
     kept = []
     for seed in range(40):
         cal.certify(*tags(400, 1000 + seed))
-        found = cal.predict(test, recall=0.8, delta=0.2)
+        found = cal.predict_proba(test) >= cal.recall_thresholds(0.8, delta=0.2)
         kept.append([found[truth[:, k] == 1, k].mean() >= 0.8 for k in range(N_LABELS)])
     shares = np.mean(kept, axis=0)
     # Twelve labels, forty draws: three standard errors below 1 - delta.
     assert shares.min() >= 0.8 - 3.0 * np.sqrt(0.8 * 0.2 / 40)
     few = cal.certify(*tags(5, 1)).recall_thresholds(0.9)
     assert (few == 0.0).any()
-    assert cal.predict(test[:3], recall=0.9)[:, few == 0.0].all()
+    assert (cal.predict_proba(test[:3]) >= few)[:, few == 0.0].all()
 
 
 @pytest.mark.slow
@@ -276,7 +276,7 @@ def test_errors(fitted: Any) -> None:
     with pytest.raises(ValueError, match="must not hold NaN; got it in row 2, column 1"):
         fitted.predict_proba(bad)
     with pytest.raises(ValueError, match="Call `certify"):
-        fitted.predict(scores, recall=0.9)
+        fitted.recall_thresholds(0.9)
     with pytest.raises(ValueError, match="NaN everywhere"):
         MultilabelCalibrator().fit(scores, labels * np.nan)
     with pytest.raises(ValueError, match="not fitted"):

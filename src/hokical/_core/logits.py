@@ -15,7 +15,7 @@ import numpy as np
 
 from hokical._core.arrays import NUMPY, Array, Backend, backend_of, ignore_overflow, to_float64
 from hokical._core.properties import cached_property
-from hokical._core.reading import check_column_order, to_numpy
+from hokical._core.reading import order_columns, to_numpy
 from hokical._core.types import AnyArray, FloatArray, IntArray
 
 #: NumPy's tables of at most this many columns are stored column by column: sums and maxima over
@@ -253,15 +253,15 @@ def as_logits(
     They are an array of any library that follows the array API standard (NumPy in any order,
     memory-mapped or not, torch, JAX, CuPy), or anything with `__array__` or `__dlpack__`, and stay
     on their device; or a `TopK`. -inf marks a masked class. Errors call them `name`; columns
-    must match the `n_classes_` of the calibrator `fitted_by`, and those of a frame their order.
-    With `late`, the caller calls `check_rows` when the work on them is under way.
+    must match the `n_classes_` of the calibrator `fitted_by`, and those of a frame are put in its
+    order. With `late`, the caller calls `check_rows` when the work on them is under way.
     """
     if isinstance(logits, Logits):
         _check_column_count((logits.n_rows, logits.n_classes), name, fitted_by)
         return logits.simplify()
     if fitted_by is not None:
-        known = getattr(fitted_by, "_columns", ()) or getattr(fitted_by, "class_names", ())
-        check_column_order(logits, name, known)
+        known, names = (getattr(fitted_by, own, ()) for own in ("_columns", "class_names"))
+        logits = order_columns(logits, name, known or names, strict=bool(known))
     values, backend = as_float_matrix(logits, name)
     _check_column_count(tuple(values.shape), name, fitted_by)
     if late and backend.queues_work(values):

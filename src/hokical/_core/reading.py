@@ -56,15 +56,23 @@ def column_names(data: Any) -> tuple[str, ...]:
     return names if all(isinstance(name, str) for name in names) else ()
 
 
-def check_column_order(data: Any, name: str, known: tuple[str, ...]) -> None:
-    """Refuse a frame that has the columns `known` from the fit in another order."""
+def order_columns(data: Any, name: str, known: tuple[str, ...], *, strict: bool = True) -> Any:
+    """A frame with its columns in the order `known` from the fit; other data as they are.
+
+    A frame with other names is refused if `strict`.
+    """
     own = column_names(data)
-    if own != known and sorted(own) == sorted(known):
-        want, got = (", ".join(names[:6]) + ", ..." * (len(names) > 6) for names in (known, own))
-        raise ValueError(
-            f"`{name}` must have its columns in the order used in `fit`, {want}; got {got}. Put "
-            f"them in order by name: `{name}[columns]` with the columns of the fit."
-        )
+    if own == known or not own or not known:
+        return data
+    if sorted(own) == sorted(known):
+        return data[list(known)]
+    if not strict:
+        return data
+    want, got = (", ".join(names[:6]) + ", ..." * (len(names) > 6) for names in (known, own))
+    raise ValueError(
+        f"`{name}` must have the columns used in `fit`, {want}; got {got}. Rename them, or pass "
+        f"`{name}.to_numpy()` if they are the same columns in the same order."
+    )
 
 
 def check_row_order(first: Any, second: Any, name: str, of: str = "logits") -> None:

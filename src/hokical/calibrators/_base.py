@@ -88,7 +88,8 @@ class FittedPredictions(Predictions):
         with float64_scope(logits):
             examples = lazy or InMemory(self._check_block(logits, labels, sample_weight, fitted_by))
             examples.groups = groups
-            self._columns = column_names(logits)
+            if fitted_by is None:
+                self._columns = column_names(logits)
             return learn(examples)
 
     def _fit_partition(self, examples: Partition) -> Self:

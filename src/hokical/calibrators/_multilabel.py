@@ -9,7 +9,7 @@ import numpy as np
 from hokical._core.arrays import Array, Backend, backend_of, float64_scope, to_input_library
 from hokical._core.labels import as_weights
 from hokical._core.logits import as_float_matrix
-from hokical._core.reading import check_column_order, check_row_order, column_names, to_numpy
+from hokical._core.reading import check_row_order, column_names, order_columns, to_numpy
 from hokical._core.types import FloatArray
 from hokical._core.warn import FitDataWarning, warn_user
 from hokical.calibrators._method import MethodInfo
@@ -80,21 +80,17 @@ class MultilabelCalibrator(OutcomeCalibrator):
         """
         from hokical._fitting.multilabel import fit_multilabel
 
-        values, backend = _read_scores(scores)
-        host = backend.to_host(backend.without_gradient(values)).astype(np.float64)
+        host = _read_on_host(scores)
         self._columns = column_names(scores)
-        check_column_order(labels, "labels", self._columns)
-        truth = read_labels(labels, host.shape)
-        if ((host >= 0.0) & (host <= 1.0)).all():
+        truth = self._read_labels(labels, host.shape)
+        highest = host.max() if host.min() >= 0.0 else np.inf
+        if highest <= 1.0 or _LARGE_LOGIT < highest <= 100.0:
+            kind = "probabilities: all lie in [0, 1]. Convert"
+            if highest > 1.0:
+                kind = "percentages: all lie in [0, 100]. Divide them by 100 and convert"
             warn_user(
-                "`scores` look like probabilities: all lie in [0, 1]. Convert them with "
-                "`hokical.from_binary_probabilities` (--probabilities), or pass the logits.",
-                FitDataWarning,
-            )
-        elif ((host >= 0.0) & (host <= 100.0)).all() and host.max() > _LARGE_LOGIT:
-            warn_user(
-                "`scores` look like percentages: all lie in [0, 100]. Divide them by 100 and "
-                "convert them with `hokical.from_binary_probabilities`, or pass the logits.",
+                f"`scores` look like {kind} them with `hokical.from_binary_probabilities`, or pass "
+                "the logits.",
                 FitDataWarning,
             )
         check_row_order(scores, labels, "labels", "scores")
@@ -111,51 +107,42 @@ class MultilabelCalibrator(OutcomeCalibrator):
 
     def _uncalibrated(self, scores: Any) -> FloatArray:
         """The classifier's own probabilities (n, labels): sigmoids of the scores."""
-        values, backend = _read_scores(scores)
-        host = backend.to_host(backend.without_gradient(values)).astype(np.float64)
-        return np.asarray(0.5 + 0.5 * np.tanh(0.5 * host))
+        return np.asarray(0.5 + 0.5 * np.tanh(0.5 * _read_on_host(scores)))
 
-    def predict(
-        self,
-        scores: Any,
-        *,
-        costs: Any = (1.0, 1.0),
-        recall: float | None = None,
-        delta: float = 0.1,
-    ) -> Array:
-        """Which labels to give, (n, labels) bool.
+    def predict(self, scores: Any, *, costs: Any = (1.0, 1.0)) -> Array:
+        """Which labels to give, (n, labels) bool: those of least expected cost.
 
-        `costs` of a wrong and of a missed label, two numbers or (labels, 2): those of least
-        expected cost. With `recall`, those at or above the `recall_thresholds` instead.
+        `costs` are of a wrong and of a missed label, two numbers or (labels, 2). For a share of
+        each label's positives that is to be found, see `recall_thresholds`.
         """
         proba = self.predict_proba(scores)
-        if recall is not None:
-            level = self.recall_thresholds(recall, delta=delta)
-        else:
-            price = np.asarray(costs, np.float64)
-            shapes = ((2,), (self.n_labels_, 2))
-            if price.shape not in shapes or not ((price > 0.0) & np.isfinite(price)).all():
-                raise ValueError(
-                    "`costs` must be positive, of a wrong and of a missed label, shape (2,) or "
-                    f"{shapes[1]}; got {costs!r}."
-                )
-            level = np.broadcast_to(price[..., 0] / price.sum(axis=-1), self.n_labels_)
+        price = np.asarray(costs, np.float64)
+        shapes = ((2,), (self.n_labels_, 2))
+        if price.shape not in shapes or not ((price > 0.0) & np.isfinite(price)).all():
+            raise ValueError(
+                "`costs` must be positive, of a wrong and of a missed label, shape (2,) or "
+                f"{shapes[1]}; got {costs!r}."
+            )
+        level = np.broadcast_to(price[..., 0] / price.sum(axis=-1), self.n_labels_)
         backend = backend_of(proba)
         return proba >= (level if backend is None else backend.from_host(level, proba))
 
     def certify(self, scores: Any, labels: Any) -> Self:
-        """Note what is said of the labels of examples used for nothing else.
+        """Note predictions for examples used for nothing else. Rows of the fit are refused."""
+        self.held_out_ = HeldOutLabels.from_rows(*self._predict_held_out(scores, labels))
+        return self
 
-        Rows of the fit are refused.
-        """
+    def _predict_held_out(self, scores: Any, labels: Any) -> tuple[FloatArray, FloatArray]:
+        """Probabilities and labels (n, labels) on the host of rows that are not of the fit."""
         with float64_scope(scores):
             values, backend = self._check(scores)
             plain = backend.without_gradient(values)
             proba = backend.to_host(self.rule_.proba(plain, backend))
         self._refuse_rows_of_fit("scores", [number_hashes(backend.to_host(plain))])
-        check_column_order(labels, "labels", self._columns)
-        self.held_out_ = HeldOutLabels.from_rows(proba, read_labels(labels, proba.shape))
-        return self
+        return proba, self._read_labels(labels, proba.shape)
+
+    def _read_labels(self, labels: Any, shape: tuple[int, ...]) -> FloatArray:
+        return read_labels(order_columns(labels, "labels", self._columns, strict=False), shape)
 
     def predict_set(
         self, scores: Any, *, coverage: float, delta: float | None = None, by: By = "row"
@@ -208,12 +195,7 @@ class MultilabelCalibrator(OutcomeCalibrator):
         As `Calibrator.control_risk`: `loss(proba, labels, threshold)` gets probabilities and labels
         (n, labels) of held-out examples, such as the share of a row's labels that is missed.
         """
-        with float64_scope(scores):
-            values, backend = self._check(scores)
-            plain = backend.without_gradient(values)
-            proba = backend.to_host(self.rule_.proba(plain, backend))
-        self._refuse_rows_of_fit("scores", [number_hashes(backend.to_host(plain))])
-        truth = read_labels(labels, proba.shape)
+        proba, truth = self._predict_held_out(scores, labels)
         options: dict[str, Any] = {"loss": loss, "risk": risk, "delta": delta}
         return control_risk(proba, truth, thresholds=thresholds, **options)
 
@@ -222,7 +204,8 @@ class MultilabelCalibrator(OutcomeCalibrator):
 
         For each label with probability 1 - delta over the positives passed to `certify` (binomial);
         for all labels at once divide `delta` by their number. A label with too few positives to
-        prove it has the threshold 0: it is always given.
+        prove it has the threshold 0: it is always given. `cal.predict_proba(scores) >= thresholds`
+        are the labels to give.
         """
         recall, delta = check_chance("recall", recall), check_chance("delta", delta)
         self._check_fitted()
@@ -238,14 +221,18 @@ class MultilabelCalibrator(OutcomeCalibrator):
 
     def _check(self, scores: Any) -> tuple[Array, Backend]:
         self._check_fitted()
-        check_column_order(scores, "scores", self._columns)
-        values, backend = _read_scores(scores)
+        values, backend = _read_scores(order_columns(scores, "scores", self._columns))
         if values.shape[1] != self.n_labels_:
             raise ValueError(
                 f"`scores` must have one column per label of the fit, {self.n_labels_}; got "
                 f"{values.shape[1]}."
             )
         return values, backend
+
+
+def _read_on_host(scores: Any) -> FloatArray:
+    values, backend = _read_scores(scores)
+    return backend.to_host(backend.without_gradient(values)).astype(np.float64)
 
 
 def _read_scores(scores: Any) -> tuple[Array, Backend]:

@@ -42,7 +42,6 @@ from threadpoolctl import threadpool_limits
 
 from hokical import CalibratedClassifier, TemperatureScaling
 from hokical.calibrators import Hoki, make, method_names
-from hokical.integrations.sklearn._held_out import HeldOutScores, resolution
 from hokical.metrics import ece
 
 METHODS = method_names(3)
@@ -286,12 +285,6 @@ def test_a_probability_of_zero_is_not_impossible(hard: tuple[np.ndarray, np.ndar
     np.testing.assert_allclose(model.predict_confidence(X), held_out, rtol=1e-9)
 
 
-def test_what_small_probabilities_are_raised_to() -> None:
-    assert resolution([np.log([[0.9, 0.1]])], 2) == pytest.approx(np.log(0.05))
-    assert resolution([np.array([[0.0, -np.inf, -np.inf]])], 3) == pytest.approx(np.log(1 / 6))
-    assert resolution([np.array([[0.0, -700.0]]), np.zeros((0, 2))], 2) == np.log(2.0**-52)
-
-
 def test_decision_scores_have_no_floor(hard: tuple[np.ndarray, np.ndarray]) -> None:
     model = single(LogisticRegression(), method="temps").fit(*hard)
     assert model.lowest_logit_ == -np.inf
@@ -346,14 +339,6 @@ def test_a_class_with_one_example(method: str, estimator: BaseEstimator) -> None
         without = CalibratedClassifier(estimator, method=method).fit(X[common], y[common])
     gap = model.predict_confidence(X[common]) - without.predict_confidence(X[common])
     assert abs(gap.mean()) < 0.05
-
-
-def test_held_out_scores_land_in_the_columns_of_their_classes() -> None:
-    part = HeldOutScores(
-        np.array([4, 7]), np.array(["a", "c"]), np.array([[1.0, 2.0], [-5.0, 3.0]])
-    )
-    logits = part.logits(np.array(["a", "b", "c"]), -1.0)
-    np.testing.assert_array_equal(logits, [[1.0, -np.inf, 2.0], [-1.0, -np.inf, 3.0]])
 
 
 def test_folds_that_lack_a_class() -> None:

@@ -16,22 +16,28 @@ from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import check_cv
-from sklearn.utils import Tags, get_tags
+from sklearn.utils import Tags, _safe_indexing, get_tags
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import _check_feature_names
 
 from hokical._core.conversion import Zeros, check_zeros
-from hokical._core.groups import read_columns, take_rows
+from hokical._core.groups import read_columns
 from hokical._core.labels import as_weights
-from hokical._core.types import AnyArray, BoolArray, FloatArray, IntArray
+from hokical._core.types import BoolArray, IntArray
 from hokical._core.warn import warn_user
 from hokical.calibrators._automatic import AutoCalibrator
 from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._catalog import make, new_calibrator
+from hokical.calibrators._multilabel import MultilabelCalibrator
 from hokical.guarantees._row_sketch import RowSketch
 from hokical.integrations.sklearn import _held_out as held_out
-from hokical.integrations.sklearn._held_out import CalibratedModel, HeldOutScores
+from hokical.integrations.sklearn._held_out import (
+    CalibratedModel,
+    CalibrationExamples,
+    HeldOutScores,
+    TrainingData,
+)
 from hokical.integrations.sklearn._predictions import ClassifierPredictions
 
 _ENSEMBLE_FROM = 500  # examples: with five folds, a hundred for each calibrator
@@ -81,7 +87,8 @@ class CalibratedClassifier(
 
     Attributes
     ----------
-    classes_ : (classes,), the labels, in the order of the columns of `predict_proba`
+    classes_ : (classes,), the labels, in the order of the columns of `predict_proba`; of several
+        labels, their column numbers
     models_ : what predicts, one pair of `model` and `calibrator`, or one per fold
     calibrator_ : the calibrator, fitted on `n_calibration_` held-out predictions; of an ensemble,
         one that takes the logarithms of the mean probabilities, for guarantees
@@ -146,59 +153,75 @@ class CalibratedClassifier(
         """Fit the estimator and calibrate it on held-out data.
 
         `X` (n, features) is whatever the estimator takes: arrays, data frames, sparse matrices,
-        lists. `y` (n,) are labels, numbers or text. `sample_weight` (n,) says how much each example
-        counts in training, `calibration_weight` (n,) how much it counts in the calibration; rows
-        of weight 0 calibrate nothing. `params` are those of the estimator's `fit`, such as
-        `cat_features` or `eval_set`, cut by fold where they have an entry per row; `groups` (n,) is
-        the splitter's. With scikit-learn's metadata routing they go to whom they are requested by.
+        lists. `y` (n,) are labels, numbers or text; or (n, labels) of 0 and 1, labels that do not
+        exclude each other, for which probabilities are (n, labels). `sample_weight` (n,) says how
+        much each example counts in training, `calibration_weight` (n,) how much it counts in the
+        calibration; rows of weight 0 calibrate nothing. `params` are those of the estimator's
+        `fit`, such as `cat_features` or `eval_set`, cut by fold where they have an entry per row;
+        `groups` (n,) is the splitter's. With scikit-learn's metadata routing they go to whom they
+        are requested by.
 
         `calibration_groups` (n,), or several columns, are groups of people, sites, subjects that
         the calibrator learns from, see `AutoCalibrator.fit`; the estimator does not see them. If
         they clearly help, predictions need them, as `groups`: `predict_proba(X, groups=...)`.
         """
+        for name in [name for name in vars(self) if name.endswith("_")]:  # of an earlier fit
+            delattr(self, name)
         check_zeros(self.zeros)
         calibrator = new_calibrator(self.method)
         if isinstance(calibrator, AutoCalibrator):
             calibrator.set_params(keep_labels=bool(self.keep_labels))
         X, labels = held_out.check_examples(self, X, y)
-        several = self._is_ensemble(labels.size)
-        weights = as_weights(sample_weight, labels.size)
-        known = as_weights(calibration_weight, labels.size, name="calibration_weight")
-        people = self._check_groups(calibration_groups, calibrator, labels.size)
+        n_rows = len(labels)
         own, of_splits = self._route(params)
-        final = self._fit_estimator(X, labels, weights, own, several)
-        self.classes_ = np.unique(labels) if several else held_out.classes_of(final)
-        used = np.ones(labels.size, np.bool_) if weights is None else weights > 0.0
+        data = TrainingData(X, labels, as_weights(sample_weight, n_rows), own)
+        self._check_estimator(data)
+        known = as_weights(calibration_weight, n_rows, name="calibration_weight")
+        groups = calibration_groups
+        groups = None if groups is None else read_columns(groups, n_rows)
+        if groups is not None and not calibrator.method.learns_groups:
+            raise ValueError(
+                f"`calibration_groups` must be None with `method={calibrator.name!r}`; got some. "
+                'Only the default learns from groups: use `method="auto"`, or leave them out.'
+            )
+        used = np.ones(n_rows, np.bool_) if data.weights is None else data.weights > 0.0
         counts = used if known is None else used & (known > 0.0)
-        parts = self._hold_out(X, labels, weights, final, own, of_splits, counts)
+        several = labels.ndim == 1 and self._is_ensemble(n_rows)
+        final = None
+        if not several:
+            final = self.estimator if self._prefit else data.fit(self.estimator)
+        parts = self._hold_out(data, final, of_splits, counts)
         self.n_calibration_ = sum(part.rows.size for part in parts)
         self._fit_rows = RowSketch.from_hashes(held_out.example_hashes(X)[used])
+        truth = CalibrationExamples(labels, known, groups)
+        if labels.ndim == 2:
+            self.classes_ = np.arange(labels.shape[1])
+        else:
+            self.classes_ = np.unique(labels) if several else held_out.classes_of(final)
         self.models_ = [
-            self._calibrate(
-                some[0].model if final is None else final, calibrator, some, labels, known, people
-            )
+            self._calibrate(some[0].model if several else final, calibrator, some, truth)
             for some in ([[part] for part in parts] if several else [parts])
         ]
+        self._keep(X, several)
+        if several:
+            self.calibrator_ = self._calibrate_mean(parts, truth)
+        return self
+
+    def _keep(self, X: Any, several: bool) -> None:
+        """Set the fitted attributes that follow from the models, and no others."""
         one = self.models_[0]
         self.calibrator_ = one.calibrator
-        if several:
-            self.calibrator_ = self._calibrate_mean(parts, labels, known, people)
+        fitted = {} if several else {"estimator_": one.model, "lowest_logit_": one.lowest}
         reasons = [getattr(pair.calibrator, "reason_", None) for pair in self.models_]
-        fitted: dict[str, Any] = {
-            "estimator_": None if several else one.model,
-            "lowest_logit_": None if several else one.lowest,
-            "reason_": "; ".join(dict.fromkeys(filter(None, reasons))) or None,
-            "n_features_in_": getattr(one.model, "n_features_in_", None),
-            "feature_names_in_": getattr(one.model, "feature_names_in_", None),
-        }
+        if any(reasons):
+            fitted["reason_"] = "; ".join(dict.fromkeys(filter(None, reasons)))
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(one.model, name):
+                fitted[name] = getattr(one.model, name)
         for name, value in fitted.items():
-            if value is not None:
-                setattr(self, name, value)
-            elif hasattr(self, name):  # of an earlier fit
-                delattr(self, name)
-        if not hasattr(self, "feature_names_in_"):
+            setattr(self, name, value)
+        if "feature_names_in_" not in fitted:
             _check_feature_names(self, X, reset=True)
-        return self
 
     def get_metadata_routing(self) -> MetadataRouter:
         """Where scikit-learn's metadata go: to the estimator's `fit`, and to the splitter."""
@@ -217,54 +240,27 @@ class CalibratedClassifier(
         own = {name: value for name, value in params.items() if name != "groups"}
         return own, {name: params[name] for name in params if name == "groups"}
 
-    @staticmethod
-    def _check_groups(groups: Any, calibrator: Calibrator, n_rows: int) -> Any:
-        """Columns of groups by name, if there are any, and if the calibrator learns from them."""
-        if groups is None:
-            return None
-        if not calibrator.method.learns_groups:
-            raise ValueError(
-                f"`calibration_groups` must be None with `method={calibrator.name!r}`; got some. "
-                'Only the default learns from groups: use `method="auto"`, or leave them out.'
-            )
-        return read_columns(groups, n_rows)
-
     @property
     def _prefit(self) -> bool:
         named = isinstance(self.cv, str) and self.cv == "prefit"
         return named or isinstance(self.estimator, FrozenEstimator)
 
     def _is_ensemble(self, n_examples: int) -> bool:
-        if isinstance(self.ensemble, str):
-            if self.ensemble != "auto":
-                raise ValueError(
-                    f'`ensemble` must be True, False or "auto"; got {self.ensemble!r}.'
-                )
-            enough = n_examples >= _ENSEMBLE_FROM
-            return enough and not self._prefit and not self.keep_labels
-        if self.ensemble and self._prefit:
+        one = "fitted already" if self._prefit else "to keep its labels" if self.keep_labels else ""
+        if self.ensemble not in (True, False, "auto") or (self.ensemble is True and one):
             raise ValueError(
-                "`ensemble` must be False if the estimator is fitted already; got True. There is "
-                "one model then: leave it out, or pass the estimator unfitted."
+                '`ensemble` must be True, False or "auto", and not True if the estimator is '
+                f"{one or 'fitted already'}: there is one model then; got {self.ensemble!r}. Leave "
+                "it out."
             )
-        if self.ensemble and self.keep_labels:
-            raise ValueError(
-                "`keep_labels` must be False with `ensemble=True`; got True. Several models have "
-                "no common label of their own: leave out one of the two."
-            )
+        if self.ensemble == "auto":
+            return not one and n_examples >= _ENSEMBLE_FROM
         return bool(self.ensemble)
 
-    def _fit_estimator(
-        self,
-        X: Any,
-        y: AnyArray,
-        weights: FloatArray | None,
-        params: dict[str, Any],
-        several: bool,
-    ) -> Any:
-        """The one estimator to predict with: as given, or fitted on all the data. None if many."""
+    def _check_estimator(self, data: TrainingData) -> None:
+        """Refuse what cannot be calibrated, and say where weights are of no use."""
         held_out.check_estimator(self.estimator)
-        if weights is not None and (
+        if data.weights is not None and (
             self._prefit or held_out.weight_keyword(self.estimator) is None
         ):
             kind = type(self.estimator).__name__
@@ -274,42 +270,29 @@ class CalibratedClassifier(
                 "`calibration_weight`.",
                 UserWarning,
             )
-        if self._prefit:
-            return self.estimator
-        if np.unique(y).size < 2:
+        if not self._prefit and np.unique(data.y).size < 2:
             raise ValueError(
-                f"`y` must hold at least two classes; got 1 class, {y[0]!r}, in all {y.size} "
-                "examples. There is nothing to calibrate."
+                f"`y` must hold at least two classes; got 1 class, {data.y.flat[0]!r}, in all "
+                f"{len(data.y)} examples. There is nothing to calibrate."
             )
-        if several:
-            return None
-        return held_out.fit_clone(self.estimator, X, y, weights, params)
 
     def _hold_out(
-        self,
-        X: Any,
-        y: AnyArray,
-        weights: FloatArray | None,
-        final: Any,
-        params: dict[str, Any],
-        of_splits: dict[str, Any],
-        counts: BoolArray,
+        self, data: TrainingData, final: Any, of_splits: dict[str, Any], counts: BoolArray
     ) -> list[HeldOutScores]:
         """Scores of examples that count and that the model giving them has not seen, by fold."""
         if self._prefit:
-            rows, scores = np.flatnonzero(counts), held_out.read_scores(final, X)
-            return [HeldOutScores(rows, self.classes_, scores[rows])]
-        splits = [(train, test[counts[test]]) for train, test in self._splits(X, y, of_splits)]
-        given = (weights, params)
+            X, rows = _safe_indexing(data.X, np.flatnonzero(counts)), np.flatnonzero(counts)
+            return [HeldOutScores.of(final, X, rows, data.y.ndim == 2)]
+        splits = [(train, test[counts[test]]) for train, test in self._splits(data, of_splits)]
         parts = Parallel(n_jobs=self.n_jobs)(
-            delayed(held_out.hold_out)(self.estimator, X, y, *given, split, final is None)
+            delayed(held_out.hold_out)(self.estimator, data, split, final is None)
             for split in splits
         )
         held_out.warn_of_lost_rows(parts, sum(test.size for _, test in splits))
         return [part for part in parts if part.rows.size]
 
     def _splits(
-        self, X: Any, y: AnyArray, params: dict[str, Any]
+        self, data: TrainingData, params: dict[str, Any]
     ) -> Iterator[tuple[IntArray, IntArray]]:
         """Row numbers of the training and the held-out part of each fold."""
         if isinstance(self.cv, str):
@@ -317,8 +300,10 @@ class CalibratedClassifier(
                 '`cv` must be a number of folds, a splitter, an iterable of splits or "prefit"; '
                 f"got {self.cv!r}."
             )
-        every = np.arange(y.size)
-        for train, test in check_cv(self.cv, y, classifier=True).split(X, y, **params):
+        every = np.arange(len(data.y))
+        for train, test in check_cv(self.cv, data.y, classifier=True).split(
+            data.X, data.y, **params
+        ):
             yield every[train], every[test]  # a splitter may give masks
 
     def _calibrate(
@@ -326,40 +311,53 @@ class CalibratedClassifier(
         model: Any,
         calibrator: Calibrator,
         parts: list[HeldOutScores],
-        labels: AnyArray,
-        weights: FloatArray | None,
-        groups: Any,
+        truth: CalibrationExamples,
     ) -> CalibratedModel:
         """The model, and a calibrator that was fitted on the pooled held-out scores."""
+        labels, weights, groups = truth.take(np.concatenate([part.rows for part in parts]))
+        if labels.ndim == 2:
+            return self._calibrate_labels(model, calibrator, parts, (labels, weights, groups))
         lowest, classes = -math.inf, held_out.classes_of(model)
         if self.zeros == "unlikely" and not hasattr(model, "decision_function"):
             lowest = held_out.resolution([part.scores for part in parts], classes.size)
-        rows = np.concatenate([part.rows for part in parts])
         logits = np.concatenate([part.logits(classes, lowest) for part in parts])
-        truth = held_out.class_index(labels[rows], classes)
-        own = None if weights is None else weights[rows]
-        given = {} if groups is None else {"groups": take_rows(groups, rows)}
-        fitted = clone(calibrator).fit(logits, truth, own, **given)
+        labels = held_out.class_index(labels, classes)
+        fitted = clone(calibrator).fit(logits, labels, weights, groups=groups)
         if not self._prefit or lowest > -math.inf:
             # Scores of the models of folds, or raised to a limit that these very examples set, are
             # not independent examples of what the final model does.
             fitted.forget_examples()
         return CalibratedModel(model, fitted, lowest)
 
-    def _calibrate_mean(
-        self, parts: list[HeldOutScores], labels: AnyArray, weights: Any, groups: Any
-    ) -> Calibrator:
+    def _calibrate_labels(
+        self, model: Any, calibrator: Any, parts: list[HeldOutScores], truth: tuple[Any, Any, Any]
+    ) -> CalibratedModel:
+        """The model of several labels, and a calibrator of all of them."""
+        labels, weights, groups = truth
+        if not isinstance(calibrator, AutoCalibrator) or groups is not None:
+            raise ValueError(
+                f'`method` must be "auto" for several labels, without `calibration_groups`; got '
+                f"{self.method!r}. They are calibrated by a `MultilabelCalibrator`."
+            )
+        scores, lowest = np.concatenate([part.scores for part in parts]), -math.inf
+        if hasattr(model, "predict_proba"):  # of 0 and 1, log-odds are what rounding makes them
+            lowest = -math.log(2.0) - float(
+                np.max(abs(scores), where=abs(scores) < 36.0, initial=0.0)
+            )
+            scores = np.clip(scores, lowest, -lowest)
+        return CalibratedModel(model, MultilabelCalibrator().fit(scores, labels, weights), lowest)
+
+    def _calibrate_mean(self, parts: list[HeldOutScores], truth: CalibrationExamples) -> Calibrator:
         """A calibrator that keeps probabilities as they are, of which guarantees can be made."""
         found = []
         for part, pair in zip(parts, self.models_, strict=True):
             logits = part.logits(held_out.classes_of(pair.model), pair.lowest)
-            own = None if groups is None else take_rows(groups, part.rows)
-            found.append(pair.spread(logits, self.classes_, own))
-        rows = np.concatenate([part.rows for part in parts])
-        truth = held_out.class_index(labels[rows], self.classes_)
+            found.append(pair.spread(logits, self.classes_, truth.take(part.rows)[2]))
+        labels, weights, _ = truth.take(np.concatenate([part.rows for part in parts]))
         with np.errstate(divide="ignore"):
             logits = np.log(np.concatenate(found))
-        fitted = make("uncalibrated").fit(logits, truth, None if weights is None else weights[rows])
+        labels = held_out.class_index(labels, self.classes_)
+        fitted = make("uncalibrated").fit(logits, labels, weights)
         fitted.forget_examples()
         return fitted
 

@@ -1,10 +1,10 @@
-"""Scores of a scikit-learn estimator for held-out data, as logits."""
+"""What scikit-learn estimators are fitted on, and their scores of held-out data, as logits."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy.sparse import issparse
@@ -14,18 +14,58 @@ from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import Pipeline
 from sklearn.utils import column_or_1d, indexable
 from sklearn.utils.metaestimators import _safe_split
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import _check_method_params, has_fit_parameter
 
-from hokical._core.conversion import from_binary_scores, from_probabilities
+from hokical._core.conversion import (
+    from_binary_probabilities,
+    from_binary_scores,
+    from_probabilities,
+)
+from hokical._core.groups import take_rows
 from hokical._core.reading import to_numpy
 from hokical._core.types import AnyArray, FloatArray, IntArray
 from hokical._core.warn import warn_user
-from hokical.calibrators._calibrator import Calibrator
+from hokical.calibrators._multilabel import MultilabelCalibrator
 from hokical.guarantees._row_sketch import number_hashes, number_words, odd_powers, scatter
 
 #: By how much rounding may lift a probability above 1 before it is an error.
 _ROUNDING = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingData:
+    """Rows, labels, weights and whatever else the `fit` of an estimator is given."""
+
+    X: Any
+    y: AnyArray
+    weights: FloatArray | None
+    params: dict[str, Any]
+
+    def fit(self, estimator: Any, rows: IntArray | None = None) -> Any:
+        """A clone of the estimator, fitted on all rows or on some of them."""
+        X, y, weights, params = self.X, self.y, self.weights, self.params
+        if rows is not None:
+            X, y = _safe_split(estimator, X, y, rows)
+            weights = None if weights is None else weights[rows]
+            params = _check_method_params(self.X, params, rows)
+        keyword = None if weights is None else weight_keyword(estimator)
+        return clone(estimator).fit(X, y, **params, **({keyword: weights} if keyword else {}))
+
+
+@dataclass(frozen=True, eq=False)
+class CalibrationExamples:
+    """Labels, weights and groups of all examples."""
+
+    labels: AnyArray
+    weights: FloatArray | None
+    groups: Any
+
+    def take(self, rows: IntArray) -> tuple[AnyArray, FloatArray | None, Any]:
+        """Those of some rows."""
+        weights = None if self.weights is None else self.weights[rows]
+        groups = None if self.groups is None else take_rows(self.groups, rows)
+        return self.labels[rows], weights, groups
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +80,13 @@ class HeldOutScores:
     scores: FloatArray
     model: Any = None
 
+    @classmethod
+    def of(cls, model: Any, X: Any, rows: IntArray, several: bool, keep: bool = False) -> Self:
+        """The scores of a fitted model for X, which are these rows; of one label or `several`."""
+        if several:
+            return cls(rows, np.empty(0), read_label_scores(model, X))
+        return cls(rows, classes_of(model), read_scores(model, X), model if keep else None)
+
     def logits(self, classes: AnyArray, lowest: float) -> FloatArray:
         """Logits (rows, classes): none below `lowest`, and -inf for classes the model lacks."""
         out = np.full((self.rows.size, classes.size), -np.inf)
@@ -52,10 +99,12 @@ class CalibratedModel:
     """A fitted classifier, and a calibrator of its logits raised to the `lowest`."""
 
     model: Any
-    calibrator: Calibrator
+    calibrator: Any
     lowest: float
 
     def logits(self, X: Any) -> FloatArray:
+        if isinstance(self.calibrator, MultilabelCalibrator):
+            return np.clip(read_label_scores(self.model, X), self.lowest, -self.lowest)
         return np.maximum(read_scores(self.model, X), self.lowest)
 
     def spread(self, logits: FloatArray, classes: AnyArray, groups: Any = None) -> FloatArray:
@@ -68,27 +117,25 @@ class CalibratedModel:
 
 
 def hold_out(
-    estimator: Any,
-    X: Any,
-    y: AnyArray,
-    weights: FloatArray | None,
-    params: dict[str, Any],
-    split: tuple[IntArray, IntArray],
-    keep_model: bool,
+    estimator: Any, data: TrainingData, split: tuple[IntArray, IntArray], keep_model: bool
 ) -> HeldOutScores:
     """Fit on the first rows of a split, and score those of the second whose class occurs there."""
-    train, test = split
-    known = np.unique(y[train])
-    rows = test[np.isin(y[test], known)]
-    if known.size < 2 or not rows.size:
-        return HeldOutScores(rows[:0], known, np.empty((0, known.size)))
-    X_train, y_train = _safe_split(estimator, X, y, train)
-    X_test, _ = _safe_split(estimator, X, y, rows, train)
-    own = None if weights is None else weights[train]
-    some = _check_method_params(X, params, train)
-    fitted = fit_clone(estimator, X_train, y_train, own, some)
-    scores = read_scores(fitted, X_test)
-    return HeldOutScores(rows, classes_of(fitted), scores, fitted if keep_model else None)
+    train, rows = split
+    if data.y.ndim == 1:
+        rows = rows[np.isin(data.y[rows], data.y[train])]
+    if np.unique(data.y[train]).size < 2 or not rows.size:
+        return HeldOutScores(rows[:0], np.empty(0), np.empty((0, 0)))
+    fitted = data.fit(estimator, train)
+    X, _ = _safe_split(estimator, data.X, data.y, rows, train)
+    return HeldOutScores.of(fitted, X, rows, data.y.ndim == 2, keep_model)
+
+
+def read_label_scores(estimator: Any, X: Any) -> FloatArray:
+    """A fitted classifier's log-odds (n, labels) of labels that do not exclude each other."""
+    if hasattr(estimator, "predict_proba"):
+        name = "estimator.predict_proba(X)"
+        return from_binary_probabilities(estimator.predict_proba(X), name=name)
+    return to_numpy(estimator.decision_function(X), "estimator.decision_function(X)").astype(float)
 
 
 def read_scores(estimator: Any, X: Any) -> FloatArray:
@@ -145,7 +192,8 @@ def check_examples(owner: Any, X: Any, y: Any) -> tuple[Any, AnyArray]:
             f"{missing[0]} first. Drop such rows."
         )
     check_classification_targets(y)
-    X, labels = indexable(X, column_or_1d(y, warn=True))
+    several = type_of_target(y) == "multilabel-indicator"
+    X, labels = indexable(X, to_numpy(y, "y") if several else column_or_1d(y, warn=True))
     if labels.size == 0:
         raise ValueError("`X` must have at least one row; got 0 samples.")
     return X, labels
@@ -218,14 +266,6 @@ def class_index(labels: AnyArray, classes: AnyArray) -> IntArray:
             f"{labels[row]!r} in row {row}. Drop such rows, or fit the estimator on them too."
         )
     return np.array(found, np.int64)
-
-
-def fit_clone(
-    estimator: Any, X: Any, y: Any, weights: FloatArray | None, params: dict[str, Any]
-) -> Any:
-    """Fit a clone of the estimator, with other parameters, and the weights if it takes any."""
-    keyword = None if weights is None else weight_keyword(estimator)
-    return clone(estimator).fit(X, y, **params, **({keyword: weights} if keyword else {}))
 
 
 def weight_keyword(estimator: Any) -> str | None:

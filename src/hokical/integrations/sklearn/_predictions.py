@@ -1,61 +1,65 @@
-"""What a fitted `CalibratedClassifier` says of rows: labels, promises, a new balance."""
+"""What a fitted `CalibratedClassifier` predicts: labels, guarantees, other class frequencies."""
 
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import replace
 from typing import Any, Self
 
-import joblib
 import numpy as np
 from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import _check_feature_names, check_is_fitted
 
-from hokical._core.files import replace_file
 from hokical._core.types import AnyArray, FloatArray
 from hokical.calibrators._calibrator import Calibrator
+from hokical.calibrators._multilabel import MultilabelCalibrator
 from hokical.calibrators._shift import in_order
 from hokical.guarantees._decisions import Decisions, Detections, cost_table, decide
 from hokical.guarantees._row_sketch import RowSketch
 from hokical.guarantees._selective import SelectivePrediction
-from hokical.guarantees._sets import PredictionSets
 from hokical.guarantees._shift import ShiftEstimate
 from hokical.integrations.sklearn import _held_out as held_out
 from hokical.integrations.sklearn._held_out import CalibratedModel
 
 
 class ClassifierPredictions:
-    """The answers of `CalibratedClassifier`, from what its `fit` left."""
+    """The predictions of `CalibratedClassifier`, from what its `fit` left."""
 
     keep_labels: bool
-    classes_: AnyArray
-    calibrator_: Calibrator
+    classes_: Any
+    calibrator_: Any
     models_: list[CalibratedModel]
     _fit_rows: RowSketch
 
     def predict(self, X: Any, *, groups: Any = None) -> AnyArray:
         """Labels (n,): the most likely class, or the estimator's own with `keep_labels`.
 
+        Several labels are (n, labels) of 0 and 1: those with a probability of at least one half.
         `groups` are those of the rows, here and below, if `fit` learned from `calibration_groups`.
         """
         if self.keep_labels:
-            logits = self._logits(X)
-            return np.asarray(self.classes_[self.calibrator_.predict(logits, groups=groups)])
+            found = self.calibrator_.predict(self._logits(X), groups=groups)
+            return np.asarray(self.classes_[found])
         proba = self.predict_proba(X, groups=groups)
+        if isinstance(self.calibrator_, MultilabelCalibrator):
+            return np.asarray(proba >= 0.5, np.int64)
         return np.asarray(self.classes_[proba.argmax(axis=1)])
 
     def predict_proba(self, X: Any, *, groups: Any = None) -> FloatArray:
-        """Calibrated probabilities (n, classes), columns in the order of `classes_`."""
-        logits = self._logits(X, groups)
-        return np.asarray(self.calibrator_.predict_proba(logits, groups=groups))
+        """Calibrated probabilities (n, classes), columns in the order of `classes_`.
+
+        Of several labels, the probability (n, labels) of each.
+        """
+        return np.asarray(self._ask("predict_proba", X, groups=groups, own=groups))
 
     def predict_confidence(self, X: Any, *, groups: Any = None) -> FloatArray:
-        """The probability (n,) that each predicted label is right."""
+        """The probability (n,) that each predicted label is right; (n, labels) of several."""
         if self.keep_labels:
-            logits = self._logits(X)
-            return np.asarray(self.calibrator_.predict_confidence(logits, groups=groups))
-        return np.asarray(self.predict_proba(X, groups=groups).max(axis=1))
+            found = self.calibrator_.predict_confidence(self._logits(X), groups=groups)
+            return np.asarray(found)
+        proba = self.predict_proba(X, groups=groups)
+        if isinstance(self.calibrator_, MultilabelCalibrator):
+            return np.maximum(proba, 1.0 - proba)
+        return np.asarray(proba.max(axis=1))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> float:
         """Accuracy, as of every classifier in scikit-learn."""
@@ -67,26 +71,29 @@ class ClassifierPredictions:
         Rows of `fit` are refused.
         """
         X, labels = held_out.check_examples(self, X, y)
-        truth = held_out.class_index(labels, self.classes_)
         logits = self._logits(X, groups)
         if hasattr(self, "_fit_rows"):  # not in a pickle of an earlier version
             self._fit_rows.refuse(held_out.example_hashes(X), "X")
-        self.calibrator_.certify(logits, truth, sample_weight, groups=groups)
+        if isinstance(self.calibrator_, MultilabelCalibrator):
+            self.calibrator_.certify(logits, labels)
+        else:
+            truth = held_out.class_index(labels, self.classes_)
+            self.calibrator_.certify(logits, truth, sample_weight, groups=groups)
         return self
 
-    def predict_set(self, X: Any, *, groups: Any = None, **options: Any) -> PredictionSets:
+    def predict_set(self, X: Any, *, groups: Any = None, **options: Any) -> Any:
         """The labels that each row may have, by name; options are those of Calibrator.
 
-        Call `certify` first, as for `predict_or_abstain`.
+        Call `certify` first, as for `predict_or_abstain`. For several labels, see
+        `MultilabelCalibrator.predict_set`.
         """
-        logits = self._logits(X, groups)
-        with _in_own_words():
-            own = self._own_groups(groups, options.get("by"))
-            found: PredictionSets = self.calibrator_.predict_set(logits, groups=own, **options)
-        return replace(found, classes=self.classes_.tolist())
+        by_group = groups if options.get("by") == "group" else None
+        found = self._ask("predict_set", X, groups=groups, own=by_group, **options)
+        several = isinstance(self.calibrator_, MultilabelCalibrator)
+        return found if several else replace(found, classes=self.classes_.tolist())
 
     def predict_or_abstain(
-        self, X: Any, *, risk: float = 0.05, delta: float = 0.1, groups: Any = None
+        self, X: Any, *, groups: Any = None, **options: Any
     ) -> SelectivePrediction:
         """Labels, and which to accept so that at most a fraction `risk` is wrong; see Calibrator.
 
@@ -95,13 +102,9 @@ class ClassifierPredictions:
         Labels and confidence are those of `predict` and `predict_confidence`. Where a method such
         as Hoki keeps the estimator's label and another class is more likely, nothing is accepted.
         """
-        logits = self._logits(X, groups)
-        with _in_own_words():
-            calibrator: Calibrator = self.calibrator_
-            own = self._own_groups(groups)
-            found = calibrator.predict_or_abstain(logits, risk=risk, delta=delta, groups=own)
-        if not self.keep_labels and calibrator.rule_.preserves_labels:
-            proba = np.asarray(calibrator.predict_proba(logits, groups=groups))
+        found: SelectivePrediction = self._ask("predict_or_abstain", X, groups=groups, **options)
+        if not self.keep_labels and self.calibrator_.rule_.preserves_labels:
+            proba = self.predict_proba(X, groups=groups)
             likeliest = proba.argmax(axis=1)
             accepted = found.accepted & (likeliest == found.labels)  # others were not tested
             found = replace(
@@ -109,95 +112,71 @@ class ClassifierPredictions:
             )
         return replace(found, labels=self.classes_[found.labels])
 
-    def predict_interval(self, X: Any, *, delta: float = 0.05, groups: Any = None) -> FloatArray:
+    def predict_interval(self, X: Any, *, groups: Any = None, **options: Any) -> FloatArray:
         """An interval (n, 2) for the accuracy of labels with a similar score; see Calibrator.
 
         Call `certify` first, as for `predict_or_abstain`.
         """
-        logits = self._logits(X, groups)
-        with _in_own_words():
-            own = self._own_groups(groups)
-            found = self.calibrator_.predict_interval(logits, delta=delta, groups=own)
-        return np.asarray(found)
+        return np.asarray(self._ask("predict_interval", X, groups=groups, **options))
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the classifier with its estimator to a file, atomically, by joblib (a pickle).
-
-        `calibrator_.save` writes the calibrator alone, as JSON.
-        """
-        with replace_file(path) as stream:
-            joblib.dump(self, stream)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """What `save` wrote. A pickle can run any code: load files that you trust alone."""
-        found = joblib.load(path)
-        if not isinstance(found, cls):
-            raise TypeError(
-                f"`path` must be a file that `{cls.__name__}.save` wrote; {path} holds a "
-                f"{type(found).__name__}."
-            )
-        return found
-
-    def detect(
-        self,
-        X: Any,
-        label: Any,
-        *,
-        recall: float = 0.95,
-        delta: float | None = None,
-        groups: Any = None,
-    ) -> Detections:
+    def detect(self, X: Any, label: Any, *, groups: Any = None, **options: Any) -> Detections:
         """Which rows to report as perhaps of one class, so that few of it are missed.
 
         `label` is one of `classes_`. Call `certify` first; see `Calibrator.detect`.
         """
-        logits, index = (
-            self._logits(X, groups),
-            int(held_out.class_index(np.array([label]), self.classes_)[0]),
-        )
-        with _in_own_words():
-            calibrator: Calibrator = self.calibrator_
-            own = self._own_groups(groups)
-            found = calibrator.detect(logits, index, recall=recall, delta=delta, groups=own)
-        return replace(
-            found, guarantee=found.guarantee.replace(f"class {index}", f"class {label}", 1)
-        )
+        index = int(held_out.class_index(np.array([label]), self.classes_)[0])
+        found: Detections = self._ask("detect", X, index, groups=groups, **options)
+        words = found.guarantee.replace(f"class {index}", f"class {label}", 1)
+        return replace(found, guarantee=words)
 
-    def predict_action(
-        self, X: Any, costs: Any, *, actions: Any = None, groups: Any = None
-    ) -> Decisions:
+    def _ask(
+        self, name: str, X: Any, *more: Any, groups: Any, own: Any = None, **options: Any
+    ) -> Any:
+        """What the calibrator's method of this name gives for rows of the estimator.
+
+        The models of an ensemble use the `groups`; its calibrator those that it is to have of its
+        `own`.
+        """
+        logits = self._logits(X, groups)
+        if not hasattr(self.calibrator_, name):
+            raise TypeError(
+                f"`{name}` is for one label per row; this model has several. Use `predict_proba`, "
+                "or `predict_set(X, coverage=0.9)` after `certify`."
+            )
+        own = groups if hasattr(self, "estimator_") else own
+        given = options if own is None else options | {"groups": own}
+        try:
+            return getattr(self.calibrator_, name)(logits, *more, **given)
+        except ValueError as error:  # in the words of this class
+            text = str(error).replace("certify(logits, labels", "certify(X, y")
+            raise ValueError(text) from error
+
+    def predict_action(self, X: Any, costs: Any, *, groups: Any = None) -> Decisions:
         """The action of least expected cost for each row, with what it is expected to cost.
 
         `costs` (classes, actions), rows in the order of `classes_`, or of two classes
-        (false_positive, false_negative); `actions` are the names of the columns. By default they
-        are the labels if there is a column for each, else column numbers.
+        (false_positive, false_negative). Actions are labels if there is a column for each, else
+        column numbers.
         """
         table = cost_table(costs, self.classes_.size)
         found = decide(self.predict_proba(X, groups=groups), table, self.classes_.size)
-        n_actions = table.shape[1]
-        names = self.classes_ if actions is None and n_actions == self.classes_.size else actions
-        names = np.arange(n_actions) if names is None else np.asarray(names)
-        if names.shape != (n_actions,):
-            raise ValueError(
-                f"`actions` must name the {n_actions} columns of `costs`; got {names.size} names."
-            )
-        return replace(found, actions=names[found.actions])
+        if table.shape[1] != self.classes_.size:
+            return found
+        return replace(found, actions=self.classes_[found.actions])
 
     def estimate_shift(
         self, X: Any, sample_weight: Any = None, *, delta: float = 0.05, groups: Any = None
     ) -> ShiftEstimate:
-        """Class balance and accuracy of new rows, without labels; see `Calibrator.estimate_shift`.
+        """Class frequencies and accuracy of rows without labels; see `Calibrator.estimate_shift`.
 
         `adapt()` of what is found is a classifier like this one. Rows are compared with held-out
         predictions of the fit; those of folds are of other models than the final one, which can be
         a little more or less sure, so "something else changed" may be a false alarm. To rely on
         the verdict, calibrate a `FrozenEstimator` on data that it has not seen.
         """
-        calibrator = self.calibrator_
-        found = calibrator.estimate_shift(
-            self._logits(X), sample_weight, delta=delta, groups=groups
-        )
+        calibrator: Calibrator = self.calibrator_
+        given = self._logits(X), sample_weight
+        found = calibrator.estimate_shift(*given, delta=delta, groups=groups)
         own: dict[str, Any] = {
             "class_names": tuple(map(str, self.classes_.tolist())),
             "_calibrator": self._with_calibrator(calibrator._without_groups()),
@@ -235,22 +214,8 @@ class ClassifierPredictions:
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(np.mean(found, axis=0)))
 
-    def _own_groups(self, groups: Any, by: Any = None) -> Any:
-        """Groups for the calibrator: those that an ensemble learned from are used by its models."""
-        return groups if hasattr(self, "estimator_") or by == "group" else None
-
     def _check_columns(self, X: Any) -> None:
         """Refuse a frame whose columns are not those of the fit, in their order."""
         check_is_fitted(self, "models_")
         if not type(self.models_[0].model).__module__.startswith("sklearn."):  # which look
             _check_feature_names(self, X, reset=False)
-
-
-@contextmanager
-def _in_own_words() -> Iterator[None]:
-    """Errors of the calibrator that name `certify` as the wrapper has it."""
-    try:
-        yield
-    except ValueError as error:
-        text = str(error).replace("certify(logits, labels", "certify(X, y")
-        raise ValueError(text) from error
