@@ -1,0 +1,152 @@
+"""Answers of language models: which signal to use, and whether a guarantee holds for new subjects.
+
+    python benchmarks/bench_answers.py FOLDER
+
+FOLDER has `llm_answers.npz` (by model: `subject`, `right`, the stated confidence `verbal` and the
+token probability `token`) and `mmlu_subjects.npz` (`scores` of 10 prompts, `labels`, `subject`).
+Prints the tables of docs/language-models.md; a file that is not there is skipped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.special import softmax
+
+import hokical
+from hokical.io import agreement
+from hokical.metrics import auroc, log_loss
+
+N_FIT, N_CERTIFY, RISK = 1000, 2000, 0.2
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    folder = parser.parse_args().folder
+    warnings.simplefilter("ignore", UserWarning)  # subjects that the fit has not seen
+    for name, study in {"llm_answers.npz": models, "mmlu_subjects.npz": prompts}.items():
+        if (folder / name).is_file():
+            study(np.load(folder / name))
+        else:
+            print(f"{name} is not in {folder}: skipped")
+
+
+def models(data: Any) -> None:
+    """Signals beside each other, then guarantees about subjects that were held out."""
+    rows: dict[str, list[tuple[float, ...]]] = {}
+    transfer: dict[str, list[tuple[float, ...]]] = {}
+    for signals, right, subject in answers(data):
+        columns = {
+            "stated confidence": signals[:, 0],
+            "token probability": signals[:, 1],
+            "both": signals,
+        }
+        for name, confidence in columns.items():
+            for groups in (None, subject):
+                label = name + ("" if groups is None else ", by subject")
+                rows.setdefault(label, []).append(one_split(confidence, right, groups))
+        for name, found in held_out_subjects(signals, right, subject):
+            transfer.setdefault(name, []).append(found)
+    print(f"{len(rows['both'])} models, {N_FIT} answers to fit, {N_CERTIFY} to certify")
+    print("| signal | log loss | AUROC | accepted at 20 % risk | wrong among accepted |")
+    print("|---|--:|--:|--:|--:|")
+    for name, found in rows.items():
+        loss, order, share, wrong = np.nanmean(found, axis=0)
+        print(f"| {name} | {loss:.3f} | {order:.3f} | {share:.0%} | {wrong:.1%} |")
+    print("\n| guarantee (risk 20 %) | subject | accepted | wrong among accepted | exceeds 20 % |")
+    print("|---|---|--:|--:|--:|")
+    for name, found in transfer.items():
+        share, wrong = np.array(found).T
+        print(f"| {name} | {share.mean():.0%} | {mean_or_none(wrong)} | {exceeded(wrong)} |")
+
+
+def answers(data: Any) -> Iterator[tuple[Any, Any, Any]]:
+    """Both signals (n, 2), right (n,) and subject (n,) of every model that has both."""
+    names = sorted({name.split("/")[0] for name in data.files if "/" in name})
+    for name in names:
+        signals = np.column_stack([data[f"{name}/{kind}"] for kind in ("verbal", "token")])
+        known = ((signals >= 0.0) & (signals <= 1.0)).all(axis=1)  # NaN: none was stated
+        if known.sum() > N_FIT + N_CERTIFY + 2000:
+            subject = data["subjects"][data[f"{name}/subject"][known]]
+            yield signals[known].astype(float), data[f"{name}/right"][known].astype(bool), subject
+
+
+def one_split(confidence: Any, right: Any, groups: Any) -> tuple[float, ...]:
+    """Log loss, AUROC, accepted share and its errors on answers used for nothing else."""
+    order = np.random.default_rng(0).permutation(right.size)
+    fit, certify, test = np.split(order, [N_FIT, N_FIT + N_CERTIFY])
+    part = [(confidence[i], right[i], None if groups is None else groups[i])
+            for i in (fit, certify, test)]  # fmt: skip
+    cal = hokical.calibrate_confidence(*part[0]).certify(*part[1])
+    new, truth, about = part[2]
+    proba = cal.predict(new, about)
+    accepted = cal.predict_or_abstain(new, about, risk=RISK).accepted
+    wrong = float(np.mean(~truth[accepted])) if accepted.any() else np.nan
+    return log_loss(proba, truth), auroc(proba, truth), accepted.mean(), wrong
+
+
+def held_out_subjects(signals: Any, right: Any, subject: Any) -> Iterator[tuple[str, Any]]:
+    """Fit and certify without one subject, and accept answers on it and on the others."""
+    for name in np.unique(subject):
+        new = subject == name
+        rows = np.random.default_rng(1).permutation(np.flatnonzero(~new))
+        fit, certify, test = np.split(rows, [N_FIT, N_FIT + N_CERTIFY])
+        cal = hokical.calibrate_confidence(signals[fit], right[fit], subject[fit])
+        cal.certify(signals[certify], right[certify], subject[certify])
+        yield "for all together | seen", accepted_at(cal, signals, right, subject, test)
+        yield "for all together | held out", accepted_at(
+            cal, signals, right, subject, np.flatnonzero(new)
+        )
+        seen = str(subject[test[0]])
+        one = certify[subject[certify] == seen]
+        alone = copy.deepcopy(cal).certify(signals[one], right[one], subject[one])
+        rows = test[subject[test] == seen]
+        yield "for one subject | seen", accepted_at(alone, signals, right, subject, rows)
+
+
+def accepted_at(cal: Any, signals: Any, right: Any, subject: Any, rows: Any) -> tuple[float, float]:
+    chosen = cal.predict_or_abstain(signals[rows], subject[rows], risk=RISK).accepted
+    wrong = float(np.mean(~right[rows][chosen])) if chosen.any() else np.nan
+    return float(chosen.mean()), wrong
+
+
+def prompts(data: Any) -> None:
+    """One model asked with ten prompts: probability of the letter, agreement of the prompts."""
+    scores, labels = data["scores"].astype(float), data["labels"]
+    picked, share = agreement(scores.argmax(axis=2).T.tolist())
+    picked = np.asarray(picked, int)
+    token = softmax(scores[0], axis=1)[np.arange(labels.size), picked]
+    right, subject = picked == labels, data["subjects"][data["subject"]]
+    print(f"\n{labels.size} questions, ten prompts, {right.mean():.0%} right")
+    print("| signal | log loss | AUROC |\n|---|--:|--:|")
+    both = np.column_stack([token, share])
+    for name, signal in {"token probability": token, "agreement": share, "both": both}.items():
+        found = []
+        for seed in range(10):
+            order = np.random.default_rng(seed).permutation(labels.size)
+            fit, test = order[:N_FIT], order[N_FIT:]
+            cal = hokical.calibrate_confidence(signal[fit], right[fit], subject[fit])
+            proba = cal.predict(signal[test], subject[test])
+            found.append((log_loss(proba, right[test]), auroc(proba, right[test])))
+        print(f"| {name} | {np.mean(found, axis=0)[0]:.3f} | {np.mean(found, axis=0)[1]:.3f} |")
+
+
+def mean_or_none(wrong: Any) -> str:
+    return "-" if np.isnan(wrong).all() else f"{np.nanmean(wrong):.1%}"
+
+
+def exceeded(wrong: Any) -> str:
+    """How often the error rate among accepted answers is above the risk, of those with any."""
+    known = wrong[~np.isnan(wrong)]
+    return "-" if not known.size else f"{np.mean(known > RISK):.0%} of {known.size}"
+
+
+if __name__ == "__main__":
+    main()
