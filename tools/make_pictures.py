@@ -4,8 +4,8 @@
 
 `docs/assets/hero-*.png` is a CIFAR-10 ResNet-110 before and after the default method. The pictures
 of other pages are made by the code on the page: a block before the picture
-`assets/gallery/NAME-light.png` draws it on `ax`; those of the report are screenshots of Chromium (`chromium --headless --screenshot`). Needs matplotlib
-(the extra `plot`).
+`assets/gallery/NAME-light.png` draws it on `ax`; those of the report are screenshots of Chromium
+(`chromium --headless --screenshot`). Needs matplotlib (the extra `plot`).
 """
 
 from __future__ import annotations

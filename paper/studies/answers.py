@@ -1,6 +1,6 @@
 """Answers of language models: which signal to use, and whether a guarantee holds for new subjects.
 
-    python benchmarks/bench_answers.py FOLDER
+    python paper/studies/answers.py FOLDER
 
 FOLDER has `llm_answers.npz` (by model: `subject`, `right`, the stated confidence `verbal` and the
 token probability `token`) and `mmlu_subjects.npz` (`scores` of 10 prompts, `labels`, `subject`).
@@ -101,8 +101,9 @@ def held_out_subjects(signals: Any, right: Any, subject: Any) -> Iterator[tuple[
         cal = hokical.calibrate_confidence(signals[fit], right[fit], subject[fit])
         cal.certify(signals[certify], right[certify], subject[certify])
         yield "for all together | seen", accepted_at(cal, signals, right, subject, test)
-        yield "for all together | held out", accepted_at(
-            cal, signals, right, subject, np.flatnonzero(new)
+        yield (
+            "for all together | held out",
+            accepted_at(cal, signals, right, subject, np.flatnonzero(new)),
         )
         seen = str(subject[test[0]])
         one = certify[subject[certify] == seen]

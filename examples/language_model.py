@@ -1,0 +1,54 @@
+"""When can a language model answer by itself? Several signals, and a guarantee for each topic."""
+
+import copy
+
+import numpy as np
+
+import hokical
+from hokical.io import agreement
+
+rng = np.random.default_rng(0)
+topics = np.array(["billing", "shipping", "returns", "legal"])
+difficulty = np.array([-0.8, -0.4, 0.0, 1.2])
+
+
+def ask(n):
+    """Stated confidence, token probability and five sampled answers to each of n questions."""
+    topic = rng.choice(4, size=n, p=[0.4, 0.3, 0.2, 0.1])
+    skill = rng.normal(size=n) - difficulty[topic]
+    right = rng.random(n) < 1 / (1 + np.exp(-2 * skill))
+    stated = np.clip(np.round(0.8 + 0.06 * (skill + rng.normal(size=n)), 2), 0, 1)
+    token = 1 / (1 + np.exp(-(1.5 + skill + rng.normal(size=n))))
+    same = rng.random((n, 5)) < 1 / (1 + np.exp(-(1.0 + skill[:, None])))
+    samples = [["yes" if one else f"other {k}" for k, one in enumerate(row)] for row in same]
+    _, share = agreement(samples)
+    return np.column_stack([stated, token, share]), right, topics[topic]
+
+
+signals, right, topic = ask(2000)
+held_out, held_out_right, held_out_topic = ask(4000)
+new, truth, about = ask(5000)
+
+for name, columns in {"stated": [0], "token": [1], "agreement": [2], "all": [0, 1, 2]}.items():
+    one = hokical.calibrate_confidence(signals[:, columns], right, topic)
+    loss = hokical.metrics.log_loss(one.predict(new[:, columns], about), truth)
+    print(f"{name:9} log loss {loss:.3f}")
+
+cal = hokical.calibrate_confidence(signals, right, topic)
+cal.certify(held_out, held_out_right, held_out_topic)
+found = cal.predict_or_abstain(new, about, risk=0.1)
+print("\nOne promise for all topics together:")
+print(found.guarantee)
+for name in topics:
+    here = about == name
+    wrong = ~truth[here & found.accepted]
+    print(f"  {name:8} answers {found.accepted[here].mean():.0%}, wrong {wrong.mean():.1%}")
+
+print("\nA promise for each topic, by the held-out answers of that topic:")
+for name in topics:
+    own, here = held_out_topic == name, about == name
+    one = copy.deepcopy(cal).certify(held_out[own], held_out_right[own], held_out_topic[own])
+    found = one.predict_or_abstain(new[here], about[here], risk=0.1)
+    wrong = ~truth[here][found.accepted]
+    rate = f"wrong {wrong.mean():.1%}" if wrong.size else found.guarantee
+    print(f"  {name:8} answers {found.accepted.mean():.0%}, {rate}")

@@ -1,0 +1,46 @@
+"""The programs under `examples/` run, and print what their readers want to see."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[2] / "examples"
+#: Each program, the package it needs, and what it prints.
+PRINTS = {
+    "arrow_batches": ("pyarrow", r"'set': \[.*10,000 rows in batches"),
+    "clinical_risk": ("sklearn", r"95 % interval.*at least 0\.9 are found.*mean cost"),
+    "compare_methods": ("sklearn", r"mean rank.*\\begin\{tabular\}"),
+    "language_model": ("numpy", r"all +log loss .*for all topics.*legal +answers"),
+    "monitor_late_labels": ("numpy", r"no change; with labels: photos: calibrated.*alarm"),
+    "pytorch_network": ("torch", r"softmax .*calibrated .*At most 0\.05"),
+    "segmentation": ("numpy", r"ECE .* before.*At most 0\.1"),
+    "sklearn_model": ("sklearn", r"CalibratedClassifier +accuracy.*At least 0\.9"),
+    "tabular_groups": ("pandas", r"west: .*no group of 4 is clearly miscalibrated"),
+}
+
+
+def test_every_program_is_tested_and_listed() -> None:
+    found = {path.stem for path in FOLDER.glob("*.py")}
+    assert found == set(PRINTS)
+    listed = re.findall(r"\]\((\w+)\.py\)", (FOLDER / "README.md").read_text("utf-8"))
+    assert set(listed) == found
+
+
+@pytest.mark.parametrize("name", sorted(PRINTS))
+def test_a_program_runs(
+    name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    needs, pattern = PRINTS[name]
+    if find_spec(needs) is None:
+        pytest.skip(f"{name}.py needs {needs}")
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(FOLDER / f"{name}.py"), run_name="__main__")
+    assert re.search(pattern, capsys.readouterr().out, re.DOTALL)
