@@ -1,6 +1,5 @@
-"""A risk score for two classes: calibrated probability, interval, audit, decisions by cost."""
+"""A risk score for two classes: calibrated risk, interval, slope, decision curve, decisions."""
 
-import numpy as np
 from sklearn.datasets import load_breast_cancer
 from sklearn.model_selection import train_test_split
 from sklearn.naive_bayes import GaussianNB
@@ -30,13 +29,23 @@ print("patient  model  risk  95 % interval")
 for k, (low, high) in enumerate(interval[:5]):
     print(f"{k:7} {raw[k]:6.3f} {risk[k]:5.2f}  {low:.2f} to {high:.2f}")
 
-audit = hokical.metrics.group_table(risk, y_test, np.where(risk < 0.5, "low risk", "high risk"))
-print(audit.verdict)
+slope = hokical.metrics.calibration_slope(risk, y_test)
+print(
+    f"calibration slope {slope.slope.value:.2f} ({slope.slope.low:.2f} to {slope.slope.high:.2f})"
+)
+
+thresholds = [0.05, 0.1, 0.2, 0.5]
+curves = [hokical.metrics.decision_curve(p, y_test, thresholds) for p in (raw, risk)]
+print("net benefit at a threshold of")
+for k, t in enumerate(thresholds):
+    before, after = (curve.net_benefit[k] for curve in curves)
+    print(
+        f"  {t:4.0%}: model {before:.3f}, calibrated {after:.3f}, treat all {curves[0].treat_all[k]:.3f}"
+    )
 
 found = cal.detect(logits, 1, recall=0.9, delta=0.1)
 print(f"flagged {found.flagged.mean():.0%}; recall {found.flagged[y_test == 1].mean():.0%}")
 print(found.guarantee)
 
-costs = np.array([[0.0, 1.0], [10.0, 0.0]])  # (class, action): a miss costs ten false alarms
-action = cal.predict_action(logits, costs).actions
-print(f"act on {action.mean():.0%} of the patients; mean cost {costs[y_test, action].mean():.3f}")
+action = cal.predict_action(logits, costs=(1, 10)).actions  # a miss costs ten false alarms
+print(f"act on {action.mean():.0%} of the patients")

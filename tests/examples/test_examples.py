@@ -13,7 +13,10 @@ FOLDER = Path(__file__).resolve().parents[2] / "examples"
 #: Each program, the package it needs, and what it prints.
 PRINTS = {
     "arrow_batches": ("pyarrow", r"'set': \[.*10,000 rows in batches"),
-    "clinical_risk": ("sklearn", r"95 % interval.*at least 0\.9 are found.*mean cost"),
+    "clinical_risk": (
+        "sklearn",
+        r"95 % interval.*calibration slope.*net benefit.*at least 0\.9 are found",
+    ),
     "compare_methods": ("sklearn", r"mean rank.*\\begin\{tabular\}"),
     "language_model": ("numpy", r"all +log loss .*for all topics.*legal +answers"),
     "monitor_late_labels": ("numpy", r"no change; with labels: photos: calibrated.*alarm"),
