@@ -38,10 +38,8 @@ thresholds = [0.05, 0.1, 0.2, 0.5]
 curves = [hokical.metrics.decision_curve(p, y_test, thresholds) for p in (raw, risk)]
 print("net benefit at a threshold of")
 for k, t in enumerate(thresholds):
-    before, after = (curve.net_benefit[k] for curve in curves)
-    print(
-        f"  {t:4.0%}: model {before:.3f}, calibrated {after:.3f}, treat all {curves[0].treat_all[k]:.3f}"
-    )
+    before, after, treat_all = curves[0].net_benefit, curves[1].net_benefit, curves[0].treat_all
+    print(f"  {t:4.0%}: model {before[k]:.3f}, calibrated {after[k]:.3f}, all {treat_all[k]:.3f}")
 
 found = cal.detect(logits, 1, recall=0.9, delta=0.1)
 print(f"flagged {found.flagged.mean():.0%}; recall {found.flagged[y_test == 1].mean():.0%}")

@@ -17,7 +17,7 @@ for day in range(10):
     rows = slice(1000 * day, 1000 * (day + 1))
     ids = [f"day {day}, photo {k}" for k in range(1000)]
     monitor.update_logits(logits[rows], ids=ids)  # today's predictions
-    shift = monitor.estimate_shift()  # before any label of today
+    shift = cal.estimate_shift(logits[rows])  # before any label of today
     monitor.add_labels(ids, labels[rows])  # labels arrive in the evening
     print(f"day {day}: without labels: {shift.verdict}; with labels: {monitor.status()}")
     if monitor.status().alarmed:
