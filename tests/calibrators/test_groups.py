@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.special import log_softmax, softmax
+from scipy.special import softmax
 
 import hokical
 from hokical._core.grouped_logits import GroupedLogits
-from hokical._fitting.partial_pooling import fit_pooled
-from hokical._fitting.pooled_terms import ScaleTerms
 from hokical.metrics import log_loss
 from hokical.rules._auto import as_log_proba
 from hokical.rules._wrapped import GroupedRule
@@ -144,38 +142,6 @@ def test_many_classes_have_a_scale_by_group() -> None:
     assert isinstance(rule, GroupedRule)
     assert rule.bias.shape == (6, 1)
     assert cal.predict_proba(logits[:4], groups=site[:4]).shape == (4, 40)
-
-
-def test_scales_by_group_are_those_of_a_plain_newton_fit() -> None:
-    rng = np.random.default_rng(9)
-    log_p = log_softmax(2.0 * rng.normal(size=(300, 5)), axis=1)
-    code = rng.integers(0, 3, 300)
-    labels = np.argmax(0.5 * log_p + rng.gumbel(size=log_p.shape), axis=1)
-    found = fit_pooled(ScaleTerms(log_p, labels, log_p, np.ones(300)), code[:, None], [3], 1)
-    tau = found.precision
-
-    def penalised(x: np.ndarray) -> float:
-        scale = x[0] + x[1:][code]
-        scores = log_softmax((1 + scale)[:, None] * log_p, axis=1)
-        return -scores[np.arange(300), labels].sum() + 0.5 * tau @ x**2
-
-    from scipy.optimize import minimize
-
-    best = minimize(penalised, np.zeros(4), tol=1e-12)
-    np.testing.assert_allclose(np.append(found.common, found.groups[0]), best.x, atol=1e-4)
-    exact = []
-    for row in range(0, 300, 60):
-        keep = np.arange(300) != row
-
-        def without(x: np.ndarray, keep: Any = keep) -> float:
-            scale = x[0] + x[1:][code[keep]]
-            scores = log_softmax((1 + scale)[:, None] * log_p[keep], axis=1)
-            return -scores[np.arange(299), labels[keep]].sum() + 0.5 * tau @ x**2
-
-        x = minimize(without, best.x, tol=1e-12).x
-        scale = 1 + x[0] + x[1 + code[row]]
-        exact.append(-log_softmax(scale * log_p[row])[labels[row]])
-    np.testing.assert_allclose(found.losses_left_out()[::60], exact, atol=1e-4)
 
 
 def test_a_file_and_what_it_answers(fitted: hokical.AutoCalibrator, tmp_path: Path) -> None:

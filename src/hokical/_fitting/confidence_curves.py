@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import combinations
 from statistics import NormalDist
 from typing import Any
 
@@ -15,7 +14,8 @@ from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical._core.warn import FitDataWarning, warn_user
 from hokical._fitting.example_stats import FEWEST_EXAMPLES
 from hokical._fitting.examples import effective_size, mean_and_error
-from hokical._fitting.partial_pooling import PooledFit, fit_pooled
+from hokical._fitting.group_effects import GroupEffects, Pooling, Term, learn_groups
+from hokical._fitting.partial_pooling import fit_pooled
 from hokical._fitting.pooled_terms import BinaryTerms, binary_losses
 from hokical.rules._confidence import (
     N_OWN,
@@ -33,8 +33,6 @@ _CLEAR, _PRICE = 0.7, 0.5
 #: Confidences are cut this close to 0 and 1; or, where log loss is lower for it, to the second
 #: over the number of examples, but not beyond the third.
 _CLOSEST, _CLOSER, _LEAST = 1e-3, 0.1, 1e-6
-#: Pairs of columns with more combinations of groups than this are not tried.
-_MOST_COMBINED = 2000
 #: Most points at which a curve is made non-decreasing.
 _GRID = 200
 
@@ -71,40 +69,33 @@ def fit_confidence(
         warn_user(
             f"`right` teaches nothing: {why}; the confidence is kept. {remedy}", FitDataWarning
         )
-        return blank, _report(f"the confidence was kept as it is: {why}.", None)
+        nothing = {"held_out_log_loss": {}, "converged": True, "n_iter": 0}
+        return blank, {"reason": f"the confidence was kept as it is: {why}.", **nothing}
     terms = BinaryTerms(
         blank.features(examples.confidence),
         examples.right,
         blank.log_odds(examples.confidence),
         share * n_examples,
     )
-    own = binary_losses(terms.offset, examples.right)
-    common = _fit(terms, np.zeros((own.size, 0), np.int64), ())
-    losses = {"as it is": own, "one curve": common.losses_left_out()}
-    chosen, curve, words = common, replace(blank, coef=common.common), "one curve was fitted"
-    best = "one curve"
+    own, pooling = binary_losses(terms.offset, right), _pooling(terms.n_features)
+    none = np.zeros((right.size, 0), np.int64)
+    common = fit_pooled(terms, none, (), N_OWN, common_blocks=pooling.common_blocks)
+    losses = {"as it is": own, "one curve": terms.losses(common.scores_left_out())}
+    curve, words, best = replace(blank, coef=common.common), "one curve was fitted", "one curve"
+    solution = common.solution
     if groups is not None:
         coding, codes = groups
         named = "" if coding.columns == (NAMELESS,) else f" ({', '.join(coding.columns)})"
-        sizes = tuple(size - 1 for size in coding.sizes)
-        pooled = _fit(terms, np.where(codes == sizes, -1, codes), sizes)
-        losses["groups"] = pooled.losses_left_out()
-        price = _PRICE * N_OWN * len(sizes) / n_examples
-        gain, error = mean_and_error(losses["one curve"] - losses["groups"], share)
-        if gain > price + _CLEAR * error:
-            found = _add_pairs(terms, coding, codes, _Pooled((), pooled, losses["groups"]))
-            chosen, best = found.fit, "pairs" if found.pairs else "groups"
+        found = learn_groups(terms, codes, coding, pooling, losses[best])
+        words += f", as groups{named} did not clearly help"
+        if found.fit is not None:
+            best, solution = "groups", found.fit.solution
             losses[best] = found.losses
-            tables = _tables(found, coding)
-            curve = replace(
-                blank, coef=chosen.common, coding=coding, tables=tables, pairs=found.pairs
-            )
+            curve = _with_groups(curve, found)
             words = f"a curve with corrections by group{named} was fitted"
-            if found.pairs:
-                both = (f"{coding.columns[a]} x {coding.columns[b]}" for a, b in found.pairs)
-                words += f", and by pairs of groups ({', '.join(both)})"
-        else:
-            words += f", as groups{named} did not clearly help"
+        if curve.pairs:
+            both = (f"{coding.columns[a]} x {coding.columns[b]}" for a, b in curve.pairs)
+            words += f", and by pairs of groups ({', '.join(both)})"
     gain, error = mean_and_error(own - losses[best], share)
     if gain <= _PRICE / n_examples + _CLEAR * error:
         curve, words = blank, "the confidence was kept as it is, as nothing was clearly better"
@@ -112,66 +103,24 @@ def fit_confidence(
     means = {name: float(share @ part) for name, part in losses.items()}
     scores = ", ".join(f"{name} {loss:.4f}" for name, loss in means.items())
     reason = f"{words} (held-out log loss: {scores}; standard error of the gain {error:.4f})."
-    return _with_grid(curve, examples, monotone), _report(reason, chosen, means)
+    ending = {"converged": solution.converged, "n_iter": solution.n_iter}
+    report = {"held_out_log_loss": means, **ending}
+    return _with_grid(curve, examples, monotone), {"reason": reason, **report}
 
 
-@dataclass(frozen=True, eq=False)
-class _Pooled:
-    """A fit with all columns and some pairs of them, and its held-out losses (n,)."""
-
-    pairs: tuple[tuple[int, int], ...]
-    fit: PooledFit
-    losses: FloatArray
-
-
-def _add_pairs(terms: BinaryTerms, coding: GroupCoding, codes: IntArray, found: _Pooled) -> _Pooled:
-    """Add pairs of columns, the most helpful first, as long as one clearly helps."""
-    sizes = [size - 1 for size in coding.sizes]
-    waiting = [
-        (a, b)
-        for a, b in combinations(range(len(sizes)), 2)
-        if min(sizes[a], sizes[b]) > 1 and sizes[a] * sizes[b] <= _MOST_COMBINED
-    ]
-    share, n_examples = terms.weights / terms.weights.sum(), float(terms.weights.sum())
-    # As likely as for a single candidate, one of several passes by chance.
-    clear = NormalDist().inv_cdf(1.0 - (1.0 - NormalDist().cdf(_CLEAR)) / max(len(waiting), 1))
-    while waiting:
-        tried = [_fit_pairs(terms, codes, sizes, (*found.pairs, pair)) for pair in waiting]
-        gains = [mean_and_error(found.losses - each.losses, share) for each in tried]
-        k = max(range(len(tried)), key=lambda k: gains[k][0])
-        if gains[k][0] <= _PRICE * N_OWN / n_examples + clear * gains[k][1]:
-            break
-        found = tried[k]
-        del waiting[k]
-    return found
-
-
-def _fit_pairs(
-    terms: BinaryTerms, codes: IntArray, sizes: list[int], pairs: tuple[tuple[int, int], ...]
-) -> _Pooled:
-    """The fit with these pairs; a combination with an unknown group is -1."""
-    own = np.where(codes == sizes, -1, codes)
-    joint = [
-        np.where((own[:, a] < 0) | (own[:, b] < 0), -1, own[:, a] * sizes[b] + own[:, b])
-        for a, b in pairs
-    ]
-    every = (*sizes, *(sizes[a] * sizes[b] for a, b in pairs))
-    found = _fit(terms, np.column_stack([own, *joint]), every)
-    return _Pooled(pairs, found, found.losses_left_out())
-
-
-def _tables(found: _Pooled, coding: GroupCoding) -> tuple[FloatArray, ...]:
-    """Corrections by group, with a row of zeros for an unknown one, as the rule has them."""
-    shapes: list[tuple[int, ...]] = [(size,) for size in coding.sizes]
-    shapes += [(coding.sizes[a], coding.sizes[b]) for a, b in found.pairs]
-    tables = []
-    for part, shape in zip(found.fit.groups, shapes, strict=True):
-        table = np.zeros((*shape, N_OWN))
-        table[tuple(slice(size - 1) for size in shape)] = part.reshape(
-            *(size - 1 for size in shape), N_OWN
-        )
-        tables.append(table.reshape(-1, N_OWN))
-    return tuple(tables)
+def _with_groups(curve: ConfidenceCurve, found: GroupEffects) -> ConfidenceCurve:
+    """The curve with corrections; columns that did not help have a table of zeros."""
+    assert found.fit is not None
+    columns: dict[Term, FloatArray] = {
+        (k,): np.zeros((size, N_OWN)) for k, size in enumerate(found.coding.sizes)
+    }
+    return replace(
+        curve,
+        coef=found.fit.common,
+        coding=found.coding,
+        tables=tuple((columns | found.tables()).values()),
+        pairs=tuple((term[0], term[1]) for term in found.terms if len(term) == 2),
+    )
 
 
 def combine_signals(signals: FloatArray, examples: StatedConfidence) -> SignalCombination:
@@ -190,9 +139,11 @@ def combine_signals(signals: FloatArray, examples: StatedConfidence) -> SignalCo
     return SignalCombination(float(intercept), rise, fall, _CLOSEST)
 
 
-def _fit(terms: BinaryTerms, codes: IntArray, sizes: tuple[int, ...]) -> PooledFit:
-    blocks = np.where(np.arange(terms.n_features) < N_OWN, -1, 0)
-    return fit_pooled(terms, codes, sizes, N_OWN, common_blocks=blocks.tolist())
+def _pooling(n_features: int) -> Pooling:
+    """Groups change the first features; the others, hinges and atoms, share a precision."""
+    blocks = np.where(np.arange(n_features) < N_OWN, -1, 0).tolist()
+    level = 1.0 - NormalDist().cdf(_CLEAR)
+    return Pooling(N_OWN, level, _PRICE * N_OWN, jointly=True, common_blocks=blocks)
 
 
 def _shape_curve(examples: StatedConfidence) -> ConfidenceCurve:
@@ -229,15 +180,3 @@ def _with_grid(
     first[-1] = True
     part = np.cumsum(first) - 1
     return replace(curve, grid=values[first], counts=sum_by(part, counts, int(part[-1]) + 1))
-
-
-def _report(
-    reason: str, found: PooledFit | None, losses: dict[str, float] | None = None
-) -> dict[str, Any]:
-    solution = None if found is None else found.solution
-    return {
-        "reason": reason,
-        "held_out_log_loss": losses or {},
-        "converged": solution is None or solution.converged,
-        "n_iter": 0 if solution is None else solution.n_iter,
-    }

@@ -43,9 +43,9 @@ def fit_multilabel(
     terms = BinaryTerms(np.stack(columns, axis=1, dtype=np.float64), hits, odds, counts)
     blocks = [-1, -1, -1, *(0 for _ in piles)]
     found = fit_pooled(terms, label[:, None], (n_labels,), len(columns), common_blocks=blocks)
-    own = binary_losses(odds, hits)
+    own, left_out = binary_losses(odds, hits), terms.losses(found.scores_left_out())
     known = np.maximum(sum_by(row, np.ones(row.size), len(share)), 1.0)
-    losses = [sum_by(row, each, len(share)) / known for each in (own, found.losses_left_out())]
+    losses = [sum_by(row, each, len(share)) / known for each in (own, left_out)]
     gain, error = mean_and_error(losses[0] - losses[1], share)
     means = {"as it is": float(share @ losses[0]), "pooled": float(share @ losses[1])}
     coef = found.common + found.groups[0]

@@ -3,19 +3,27 @@
 The coefficients of group g are w + v_g, with v_g ~ N(0, 1/tau_f) for feature f. Newton's method on
 all of (w, v) alternates with MacKay's rule for the marginal likelihood,
 tau_f = sum_g (1 - tau_f V_gf) / sum_g v_gf^2, where V is the diagonal of the inverse Hessian. A
-group with few examples gets the common answer, one with many its own. Blocks of common terms can
-have a precision in the same way. Several columns of groups add up; they are fitted jointly.
+group with few examples gets the common coefficients, one with many its own. Blocks of common terms
+can have a precision in the same way.
 
     terms = BinaryTerms(features, hits, offset, weights)        # or SoftmaxTerms(...)
     found = fit_pooled(terms, codes, sizes, n_own=3)            # codes (n, columns), -1: no group
     found.common, found.groups[0]                               # w (c,) and v (groups, 3)
-    found.losses_left_out()                                     # (n,) log loss, as if left out
+    found.scores_left_out()                                     # of each example, as if left out
+
+Several columns of groups add up; they are fitted jointly. Likelihoods are summed by *cells*, the
+combinations of groups that occur. The Hessian is an arrow: a dense block A of the common terms and
+of all columns but the one of most groups; a small block C_g of each group of that column, and its
+border B_g with the dense block. With the Schur complement S = A - sum_g B_g' C_g^-1 B_g, the cost
+is linear in the number of groups.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,8 +32,7 @@ from hokical._core.parallel import cut_rows
 from hokical._core.types import FloatArray, IntArray
 from hokical._fitting.blas import one_blas_thread
 from hokical._fitting.newton import Solution, StopReason, minimize_newton
-from hokical._fitting.pooled_arrow import Arrow, ArrowInverse, PooledLayout
-from hokical._fitting.pooled_terms import PooledTerms
+from hokical._fitting.pooled_terms import PooledTerms, sum_cells
 
 #: Precisions lie within these bounds; the lower is that of terms which are not shrunk, too.
 LEAST_PRECISION, MOST_PRECISION = 1e-2, 1e6
@@ -33,15 +40,15 @@ LEAST_PRECISION, MOST_PRECISION = 1e-2, 1e6
 _START = 10.0
 #: Rounds of the precisions, which have converged where none moves by more than this factor, and
 #: the steepest slope from which they are extrapolated, by no more than the last factor; ...
-_ROUNDS, _STILL, _STEEPEST, _LONGEST = 20, 1.1, 0.9, 30.0
+_ROUNDS, _STILL, _STEEPEST, _LONGEST = 30, 1.25, 0.9, 30.0
 #: ... what Newton's last step promises at most, per example, in a round and at the end.
-_LOOSE, _TIGHT, _MAX_ITER = 1e-8, 5e-13, 100
+_LOOSE, _TIGHT, _MAX_ITER = 1e-4, 1e-10, 100
 #: What the data decide of a block about which they say nothing, but for rounding.
 _NOTHING = 1e-9
 #: Coefficients of the groups of all columns but the largest: their Hessian is made whole.
 _MOST_DENSE = 2000
-#: Numbers of Hessian blocks that are held at a time.
-_HELD = 1 << 22
+#: Numbers of Hessian blocks, or of covariances of rows, that are held at a time.
+_HELD = 1 << 21
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,18 +64,17 @@ class PooledFit:
     groups: tuple[FloatArray, ...]
     precision: FloatArray
     solution: Solution[FloatArray]
-    _problem: _Problem
     _rows: IntArray
 
-    def losses_left_out(self) -> FloatArray:
-        """The log loss (n,) of each example, approximately as if it had been left out of the fit.
+    def scores_left_out(self) -> FloatArray:
+        """Scores (n, ...) of each example, approximately as if it had been left out of the fit.
 
         The precisions stay those of the whole. See `leave_one_out` for the formula.
         """
         with one_blas_thread():
-            sorted_losses = self._problem.losses_left_out(self.solution.point)
-        found = np.empty(self._rows.size)
-        found[self._rows] = sorted_losses
+            in_order: FloatArray = self.solution.point.scores_left_out()
+        found = np.empty_like(in_order)
+        found[self._rows] = in_order
         return found
 
 
@@ -86,8 +92,8 @@ def fit_pooled(
     Parameters
     ----------
     terms : the likelihood, with one row per example
-        Coefficients of 0 are the answer towards which everything is shrunk: put what is known
-        before the fit into the offset. Weights count examples; divide relative ones first.
+        Everything is shrunk towards coefficients of 0: put what is known before the fit into the
+        offset. Weights count examples; divide relative ones first.
     codes : (n, columns)
         The group of each example in each column, from 0; -1 where it is not known. No columns,
         shape (n, 0), fit the common terms alone.
@@ -104,27 +110,21 @@ def fit_pooled(
             f"`groups` may have one column of very many groups; got columns of {list(sizes)}. "
             f"Merge the rare groups of all but one, to {_MOST_DENSE // n_own} in all."
         )
-    cells, starts, rows = _sort_cells(codes)
-    layout = PooledLayout(terms.n_features, n_own, cells, tuple(sizes))
-    blocks = _number_blocks(layout, own_blocks, common_blocks)
-    problem = _Problem(terms.take(rows), layout, starts, np.empty(0))
-    fitted = blocks >= 0
-    precision = np.where(fitted, _START, LEAST_PRECISION)
-    x, n_iter, still = np.zeros(layout.size), 0, not fitted.any()
-    tried: list[tuple[FloatArray, FloatArray]] = []
+    order = np.argsort(sizes, kind="stable")
+    cells, cell = np.unique(codes[:, order], axis=0, return_inverse=True)
+    rows = np.argsort(cell.reshape(-1), kind="stable")
+    sums = sum_cells(cell.reshape(-1)[rows])
+    layout = _Layout.of(terms.n_features, n_own, cells, [sizes[k] for k in order])
+    blocks = np.full(layout.size, -1)
+    blocks[: terms.n_features] = -1 if common_blocks is None else common_blocks
+    each = np.arange(n_own) if own_blocks is None else np.array(own_blocks)
+    used = blocks.max() + 1 + (each.max() + 1) * np.repeat(np.arange(len(order)), layout.sizes)
+    blocks[terms.n_features :] = (used[:, None] + each).ravel()
     with one_blas_thread():
-        while not still and len(tried) < _ROUNDS:
-            found = replace(problem, precision=precision).solve(x, _LOOSE)
-            x, n_iter = found.x, n_iter + found.n_iter
-            tried.append((precision, _update(found.point.inverse(), x, precision, blocks)))
-            still = bool((np.abs(np.log(tried[-1][1] / precision)) <= np.log(_STILL)).all())
-            precision = tried[-1][1] if still else _extrapolate(*tried[-2:])
-        problem = replace(problem, precision=precision)
-        found = problem.solve(x, _TIGHT)
-    reason = found.reason if still or not found.converged else StopReason.MAX_ITER
-    found = replace(found, n_iter=n_iter + found.n_iter, reason=reason)
-    tables = tuple(layout.tables(found.x))
-    return PooledFit(found.x[: layout.n_common], tables, precision, found, problem, rows)
+        found, precision = _alternate(_Problem(terms.take(rows), layout, sums), blocks)
+    tables = np.split(layout.table(found.x)[:-1], np.cumsum(layout.sizes)[:-1])
+    groups = tuple(tables[k] for k in np.argsort(order))
+    return PooledFit(found.x[: terms.n_features], groups, precision, found, rows)
 
 
 def fit_densely(sizes: Sequence[int], n_own: int) -> bool:
@@ -132,37 +132,33 @@ def fit_densely(sizes: Sequence[int], n_own: int) -> bool:
     return n_own * (sum(sizes) - max(sizes, default=0)) <= _MOST_DENSE
 
 
-def _sort_cells(codes: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """Combinations of groups (cells, columns), where their rows start, and the rows in order."""
-    if codes.shape[1]:
-        cells, cell = np.unique(codes, axis=0, return_inverse=True)
-        cell = cell.reshape(-1)
-    else:
-        cells, cell = np.zeros((1, 0), np.int64), np.zeros(len(codes), np.int64)
-    rows = np.argsort(cell, kind="stable")
-    return cells, np.append(0, np.cumsum(np.bincount(cell, minlength=len(cells)))), rows
-
-
-def _number_blocks(
-    layout: PooledLayout, own: Sequence[int] | None, common: Sequence[int] | None
-) -> IntArray:
-    """The number of the precision of each parameter (size,); -1 where that is not fitted."""
-    first = np.full(layout.n_common, -1) if common is None else np.array(common, np.int64)
-    each = np.arange(layout.n_own) if own is None else np.array(own, np.int64)
-    parts, used = [first], int(first.max(initial=-1)) + 1
-    for column in layout.order:
-        parts.append(np.tile(used + each, layout.sizes[column]))
-        used += int(each.max()) + 1
-    return np.concatenate(parts)
+def _alternate(problem: _Problem, blocks: IntArray) -> tuple[Solution[FloatArray], FloatArray]:
+    """The minimum, and the precisions; `blocks` numbers them by parameter, -1 if not fitted."""
+    fitted = blocks >= 0
+    precision = np.where(fitted, _START, LEAST_PRECISION)
+    x, n_iter, still = np.zeros(blocks.size), 0, not fitted.any()
+    tried: list[tuple[FloatArray, FloatArray]] = []
+    while not still and len(tried) < _ROUNDS:
+        point = replace(problem, precision=precision).evaluate(x)
+        found = point.minimize(tol=_LOOSE, max_iter=1)
+        x, n_iter = found.x, n_iter + 1
+        tried.append((precision, _update(point.inverse.diagonal(), x, precision, blocks)))
+        still = bool((np.abs(np.log(tried[-1][1] / precision)) <= np.log(_STILL)).all())
+        still = still and found.converged
+        precision = tried[-1][1] if still else _extrapolate(*tried[-2:])
+    point = replace(problem, precision=precision).evaluate(x)
+    found = point.minimize(tol=_TIGHT, max_iter=_MAX_ITER)
+    reason = found.reason if still or not found.converged else StopReason.MAX_ITER
+    return replace(found, n_iter=n_iter + found.n_iter, reason=reason), precision
 
 
 def _update(
-    inverse: ArrowInverse, x: FloatArray, precision: FloatArray, blocks: IntArray
+    variance: FloatArray, x: FloatArray, precision: FloatArray, blocks: IntArray
 ) -> FloatArray:
     """MacKay's rule: what the data decide of a block, over the sum of squares there."""
     fitted = blocks >= 0
     where, count = blocks[fitted], int(blocks.max()) + 1
-    free = 1.0 - precision[fitted] * inverse.diagonal()[fitted]
+    free = 1.0 - precision[fitted] * variance[fitted]
     decided = np.bincount(where, np.maximum(free, 0.0), count)
     squares = np.bincount(where, x[fitted] ** 2, count)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -187,59 +183,191 @@ def _extrapolate(*tried: tuple[FloatArray, FloatArray]) -> FloatArray:
 
 
 @dataclass(frozen=True, eq=False)
+class _Layout:
+    """A vector of all parameters: the common ones, then a row of `n_own` for each group.
+
+    The rows are those of one column after the other, by ascending size, and `sizes` their numbers;
+    `rows` (cells, columns) are those of each cell, the number of all rows where there is no group.
+    """
+
+    n_common: int
+    n_own: int
+    rows: IntArray
+    sizes: IntArray
+
+    @classmethod
+    def of(cls, n_common: int, n_own: int, codes: IntArray, sizes: Sequence[int]) -> _Layout:
+        """The layout of cells with `codes` (cells, columns), -1 for none."""
+        if not len(sizes):  # one column without a group
+            codes, sizes = np.full((len(codes), 1), -1), [0]
+        counts = np.array(sizes)
+        first = np.cumsum(counts) - counts
+        return cls(n_common, n_own, np.where(codes < 0, counts.sum(), first + codes), counts)
+
+    @property
+    def n_dense(self) -> int:
+        """Parameters that are not eliminated."""
+        return int(self.n_common + self.n_own * self.sizes[:-1].sum())
+
+    @property
+    def size(self) -> int:
+        return int(self.n_common + self.n_own * self.sizes.sum())
+
+    def table(self, vector: FloatArray) -> FloatArray:
+        """The rows (groups + 1, own) of a vector, and zeros for what has no group."""
+        return np.vstack([vector[self.n_common :].reshape(-1, self.n_own), np.zeros(self.n_own)])
+
+    def coefficients(self, vector: FloatArray) -> FloatArray:
+        """The coefficients (cells, features) that act in each cell."""
+        found = np.tile(vector[: self.n_common], (len(self.rows), 1))
+        found[:, : self.n_own] += self.table(vector)[self.rows].sum(axis=1)
+        return found
+
+    def gradient(self, by_cell: FloatArray) -> FloatArray:
+        """The gradient (size,) from that by the coefficients of the cells (cells, features)."""
+        found = np.zeros((self.sizes.sum() + 1, self.n_own))
+        np.add.at(found, self.rows, by_cell[:, None, : self.n_own])
+        return np.append(by_cell.sum(axis=0), found[:-1])
+
+    @property
+    def eliminated(self) -> IntArray:
+        """The groups (cells,) of the last column; its size for none."""
+        return np.asarray(self.rows[:, -1] - self.sizes[:-1].sum())
+
+    @cached_property
+    def features(self) -> IntArray:
+        """The feature behind each of the places, (e,)."""
+        own = np.tile(np.arange(self.n_own), self.sizes.size - 1)
+        return np.append(np.arange(self.n_common), own)
+
+    @cached_property
+    def places(self) -> IntArray:
+        """Where the dense terms of cells lie in the vector, (cells, e); `n_dense` for none."""
+        first = self.n_common + self.n_own * self.rows[:, :-1, None]
+        own = np.minimum(first, self.n_dense) + np.arange(self.n_own)
+        own = np.where(first < self.n_dense, own, self.n_dense)
+        shared = np.broadcast_to(np.arange(self.n_common), (len(own), self.n_common))
+        return np.hstack([shared, own.reshape(len(own), -1)])
+
+    @cached_property
+    def _targets(self) -> list[tuple[tuple[int, ...], IntArray]]:
+        """The shapes of A, B and C, with a place more for what has no group, and flat places."""
+        own, groups, dense = self.n_own, int(self.sizes[-1]) + 1, self.n_dense + 1
+        places, k, group = self.places[:, :, None], np.arange(own), self.eliminated[:, None, None]
+        return [
+            ((dense, dense), (places * dense + self.places[:, None, :]).ravel()),
+            ((groups, dense, own), ((group * dense + places) * own + k).ravel()),
+            ((groups, own, own), ((group * own + k[:, None]) * own + k).ravel()),
+        ]
+
+    def add_up(self, which: int, blocks: FloatArray) -> FloatArray:
+        """A, B or C from the blocks of the cells."""
+        shape, places = self._targets[which]
+        return np.asarray(
+            np.bincount(places, blocks.ravel(), math.prod(shape)).reshape(shape), np.float64
+        )
+
+
+@dataclass(frozen=True, eq=False)
 class _Problem:
-    """The penalised loss per example of sorted rows."""
+    """The penalised loss per example, of rows sorted by cell; `cells` sums them."""
 
     terms: PooledTerms
-    layout: PooledLayout
-    starts: IntArray
-    precision: FloatArray
-
-    def solve(self, start: FloatArray, tol: float) -> Solution[FloatArray]:
-        return minimize_newton(
-            self.evaluate, start, _Point.newton_step, tol=tol, max_iter=_MAX_ITER
-        )
+    layout: _Layout
+    cells: Any
+    precision: FloatArray | float = 0.0
 
     @property
     def total(self) -> float:
         return float(self.terms.weights.sum())
 
     def evaluate(self, x: FloatArray) -> _Point:
-        loss, by_cell, state = self.terms.evaluate(self.layout.coefficients(x), self.starts)
-        gradient = self.layout.gradient(by_cell) + self.precision * x
-        value = loss + 0.5 * float(self.precision @ (x * x))
-        return _Point(value / self.total, gradient / self.total, state, self)
-
-    def cell_parts(self) -> list[slice]:
-        """Parts of the cells whose blocks fit into memory."""
-        held = max(self.layout.n_common, self.layout.n_dense) * self.layout.n_common
-        return cut_rows(len(self.starts) - 1, max(1, _HELD // held))
-
-    def losses_left_out(self, point: _Point) -> FloatArray:
-        inverse, parts = point.inverse(), []
-        for cells in self.cell_parts():
-            starts = self.starts[cells.start : cells.stop + 1]
-            covariance = inverse.covariance(cells)
-            parts.append(self.terms.losses_left_out(point.state, starts, covariance))
-        return np.concatenate(parts)
+        loss, by_cell, state = self.terms.evaluate(self.layout.coefficients(x), self.cells)
+        pull = self.precision * x
+        value, slope = loss + 0.5 * float(pull @ x), self.layout.gradient(by_cell) + pull
+        return _Point(x, value / self.total, slope / self.total, state, self)
 
 
 @dataclass(frozen=True, eq=False)
 class _Point:
     """The problem at one place."""
 
+    x: FloatArray
     value: float
     gradient: FloatArray
     state: Any
     problem: _Problem
 
-    def inverse(self) -> ArrowInverse:
+    @cached_property
+    def inverse(self) -> _ArrowInverse:
         """The inverse Hessian of the penalised loss of all examples."""
-        problem, arrow = self.problem, Arrow(self.problem.layout)
-        for cells in problem.cell_parts():
-            starts = problem.starts[cells.start : cells.stop + 1]
-            arrow.add(cells, problem.terms.curvature(self.state, starts))
-        return arrow.factor(problem.precision)
+        problem, layout = self.problem, self.problem.layout
+        dense, own, groups = layout.n_dense, layout.n_own, int(layout.sizes[-1])
+        blocks = problem.terms.curvature(self.state, problem.cells)
+        spread = blocks[:, layout.features]
+        values = (spread[:, :, layout.features], spread[:, :, :own], blocks[:, :own, :own])
+        a, b, c = map(layout.add_up, range(3), values)
+        precision = np.broadcast_to(problem.precision, layout.size)
+        a, b = a[:-1, :-1] + np.diag(precision[:dense]), np.swapaxes(b[:-1, :-1], 1, 2)
+        inverse = np.linalg.inv(c[:-1] + np.eye(own) * precision[dense:].reshape(-1, 1, own))
+        carried = inverse @ b
+        complement = a - b.reshape(groups * own, dense).T @ carried.reshape(groups * own, dense)
+        parts = (np.linalg.inv(complement), inverse, carried)
+        return _ArrowInverse(layout, *(np.asarray(part) for part in parts))
+
+    def minimize(self, *, tol: float, max_iter: int) -> Solution[FloatArray]:
+        """The minimum from here."""
+
+        def evaluate(x: FloatArray) -> _Point:
+            return self if x is self.x else self.problem.evaluate(x)
+
+        step = _Point.newton_step
+        return minimize_newton(evaluate, self.x, step, tol=tol, max_iter=max_iter)
 
     def newton_step(self) -> tuple[FloatArray, bool]:
-        return -self.inverse().solve(self.gradient * self.problem.total), True
+        return -self.inverse.solve(self.gradient * self.problem.total), True
+
+    def scores_left_out(self) -> FloatArray:
+        terms, layout = self.problem.terms, self.problem.layout
+        cell = np.repeat(np.arange(len(layout.rows)), np.diff(self.problem.cells.indptr))
+        found = []
+        for part in cut_rows(cell.size, max(1, _HELD // (layout.n_common * layout.n_dense))):
+            cells, place = np.unique(cell[part], return_inverse=True)
+            covariance = self.inverse.covariances(slice(cells[0], cells[-1] + 1))
+            found.append(terms.scores_left_out(self.state, part, covariance[place]))
+        return np.concatenate(found)
+
+
+@dataclass(frozen=True, eq=False)
+class _ArrowInverse:
+    """S^-1 (dense, dense), C_g^-1 (groups, own, own) and C_g^-1 B_g (groups, own, dense)."""
+
+    layout: _Layout
+    dense: FloatArray
+    own: FloatArray
+    carried: FloatArray
+
+    def solve(self, vector: FloatArray) -> FloatArray:
+        """The inverse times a vector (size,)."""
+        cut = self.layout.n_dense
+        own = vector[cut:].reshape(-1, self.layout.n_own, 1)
+        first = self.dense @ (vector[:cut] - np.tensordot(own[:, :, 0], self.carried, 2))
+        return np.append(first, (self.own @ own)[:, :, 0] - self.carried @ first)
+
+    def diagonal(self) -> FloatArray:
+        """Variances of the parameters."""
+        own = np.diagonal(self.own, axis1=1, axis2=2)
+        passed = ((self.carried @ self.dense) * self.carried).sum(axis=2)
+        return np.append(np.diagonal(self.dense), own + passed)
+
+    def covariances(self, cells: slice) -> FloatArray:
+        """The covariance (cells, features, features) of the coefficients that act in cells."""
+        layout, n_own = self.layout, self.layout.n_own
+        places, group = layout.places[cells], layout.eliminated[cells]
+        spread = np.zeros((len(group), layout.n_common, layout.n_dense + 1))
+        spread[np.arange(len(group))[:, None], layout.features, places] = 1.0
+        spread, named = spread[:, :, :-1], group < layout.sizes[-1]
+        spread[named, :n_own] -= self.carried[group[named]]
+        found = spread @ self.dense @ np.swapaxes(spread, 1, 2)
+        found[named, :n_own, :n_own] += self.own[group[named]]
+        return np.asarray(found)

@@ -128,12 +128,11 @@ def _losses_left_out(terms: BinaryTerms, coef: FloatArray, penalty: float) -> Fl
     An example that counts more than once has the others left; one that counts less is left out by
     what it counts.
     """
-    starts = np.array([0, terms.hits.size])
-    _, _, state = terms.evaluate(coef[None, :], starts)
-    hessian = terms.curvature(state, starts) + penalty * np.eye(coef.size)
+    _, _, hessian = terms.ridge(coef, penalty)
+    inverse = np.asarray(np.linalg.inv(hessian * terms.weights.sum()), np.float64)
     once = replace(terms, weights=np.minimum(terms.weights, 1.0))
-    inverse = np.asarray(np.linalg.inv(hessian), np.float64)
-    return once.losses_left_out(state, starts, inverse)
+    scores = terms.offset + terms.features @ coef
+    return once.losses(once.scores_left_out(scores, slice(None), inverse[None]))
 
 
 def error_price(correct: BoolArray, counts: FloatArray) -> float:
