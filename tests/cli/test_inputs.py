@@ -6,8 +6,6 @@ import csv
 import io
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -68,9 +66,9 @@ def test_a_table_of_another_make_from_end_to_end(tmp_path: Path) -> None:
         (SCORES, "line 9, column `P.cat.`; found none .*--missing drop"),
         (("--label-column", "y"), "`y`, named by --label-column"),
         (("--score-columns", "Q(*)"), r"columns like Q\(\*\), one for every class"),
-        ((*GAP, "--method", "temps", "--set", "bins=3"), "option of temps: .*max_iter=200"),
+        ((*GAP, "--method", "hoki", "--set", "bins=3"), "option of hoki: .*max_iter=200"),
         (
-            (*GAP, "--method", "temps", "--set", "max_iter=few"),
+            (*GAP, "--method", "hoki", "--set", "max_iter=few"),
             "a whole number, as the default 200",
         ),
     ],
@@ -95,30 +93,6 @@ def test_delta_needs_a_risk(tmp_path: Path) -> None:
     done = hokical_command("apply", tmp_path / "c", tmp_path / "x", "-o", "o.csv", "--delta", 0.1)
     assert done.code == 2
     assert "--delta: only goes with --risk" in done.err
-
-
-def test_pipes(tmp_path: Path) -> None:
-    table, command = write(tmp_path / "v.csv"), "from hokical.cli import main; main()"
-    made = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            command,
-            "fit",
-            "-",
-            "-o",
-            "-",
-            "--method",
-            "temps",
-            *SCORES,
-        ],
-        input=table.read_bytes(),
-        capture_output=True,
-        check=False,
-    )
-    assert made.returncode == 0, made.stderr
-    assert json.loads(made.stdout)["format"] == "hokical-calibrator"
-    assert b"saved to   stdout" in made.stderr
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet", "npz"])

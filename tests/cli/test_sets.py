@@ -61,7 +61,6 @@ def test_certify_and_what_apply_then_promises(files: Path) -> None:
     assert "600 examples of more.csv" in text
     assert "groups        2" in text
     assert "rows of the fit" in run("certify", cal, files / "val.npz", code=2)
-    assert "--output" in run("certify", "-", more, code=2)
     known, output = load(cal), files / "out.csv"
     groups = np.array(["north", "south"])[np.arange(600) % 2]
     for words, options in (

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from hokical.cli import options as opt
-from hokical.cli.console import aliases, bad_option, show_result, spinner
+from hokical.cli.console import show_result, spinner
 from hokical.cli.reading import Source, certify_on, read_calibrator
 from hokical.io._writing import check_output
 
@@ -30,8 +30,6 @@ def certify(
     all. Its predictions stay the same; what was stored before is replaced.
     Calibration examples are refused: results on them are too good.
     """
-    if output is None and str(calibrator) in aliases:
-        raise bad_option("--output", "is needed where CALIBRATOR is `-`.")
     target = output or calibrator
     fitted = read_calibrator(calibrator)
     check_output(target)

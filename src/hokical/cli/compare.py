@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.markup import escape
@@ -17,7 +16,6 @@ from hokical.cli.console import (
     bad_option,
     check_options,
     new_table,
-    refuse,
     say,
     show_json,
     show_table,
@@ -31,22 +29,15 @@ from hokical.cli.tables import show_classes, show_groups, show_sets
 from hokical.io._examples import Examples
 from hokical.io._writing import check_output
 
-#: How the result is printed.
-Format = StrEnum("Format", ["table", "csv", "markdown", "latex"])
-
 
 def compare(
     val: opt.Validation,
     test: Annotated[
         Path | None, opt.argument("[TEST]", "Test data; if omitted, VAL must hold both parts.")
     ] = None,
-    more: Annotated[
-        list[Path] | None, opt.argument("[MORE]", "More data sets; then each holds both parts.")
-    ] = None,
     methods: Annotated[str, opt.text("all, or names of `hokical methods`: hoki,temps.")] = "all",
     coverage: opt.Coverage = None,
     report: opt.Report = None,
-    form: Annotated[Format, opt.text("How to print the result.", "--format")] = Format.table,
     seed: opt.Seed = 0,
     label_column: opt.LabelColumn = None,
     score_columns: opt.ScoreColumns = None,
@@ -56,11 +47,7 @@ def compare(
     missing: opt.MissingRows = opt.Missing.error,
     as_json: opt.Json = False,
 ) -> None:
-    """Fit methods on VAL and compare them on TEST.
-
-    With three files or more, every file is a data set with a validation and
-    a test part: methods are ranked over all of them.
-    """
+    """Fit methods on VAL and compare them on TEST."""
     if report is not None:
         check_output(report, suffix=(".html", ".htm"))
     entrants = _choose_methods(methods)
@@ -68,12 +55,6 @@ def compare(
         val, opt.Part.val, label_column=label_column, score_columns=score_columns, classes=classes,
         probabilities=probabilities, groups=groups, missing=missing,
     )  # fmt: skip
-    if more:
-        others = {"report": report, "coverage": coverage, "groups": groups}
-        shown = form if form in (Format.csv, Format.latex) else None
-        refuse("is for one data set.", **others, format=shown)
-        _show_standings([val, test or val, *more], given, entrants, seed, as_json)
-        return
     fitted_on, tested_on = _open_pair(given, test)
     with check_options():
         found = hokical.compare(
@@ -89,7 +70,7 @@ def compare(
     if found.provenance.tested_on_validation:
         warn("VAL and TEST hold the same examples, so all results look too good.")
     heading = f"{(test or val).name}: {tested_on.n_rows:,} examples"
-    show_comparison(found, heading, report, form, as_json)
+    show_comparison(found, heading, report, as_json)
 
 
 def _choose_methods(methods: str) -> list[str] | None:
@@ -100,28 +81,6 @@ def _choose_methods(methods: str) -> list[str] | None:
     if not asked:
         raise bad_option("--methods", "name at least one method, or `all`.")
     return list(dict.fromkeys(["uncalibrated", *asked]))
-
-
-def _show_standings(
-    files: list[Path], given: Source, entrants: Any, seed: int, as_json: bool
-) -> None:
-    """Rank methods over data sets, of which each file is one."""
-    if len(set(files)) < len(files):
-        raise bad_option("MORE", f"{max(files, key=files.count)} is given twice; leave one out.")
-    stems = [file.stem for file in files]
-    pairs = {
-        file.stem if stems.count(file.stem) == 1 else str(file): _open_pair(
-            replace(given, path=file), None
-        )
-        for file in files
-    }
-    fitted_on = {name: (first.scores, first.labels) for name, (first, _) in pairs.items()}
-    tested_on = {name: (last.scores, last.labels) for name, (_, last) in pairs.items()}
-    standings = hokical.compare(fitted_on, tested_on, entrants, random_state=seed)
-    if as_json:
-        show_json(standings.to_dict())
-    else:
-        typer.echo(standings.to_markdown())
 
 
 def _open_pair(given: Source, test: Path | None) -> tuple[Examples, Examples]:
@@ -147,18 +106,15 @@ def show_comparison(
     comparison: hokical.report._comparison.Comparison,
     title: str,
     report: Path | None,
-    form: Format,
     as_json: bool,
 ) -> None:
-    """Write the report, and show table, classes and headline, or the numbers in a format."""
+    """Write the report, and show table, classes and headline, or the numbers as JSON."""
     if report is not None:
         with spinner("Writing the report"):
             comparison.to_html(report)
     subject = comparison[comparison.subject]
     if as_json:
         show_json(comparison.to_dict() | {"report": None if report is None else str(report)})
-    elif form is not Format.table:
-        typer.echo(getattr(comparison, f"to_{form}")(), nl=False)
     else:
         bold = ", the best in bold" if stdout().is_terminal else ""
         note = f"ECE has 15 bins. Of ECE, Brier and log loss lower is better{bold}."

@@ -7,7 +7,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, TextIO
+from typing import Any
 
 import typer
 from rich import box
@@ -28,10 +28,6 @@ _UNBOUNDED = 100_000
 ALARM = 3
 #: For what is not known.
 DASH = "\N{EN DASH}"
-#: Where results go if not to stdout.
-_results: TextIO | None = None
-#: What files that stand for stdin and stdout are called.
-aliases: dict[str, str] = {}
 #: The warnings of this command.
 warned: list[str] = []
 
@@ -41,36 +37,18 @@ class _Terminal(Console):
 
     def render(self, renderable: Any, options: Any = None) -> Iterator[Segment]:
         for segment, style, control in super().render(renderable, options):
-            text = _restore_names(segment)
-            lines = text if control else "\n".join(map(printable, text.split("\n")))
+            lines = segment if control else "\n".join(map(printable, segment.split("\n")))
             yield Segment(lines, style, control)
-
-
-def _restore_names(text: str) -> str:
-    for path, name in aliases.items():
-        text = text.replace(path, name)
-    return text
-
-
-@contextmanager
-def results_to_stderr() -> Iterator[None]:
-    """Results on stderr, where stdout is for the file that a command writes."""
-    global _results
-    _results = sys.stderr
-    try:
-        yield
-    finally:
-        _results = None
 
 
 def stdout(*, at_least: int = 0) -> Console:
     """The console for results, as if it were at least this wide."""
     known = sys.stdout.isatty() or "COLUMNS" in os.environ
     width = None if known else _WIDTH_OF_A_PIPE
-    console = _Terminal(width=width, highlight=False, file=_results)
+    console = _Terminal(width=width, highlight=False)
     if console.width >= at_least:
         return console
-    return _Terminal(width=at_least, highlight=False, file=_results)
+    return _Terminal(width=at_least, highlight=False)
 
 
 def stderr() -> Console:
@@ -93,7 +71,7 @@ def warn(text: str) -> None:
 def show_json(data: Any) -> None:
     """Strict JSON on stdout; NaN and infinities become null."""
     text = json.dumps(json_values(data), indent=2, allow_nan=False)
-    typer.echo(_restore_names(text), file=_results)
+    typer.echo(text)
 
 
 def new_table(columns: Iterable[str]) -> Table:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import hokical
 from hokical.cli import options as opt
-from hokical.cli.compare import Format, show_comparison
+from hokical.cli.compare import show_comparison
 from hokical.demo import DEMO_CLASSES, demo_logits
 from hokical.io._writing import check_output
 
@@ -20,4 +20,4 @@ def demo(
     check_output(report, suffix=(".html", ".htm"))
     title = "ResNet-110 on CIFAR-10, 10,000 test images"
     comparison = hokical.compare(*demo_logits(), title=title, class_names=DEMO_CLASSES)
-    show_comparison(comparison, title, report, Format.table, as_json)
+    show_comparison(comparison, title, report, as_json)

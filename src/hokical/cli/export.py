@@ -14,13 +14,6 @@ from hokical.cli.options import text
 from hokical.cli.reading import read_calibrator
 from hokical.io._writing import check_output
 
-#: What the library's words are called here.
-_OPTIONS = {
-    '`scores="probabilities"`': "--probabilities",
-    "`output`": "--scores",
-    "`calibrator`": "the calibrator",
-}
-
 
 def export(
     calibrator: opt.CalibratorFile,
@@ -73,20 +66,10 @@ def _attach(model: Path, fitted: hokical.Calibrator, output: Path, options: dict
         raise hokical.io.DataFileError(model, "expected an ONNX model; there is no such file.")
     with check_options("--attach"), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        try:
-            both = hokical.integrations.onnx.attach(model, fitted, output, **options)
-        except ValueError as error:
-            raise ValueError(_in_options(str(error))) from error
+        both = hokical.integrations.onnx.attach(model, fitted, output, **options)
     for warning in caught:
-        warn(_in_options(str(warning.message)))
+        warn(str(warning.message))
     return both
-
-
-def _in_options(message: str) -> str:
-    """A message of the library in the words of the command line."""
-    for word, option in _OPTIONS.items():
-        message = message.replace(word, option)
-    return message
 
 
 def _check(model: Any, fitted: Any) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -12,16 +12,8 @@ import hokical
 Missing = StrEnum("Missing", ["error", "drop"])
 
 
-class Part(StrEnum):
-    """The examples to use of a file that holds a validation and a test set."""
-
-    val = "val"
-    test = "test"
-
-    @property
-    def literal(self) -> Literal["val", "test"]:
-        """As the library spells it."""
-        return "val" if self is Part.val else "test"
+#: The examples to use of a file that holds a validation and a test set.
+Part = StrEnum("Part", ["val", "test"])
 
 
 def text(help: str, *names: str, **options: Any) -> Any:

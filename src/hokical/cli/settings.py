@@ -47,6 +47,7 @@ def read_settings(settings: Iterable[str], known: dict[str, Any], name: str) -> 
         key, sign, value = (part.strip() for part in setting.partition("="))
         if not sign or key not in known:
             listed = ", ".join(f"{each}={default}" for each, default in known.items())
+            listed = listed or "it has none"
             raise bad_option("--set", f"must be an option of {name}: {listed}; got {setting!r}.")
         chosen[key] = _read_value(setting, value, known[key])
     return chosen
