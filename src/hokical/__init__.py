@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from hokical.dense import Dense as Dense
     from hokical.guarantees import calibration_bound as calibration_bound
     from hokical.integrations.sklearn import CalibratedClassifier as CalibratedClassifier
-    from hokical.integrations.torch._collecting import calibrate as calibrate
+    from hokical.integrations.torch import calibrate as calibrate
     from hokical.monitoring import CalibrationMonitor as CalibrationMonitor
     from hokical.report._comparison import compare as compare
     from hokical.report._evaluate import evaluate as evaluate

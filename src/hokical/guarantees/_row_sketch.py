@@ -20,6 +20,8 @@ from hokical._core.types import AnyArray, FloatArray, IntArray
 _KEPT, _COLUMNS = 512, 8
 #: Steps of a margin that tell rows apart, and the largest margin that does.
 _PER_UNIT, _FARTHEST = 4096.0, 1e12
+#: Added to a number from 0 to itself it leaves the nearest whole one.
+_ROUNDER = 2.0**52
 #: Rows that are hashed at a time, as each takes some 200 bytes.
 _AT_A_TIME = 1 << 16
 _ODD = np.uint64(0x9E3779B97F4A7C15)
@@ -49,7 +51,8 @@ def row_hashes(logits: Logits) -> FloatArray:
     few = logits.to_host(logits.xp.take(logits.values, logits.from_host(places), axis=1))
     with np.errstate(over="ignore"):  # of logits farther apart than the largest number
         margins = logits.to_host(logits.top)[:, None].astype(np.float64) - few
-    table = np.rint(np.minimum(margins, _FARTHEST) * _PER_UNIT)
+    table = np.minimum(margins, _FARTHEST) * _PER_UNIT
+    table = table + _ROUNDER - _ROUNDER  # as `np.rint`, in a fifth of the time
     if isinstance(logits, TopK):
         table = np.hstack([table, logits.indices[:, places]])
     return number_hashes(table)

@@ -83,7 +83,7 @@ def test_a_network_that_cannot_be_run_is_written_all_the_same(saved, tmp_path):
 
 def test_an_opset_too_new_for_the_runtime_is_written_all_the_same(saved, tmp_path, monkeypatch):
     def refuse(*args, **options):
-        raise RuntimeError("[ONNXRuntimeError] : 1 : FAIL : /src/model.cc:2 F(int&) Too new")
+        raise RuntimeError("Too\nnew")
 
     monkeypatch.setattr(onnxruntime, "InferenceSession", refuse)
     output = tmp_path / "cal.onnx"

@@ -54,7 +54,7 @@ def branching(inner: str, *, depth: int = 1):
 
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("depth", [1, 2])
-@pytest.mark.parametrize("inner", ["labels", "confidence", "hokical/0"])
+@pytest.mark.parametrize("inner", ["labels", "confidence", "hokical/x"])
 def test_names_within_subgraphs_are_taken(inner, depth):
     model = attach(branching(inner, depth=depth), fitted("hoki", 4))
     assert check(model, fitted("hoki", 4)).agrees
@@ -92,37 +92,31 @@ def test_models_too_large_for_a_file_are_refused(monkeypatch):
         attach(net, fitted("temps", 4))
 
 
-@pytest.mark.parametrize("opset", [12, 17, 18])
+@pytest.mark.parametrize("opset", [17, 18])
 def test_the_other_name_of_the_default_domain(opset):
-    node = helper.make_node("Neg", ["x"], ["scores"], domain="ai.onnx")
+    node = helper.make_node("Neg", ["x"], ["scores"])
     model = attach(model_of([node], opset=opset, domain="ai.onnx"), fitted("hoki", 4))
-    expected = opset if opset >= 13 else 17
-    assert [(item.domain, item.version) for item in model.opset_import] == [("", expected)]
-    assert {node.domain for node in model.graph.node} == {""}
+    assert [item.version for item in model.opset_import] == [opset]
     assert check(model, fitted("hoki", 4)).agrees
 
 
-def test_two_opsets_of_the_default_domain_are_refused():
-    net = network()
-    net.opset_import.append(helper.make_opsetid("ai.onnx", 18))
-    with pytest.raises(ValueError, match=r"one opset of the default domain; it has \[17, 18\]"):
-        attach(net, fitted("temps", 4))
+def test_an_opset_older_than_13_is_refused():
+    with pytest.raises(ValueError, match="opset from 13 to.*got 12.*convert_version"):
+        attach(network(opset=12), fitted("hoki", 4))
 
 
 def test_an_opset_newer_than_onnx_knows():
     newest = onnx.defs.onnx_opset_version()
     net = model_of([helper.make_node("Neg", ["x"], ["scores"])], opset=newest + 1)
-    with pytest.raises(ValueError, match=f"opset {newest} at most.*it has {newest + 1}. Install"):
+    with pytest.raises(ValueError, match=f"opset from 13 to {newest}.*got {newest + 1}"):
         attach(net, fitted("temps", 4))
 
 
 def test_what_the_runtime_does_not_know_is_not_run():
     model = export(fitted("temps", 4))
     model.opset_import[0].version = 999
-    with pytest.raises(NotRunnable, match=r"onnxruntime [0-9.]+ cannot load it: ") as caught:
+    with pytest.raises(NotRunnable, match=r"onnxruntime [0-9.]+ cannot load it: "):
         check(model, fitted("temps", 4))
-    assert ".cc:" not in str(caught.value)
-    assert "ONNXRuntimeError" not in str(caught.value)
 
 
 def test_scores_that_are_no_numbers_are_not_compared():
@@ -134,9 +128,8 @@ def test_scores_that_are_no_numbers_are_not_compared():
 def test_bfloat16():
     nodes = [helper.make_node("Identity", ["x"], ["scores"])]
     model = attach(model_of(nodes, kind=BFLOAT16), fitted("hoki", 4))
-    found = check(model, fitted("hoki", 4))
-    assert found.agrees
-    assert found.n_rows == 64
+    with pytest.raises(NotRunnable, match="bfloat16.*not of floats"):
+        check(model, fitted("hoki", 4))
     inner = [helper.make_node("Cast", ["f"], ["x"], to=BFLOAT16), *nodes]
     narrow = model_of(inner, kind=BFLOAT16)
     narrow.graph.input[0].name = "f"

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from hokical._core.arrays import NUMPY, backend_of, to_host, to_input_library
 from hokical._core.labels import as_labels, as_weights
 from hokical.rules import as_logits
+from tests.integrations.torch.examples import torch_backend
 
 torch = pytest.importorskip("torch")
 
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 from hokical.integrations.torch import _backend as module  # noqa: E402
-from hokical.integrations.torch._backend import BACKEND  # noqa: E402
 
 LOGITS = np.random.default_rng(0).normal(size=(30, 5)).astype(np.float32)
 
@@ -62,13 +62,13 @@ def test_what_torch_cannot_compute_with_is_refused() -> None:
     with pytest.raises(TypeError, match=r"must be dense; got a nested tensor. Use `.to_padded"):
         as_logits(nested)
     with pytest.raises(TypeError, match=r"got a quantised tensor. Use `.dequantize\(\)`"):
-        BACKEND.check(Elsewhere(is_quantized=True), "logits")
+        torch_backend().check(Elsewhere(is_quantized=True), "logits")
     with pytest.raises(TypeError, match=r"floating point; got dtype torch\.bool"):
         as_logits(torch.zeros(2, 3, dtype=torch.bool, device="meta"))
     with pytest.raises(TypeError, match=r"a device with float64; got mps. Pass `.cpu\(\)`"):
-        BACKEND.check(Elsewhere(), "logits")
+        torch_backend().check(Elsewhere(), "logits")
     labels = Elsewhere(floating=False)
-    assert BACKEND.check(labels, "labels") is labels
+    assert torch_backend().check(labels, "labels") is labels
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_what_torch_cannot_compute_with_is_refused() -> None:
     ],
 )
 def test_kinds(dtype: torch.dtype, kind: str) -> None:
-    assert BACKEND.kind(torch.zeros(2, dtype=dtype)) == kind
+    assert torch_backend().kind(torch.zeros(2, dtype=dtype)) == kind
 
 
 def test_integers_and_tiny_floats_are_widened() -> None:
@@ -120,7 +120,7 @@ def test_a_subclass_is_a_tensor() -> None:
         pass
 
     Special.__module__ = "elsewhere"
-    assert backend_of(torch.zeros(2, 3).as_subclass(Special)) is BACKEND
+    assert backend_of(torch.zeros(2, 3).as_subclass(Special)) is torch_backend()
     assert backend_of(LOGITS) is NUMPY
 
 
@@ -157,14 +157,14 @@ def test_arrays_there_and_back(dtype: str, shape: list[int]) -> None:
     fixed = array.copy()
     fixed.flags.writeable = False
     for one in (array, fixed, array.T):
-        there = BACKEND.from_host(one, torch.zeros(2))
+        there = torch_backend().from_host(one, torch.zeros(2))
         assert there.shape == one.shape
         np.testing.assert_array_equal(to_host(there), one)
 
 
 def test_numbers_of_conjugate_views_come_out_right() -> None:
     number = torch.tensor([1.0 + 2.0j])
-    np.testing.assert_array_equal(BACKEND.to_host(number.conj().imag), [-2.0])
+    np.testing.assert_array_equal(torch_backend().to_host(number.conj().imag), [-2.0])
 
 
 class Device:
@@ -172,28 +172,28 @@ class Device:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.device = torch.device("meta")
-        monkeypatch.setattr(BACKEND, "is_traced", lambda _: False, raising=False)
+        monkeypatch.setattr(torch_backend(), "is_traced", lambda _: False, raising=False)
 
 
 def test_tables_are_brought_to_a_device_once(monkeypatch: pytest.MonkeyPatch) -> None:
     like = Device(monkeypatch)
     table = np.arange(6.0)
     with torch.inference_mode():
-        first = BACKEND.from_host(table, like)
+        first = torch_backend().from_host(table, like)
     assert not first.is_inference()
-    assert BACKEND.from_host(table.copy(), like) is first
+    assert torch_backend().from_host(table.copy(), like) is first
     table[2] = 7.0  # changes in place are seen
-    assert BACKEND.from_host(table, like) is not first
-    assert BACKEND.from_host(table.reshape(2, 3), like).shape == (2, 3)
+    assert torch_backend().from_host(table, like) is not first
+    assert torch_backend().from_host(table.reshape(2, 3), like).shape == (2, 3)
     large = np.zeros(module._KEPT_UP_TO + 1)
-    assert BACKEND.from_host(large, like) is not BACKEND.from_host(large, like)
+    assert torch_backend().from_host(large, like) is not torch_backend().from_host(large, like)
 
 
 def seen_in(transform: Any, values: Any) -> list[bool]:
     seen = []
 
     def look(row: Any) -> Any:
-        seen.append(BACKEND.is_traced(row))
+        seen.append(torch_backend().is_traced(row))
         return row.sum()
 
     transform(look)(values)
@@ -202,10 +202,10 @@ def seen_in(transform: Any, values: Any) -> list[bool]:
 
 def test_values_are_unknown_in_graphs_and_under_vmap() -> None:
     values = torch.zeros(3, 2)
-    assert not BACKEND.is_traced(values)
-    assert BACKEND.is_traced(values.to("meta"))
+    assert not torch_backend().is_traced(values)
+    assert torch_backend().is_traced(values.to("meta"))
     with FakeTensorMode() as mode:
-        assert BACKEND.is_traced(mode.from_tensor(values))
+        assert torch_backend().is_traced(mode.from_tensor(values))
     assert seen_in(torch.func.vmap, values) == [True]
     assert seen_in(torch.func.grad, values) == [False]
     assert seen_in(lambda look: torch.func.vmap(torch.func.grad(look)), values) == [True]
@@ -215,8 +215,8 @@ def test_numbers_of_a_differentiated_function_can_be_read() -> None:
     read = []
 
     def look(row: Any) -> Any:
-        read.append(BACKEND.to_host(row))
-        assert BACKEND.host_view(row) is None
+        read.append(torch_backend().to_host(row))
+        assert torch_backend().host_view(row) is None
         return row.sum()
 
     torch.func.grad(look)(torch.tensor([1.0, 2.0]))
@@ -225,9 +225,9 @@ def test_numbers_of_a_differentiated_function_can_be_read() -> None:
 
 def test_rounded_numbers_follow_the_gradient_of_the_smooth_ones() -> None:
     smooth = torch.tensor([0.4, 1.6], requires_grad=True)
-    followed = BACKEND.follow(torch.round(smooth), smooth)
+    followed = torch_backend().follow(torch.round(smooth), smooth)
     assert followed.tolist() == [0.0, 2.0]
     followed.sum().backward()
     assert smooth.grad.tolist() == [1.0, 1.0]
     rounded = torch.zeros(2)
-    assert BACKEND.follow(rounded, smooth.detach()) is rounded
+    assert torch_backend().follow(rounded, smooth.detach()) is rounded

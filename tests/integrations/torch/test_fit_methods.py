@@ -13,11 +13,10 @@ import numpy as np
 import pytest
 
 from hokical import Gaussian, Hoki, select_noise
-from tests.integrations.torch.examples import MAKERS, as_on_device
+from tests.integrations.torch.examples import MAKERS, as_on_device, torch_backend
 
 torch = pytest.importorskip("torch")
 
-from hokical.integrations.torch._backend import BACKEND  # noqa: E402
 
 N_ROWS, N_CLASSES = 240, 12
 #: What an inverse of nearly collinear features is known to.
@@ -143,7 +142,7 @@ def test_a_fit_does_not_depend_on_blocks(monkeypatch: pytest.MonkeyPatch) -> Non
     for name in ("temps", "ets", "irm", "irova_ts", "vecs", "hoki gaussian", "structured"):
         whole = fitted(name, tensor, labels, weights)
         with monkeypatch.context() as patch:
-            patch.setattr(type(BACKEND), "block_size", 1000)
+            patch.setattr(type(torch_backend()), "block_size", 1000)
             cut = fitted(name, tensor, labels, weights)
         assert_same(whole, cut)
 

@@ -16,13 +16,18 @@ from hokical.stability import _gaussian as gaussian
 from hokical.stability import _gumbel as gumbel
 from hokical.stability import _uniform as uniform
 from hokical.stability._sampled import Draws, survivals
-from hokical.stability._tables import DEGREE, gaussian_quadrature
+from hokical.stability._tables import gaussian_quadrature
 from tests.conftest import random_rows
-from tests.integrations.torch.examples import as_on_device, extreme_rows, off, suite_arrays
+from tests.integrations.torch.examples import (
+    as_on_device,
+    extreme_rows,
+    off,
+    suite_arrays,
+    torch_backend,
+)
 
 torch = pytest.importorskip("torch")
 
-from hokical.integrations.torch._backend import BACKEND  # noqa: E402
 
 SCALES = (0.7, 2.0, 8.0)
 SMOOTH = [gaussian.stability, gaussian.distribution, gumbel.stability, gumbel.distribution]
@@ -72,13 +77,6 @@ def test_distributions(pair: tuple[Logits, Logits]) -> None:
 def test_log_products(pair: tuple[Logits, Logits]) -> None:
     rule = gaussian_quadrature(-8.1)
     assert off(*(gaussian.log_products(logits, 2.0, rule) for logits in pair)) < 1e-9
-
-
-def test_moments(pair: tuple[Logits, Logits]) -> None:
-    host, there = pair
-    expected = gaussian.portable_moments(host, 0.2)
-    assert expected.shape == (host.n_rows, DEGREE + 1)
-    assert off(expected, gaussian.chebyshev_moments(there, 0.2)) < 1e-9
 
 
 def test_scores(pair: tuple[Logits, Logits]) -> None:
@@ -138,7 +136,7 @@ def some_rows() -> torch.Tensor:
 
 def test_blocks_do_not_show(some_rows: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = every_result(some_rows)
-    monkeypatch.setattr(type(BACKEND), "block_size", 500)
+    monkeypatch.setattr(type(torch_backend()), "block_size", 500)
     for expected, got in zip(whole, every_result(some_rows), strict=True):
         torch.testing.assert_close(got, expected, rtol=1e-12, atol=1e-14)
 
@@ -177,19 +175,6 @@ def test_gradients(function: Any) -> None:
     assert torch.autograd.gradcheck(of_tensors(function), (values.requires_grad_(), scale))
 
 
-def test_moments_have_the_gradient_that_would_be_recorded() -> None:
-    values = torch.randn(6, 9, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-    values.requires_grad_()
-    step = torch.tensor(0.4, dtype=torch.float64, requires_grad=True)
-    weights = torch.linspace(-1.0, 1.0, DEGREE + 1, dtype=torch.float64)
-    found, expected = (
-        torch.autograd.grad((function(as_on_device(values), step) @ weights).sum(), (values, step))
-        for function in (gaussian.chebyshev_moments, gaussian.portable_moments)
-    )
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
-
-
 def test_second_gradient() -> None:
     values = torch.randn(3, 4, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     scale = torch.tensor(1.3, dtype=torch.float64, requires_grad=True)
@@ -221,7 +206,7 @@ def test_uniform_stability_has_the_gradient_that_would_be_recorded(
     (expected,) = torch.autograd.grad(
         uniform.portable_stability(as_on_device(values), width) @ weights, values, retain_graph=True
     )
-    monkeypatch.setattr(type(BACKEND), "block_size", 1_000_000)
+    monkeypatch.setattr(type(torch_backend()), "block_size", 1_000_000)
     found, by_width = torch.autograd.grad(
         uniform.stability(as_on_device(values), width) @ weights, (values, width)
     )

@@ -104,7 +104,7 @@ def test_state_dict_round_trip(inputs: torch.Tensor) -> None:
     assert source.fitted is fitted("irm")
     target.load_state_dict(source.state_dict())
     assert torch.equal(target(inputs).confidence, source(inputs).confidence)
-    assert target.fitted is None
+    assert repr(target.fitted) == repr(source.fitted)
 
 
 def test_numbers_of_the_network_alone_leave_the_calibrator(inputs: torch.Tensor) -> None:
@@ -121,7 +121,7 @@ def test_calibrator_follows_the_logits(
 ) -> None:
     model = CalibratedModel(torch.nn.Linear(4, 5), fitted("temps"))
     wanted = model(inputs).confidence
-    kept = as_module(fitted("temps")).state_dict()
+    kept = dict(as_module(fitted("temps")).named_buffers())
     model.calibrator.to("meta")  # the one other device there is everywhere; it holds no numbers
     moves = []
 

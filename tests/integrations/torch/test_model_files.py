@@ -9,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from hokical import CalibratorFileError  # noqa: E402
+from hokical.calibrators import make  # noqa: E402
 from hokical.integrations.torch import CalibratedModel, calibrate, collect_logits  # noqa: E402
 from tests.integrations.torch.examples import fitted  # noqa: E402
 
@@ -75,11 +76,14 @@ def test_files_that_are_not_ours(tmp_path: Path) -> None:
         CalibratedModel.load(path, lambda: 3)  # type: ignore[arg-type,return-value]
 
 
-def test_a_state_dict_is_not_enough_to_save(tmp_path: Path) -> None:
-    model = CalibratedModel(torch.nn.Linear(4, 5), fitted("temps"))
-    model.load_state_dict(model.state_dict())
-    with pytest.raises(ValueError, match=r"CalibratedModel\.load"):
-        model.save(tmp_path / "model.safetensors")
+def test_a_state_dict_has_the_calibrator(tmp_path: Path) -> None:
+    model = calibrate(trained_network(), batches(0), "hoki").certify(batches(1))
+    torch.save(model.state_dict(), tmp_path / "model.pt")
+    again = CalibratedModel(make_network(), make("uncalibrated").fit(torch.eye(3), [0, 1, 2]))
+    again.load_state_dict(torch.load(tmp_path / "model.pt", weights_only=True))
+    inputs = batches(2)[0][0]
+    found, expected = (each.eval().predict_set(inputs).members for each in (again, model))
+    assert torch.equal(found, expected)
 
 
 def test_abstention_is_that_of_the_calibrator() -> None:
@@ -115,7 +119,7 @@ def test_positions_of_items_prove_nothing() -> None:
     assert model.fitted is not None
     assert model.fitted.kept_.fit_scores is None
     for ask in (lambda: model.predict_or_abstain(tokens[0]), lambda: model.certify([tokens])):
-        with pytest.raises(ValueError, match=r"one answer per example.*Dense"):
+        with pytest.raises(ValueError, match=r"one prediction per example.*Dense"):
             ask()
 
 

@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 
-from tests.integrations.torch.examples import fitted, synthetic_logits
+from tests.integrations.torch.examples import fitted, synthetic_logits, torch_backend
 
 torch = pytest.importorskip("torch")
 
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from hokical.integrations.torch import as_module  # noqa: E402
-from hokical.integrations.torch._backend import BACKEND  # noqa: E402
 
 
 class Largest(TorchDispatchMode):
@@ -39,7 +38,7 @@ def place(tensor: torch.Tensor) -> int:
 def test_confidence_is_computed_in_blocks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     module = as_module(fitted(name))
     logits = torch.tensor(synthetic_logits(2000, 5, seed=9)[0])
-    monkeypatch.setattr(type(BACKEND), "block_size", 2500)
+    monkeypatch.setattr(type(torch_backend()), "block_size", 2500)
     with Largest() as largest, torch.no_grad():
         module(logits)
     assert 0 < largest.numel <= 2500
@@ -48,7 +47,7 @@ def test_confidence_is_computed_in_blocks(name: str, monkeypatch: pytest.MonkeyP
 def test_probabilities_are_narrowed_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
     module = as_module(fitted("temps"))
     logits = torch.tensor(synthetic_logits(2000, 5, seed=9)[0]).float()
-    monkeypatch.setattr(type(BACKEND), "block_size", 2500)
+    monkeypatch.setattr(type(torch_backend()), "block_size", 2500)
     wide = 0
 
     class Wide(Largest):

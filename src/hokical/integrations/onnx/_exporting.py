@@ -12,9 +12,10 @@ from hokical.calibrators._outcomes import OutcomeCalibrator
 from hokical.integrations.onnx import _models as models
 from hokical.integrations.onnx import _tracing as tracing
 from hokical.integrations.onnx._backend import onnx_module
-from hokical.integrations.onnx._beyond import export_beyond
 from hokical.integrations.onnx._models import Scores
-from hokical.integrations.onnx._tracing import ExportPlan, InputType, Precision, ScoresLayout, Shape
+from hokical.integrations.onnx._outcomes import trace_outcomes
+from hokical.integrations.onnx._rewriting import rename
+from hokical.integrations.onnx._tracing import ExportPlan, InputType, Precision, ScoresLayout
 
 _FLOAT = 1
 
@@ -65,20 +66,13 @@ def export(
                 "`probabilities` and `support` are for calibrators of logits; got one of "
                 f"{calibrator.name}. Leave them out."
             )
-        model = export_beyond(calibrator, opset, input_dtype, precision)
-        models.write_model(model, path)
-        return model
-    given = (input_dtype, precision, probabilities, support)
-    plan = tracing.make_plan(calibrator, opset, *given)
-    graph = tracing.trace(plan, ScoresLayout(("batch", plan.n_classes)))
-    graph.number_names("t", {name: name for name in ("logits", "groups", *plan.outputs)})
-    outputs = []
-    for name in plan.outputs:
-        shape: Shape = ("batch", plan.n_classes)[: 2 if name in tracing.OF_CLASSES else 1]
-        outputs.append(tracing.value_info(name, shape, plan.dtype_of(name)))
-    model = graph.model(outputs)
-    model.doc_string = f"Calibrated confidence by {plan.rule.name}."
-    onnx_module("onnx.helper").set_model_props(model, plan.metadata())
+        model = trace_outcomes(calibrator, opset, input_dtype, precision)
+    else:
+        given = (input_dtype, precision, probabilities, support)
+        plan = tracing.make_plan(calibrator, opset, *given)
+        model = tracing.trace(plan, ScoresLayout(("batch", plan.n_classes)))
+        model.doc_string = f"Calibrated confidence by {plan.rule.name}."
+        onnx_module("onnx.helper").set_model_props(model, plan.metadata())
     models.write_model(model, path)
     return model
 
@@ -101,8 +95,8 @@ def attach(
     The classifier's outputs stay; `labels`, `confidence` and, as in `export`, `probabilities` are
     added, under `hokical_labels` and so on where the names are taken. A calibrator that learned
     from groups adds the input `groups` (batch, columns) int64, as in `export`; of maps, each pixel
-    has them: (batch, height, width, columns). The model keeps its opset; one older than 13 is
-    converted.
+    has them: (batch, height, width, columns). The model keeps its opset, which must
+    be 13 or later.
 
     Parameters
     ----------
@@ -168,30 +162,24 @@ def attach(
 
 def _append(whole: Any, plan: ExportPlan, found: Scores, layout: ScoresLayout) -> None:
     """Put the calibrator's nodes, constants and outputs into the model."""
-    prefix = models.free_prefix(whole)
-    public = {"logits": found.name}
+    prefix, lengths = models.free_prefix(whole), found.shape or (None,) * len(layout.shape)
+    part = tracing.trace(plan, layout, lengths).graph
+    names = {name: models.free_name(whole, name) for name in plan.outputs}
+    names["logits"] = found.name
     if found.dtype == "bfloat16":  # which tracers do not know
-        public["logits"] = f"{prefix}scores"
-        cast = onnx_module("onnx.helper").make_node(
-            "Cast", [found.name], [public["logits"]], to=_FLOAT
-        )
-        whole.graph.node.append(cast)
-    lengths = list(found.shape or (None,) * len(layout.shape))
-    public |= {name: models.free_name(whole, name) for name in plan.outputs}
+        names["logits"] = f"{prefix}scores"
+        make = onnx_module("onnx.helper").make_node
+        whole.graph.node.append(make("Cast", [found.name], [names["logits"]], to=_FLOAT))
     if plan.rule.needed_groups is not None:
-        public["groups"] = models.free_name(whole, "groups")
-        shape: Shape = layout.of_groups(lengths, len(plan.rule.needed_groups.columns))
-        codes = tracing.value_info(public["groups"], shape, np.dtype(np.int64))
+        names["groups"] = models.free_name(whole, "groups")
+        shape = layout.of_groups(lengths, len(plan.rule.needed_groups.columns))
+        codes = tracing.value_info(names["groups"], shape, np.dtype(np.int64))
         whole.graph.input.append(codes)
-        whole.metadata_props.add(key="hokical_groups", value=public["groups"])
-    graph = tracing.trace(plan, layout)
-    graph.number_names(prefix, public)
-    for name in plan.outputs:
-        whole_shape = name in tracing.OF_CLASSES
-        shape = lengths if whole_shape else [lengths[k] for k in layout.order[:-1]]
-        whole.graph.output.append(tracing.value_info(public[name], shape, plan.dtype_of(name)))
-    whole.graph.node.extend(graph.nodes)
-    whole.graph.initializer.extend(graph.tensors())
+        whole.metadata_props.add(key="hokical_groups", value=names["groups"])
+    rename(part, names, prefix)
+    whole.graph.node.extend(part.node)
+    whole.graph.initializer.extend(part.initializer)
+    whole.graph.output.extend(part.output)
 
 
 def _check_axis(found: Scores, class_axis: int | None, n_classes: int) -> tuple[int, int]:

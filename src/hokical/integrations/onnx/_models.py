@@ -1,13 +1,14 @@
 """Other people's models read (opset, names, the tensor with the scores), and models written."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain, count
 from typing import Any
 
 from hokical._core.files import replace_file
 from hokical.integrations.onnx._backend import onnx_module
-from hokical.integrations.onnx._graphs import every_node, graphs_within
+from hokical.integrations.onnx._rewriting import every_graph
 from hokical.integrations.onnx._tracing import DEFAULT_OPSET, OLDEST_OPSET
 
 #: Both names of the domain of ONNX's own operators.
@@ -25,8 +26,17 @@ def read_model(model: Any) -> Any:
     copy.CopyFrom(load_model(model))
     if not copy.graph.output:
         raise ValueError("`model` must have outputs; got a graph without any.")
-    check_size(copy)
-    return _modernize(copy)
+    _check_size(copy)
+    if not opset_of(copy):
+        copy.opset_import.append(onnx_module("onnx.helper").make_opsetid("", DEFAULT_OPSET))
+    found, newest = opset_of(copy), onnx_module("onnx.defs").onnx_opset_version()
+    if not OLDEST_OPSET <= found <= newest:
+        raise ValueError(
+            f"`model` must have an opset from {OLDEST_OPSET} to {newest}, the newest that this "
+            f"`onnx` knows; got {found}. Export it again with another opset, or use "
+            f"`onnx.version_converter.convert_version(model, {DEFAULT_OPSET})`."
+        )
+    return copy
 
 
 def load_model(model: Any) -> Any:
@@ -43,7 +53,8 @@ def load_model(model: Any) -> Any:
             ) from error
     if not isinstance(model, onnx.ModelProto):
         raise TypeError(f"`model` must be a path or a ModelProto; got {type(model).__name__}.")
-    absent = [tensor.name for tensor in _tensors(model) if tensor.data_location == tensor.EXTERNAL]
+    weights = model.graph.initializer
+    absent = [tensor.name for tensor in weights if tensor.data_location == tensor.EXTERNAL]
     if absent:
         raise ValueError(
             f"`model` must hold its weights; {len(absent)} tensors, {absent[0]!r} among them, are "
@@ -54,71 +65,8 @@ def load_model(model: Any) -> Any:
 
 def opset_of(model: Any) -> int:
     """The version of the default domain, 0 if the model does not use it."""
-    return next((int(item.version) for item in model.opset_import if item.domain == ""), 0)
-
-
-def _modernize(model: Any) -> Any:
-    """With one name for the default domain, of an opset that a calibrator can be written in."""
-    _name_default_domain(model)
-    found = opset_of(model)
-    newest = onnx_module("onnx.defs").onnx_opset_version()
-    if not found:
-        model.opset_import.append(onnx_module("onnx.helper").make_opsetid("", DEFAULT_OPSET))
-    elif found > newest:
-        raise ValueError(
-            f"`model` must have opset {newest} at most, the newest this `onnx` knows; it has "
-            f"{found}. Install a newer `onnx`, or export the model again with an older opset."
-        )
-    elif found < OLDEST_OPSET:
-        try:
-            model = onnx_module("onnx.version_converter").convert_version(model, DEFAULT_OPSET)
-        except RuntimeError as error:
-            raise ValueError(
-                f"`model` must have opset {OLDEST_OPSET} or later; it has {found} and cannot be "
-                f"converted: {error}. Export it again with a newer opset."
-            ) from error
-    needed = onnx_module("onnx.helper").find_min_ir_version_for(
-        [item for item in model.opset_import if item.domain == ""]
-    )
-    model.ir_version = max(model.ir_version, needed)
-    return model
-
-
-def _name_default_domain(model: Any) -> None:
-    """Call the default domain "" everywhere; "ai.onnx" is its other name."""
-    for owner in (model, *model.functions):
-        versions = {item.version for item in owner.opset_import if item.domain in _DEFAULT_DOMAIN}
-        if len(versions) > 1:
-            raise ValueError(
-                f"`model` must have one opset of the default domain; it has {sorted(versions)}."
-            )
-        others = [item for item in owner.opset_import if item.domain not in _DEFAULT_DOMAIN]
-        default = [onnx_module("onnx.helper").make_opsetid("", version) for version in versions]
-        del owner.opset_import[:]
-        owner.opset_import.extend([*default, *others])
-    for node in _nodes(model):
-        if node.domain in _DEFAULT_DOMAIN:
-            node.domain = ""
-
-
-def _graphs(nodes: Iterable[Any]) -> Iterator[Any]:
-    """The graphs within nodes, at any depth."""
-    return (graph for node in every_node(nodes) for graph in graphs_within(node))
-
-
-def _nodes(model: Any) -> Iterator[Any]:
-    """Every node of the model, of graphs within nodes and of functions."""
-    for nodes in (model.graph.node, *(function.node for function in model.functions)):
-        yield from every_node(nodes)
-
-
-def _tensors(model: Any) -> Iterator[Any]:
-    """Every stored tensor."""
-    for graph in (model.graph, *_graphs(model.graph.node)):
-        yield from graph.initializer
-    for node in _nodes(model):
-        for attribute in node.attribute:
-            yield from (attribute.t, *attribute.tensors)
+    versions = (int(x.version) for x in model.opset_import if x.domain in _DEFAULT_DOMAIN)
+    return next(versions, 0)
 
 
 @dataclass(frozen=True)
@@ -132,10 +80,10 @@ class Scores:
 
 def find_scores(model: Any, output: str | None, class_axis: int | None, n_classes: int) -> Scores:
     """The tensor called `output`, or the only output that could be the scores."""
-    known = float_tensors(model)
+    known = _float_tensors(model)
     outputs = [item.name for item in model.graph.output]
     if output is not None:
-        if output not in _names(model.graph):
+        if output not in _names([model.graph]):
             raise ValueError(
                 f"`output` must name a tensor of the model, say one of {outputs}; got {output!r}."
             )
@@ -166,7 +114,7 @@ def find_scores(model: Any, output: str | None, class_axis: int | None, n_classe
     return fitting[0]
 
 
-def float_tensors(model: Any) -> dict[str, Scores]:
+def _float_tensors(model: Any) -> dict[str, Scores]:
     """Every tensor of floats whose type is known."""
     inferred = onnx_module("onnx.shape_inference").infer_shapes(model).graph
     found = {}
@@ -216,33 +164,29 @@ def _has_axis(scores: Scores, rank: int | None, axis: int) -> bool:
     return length == rank if rank is not None else -length <= axis < length and length >= 2
 
 
-def _names(graph: Any) -> set[str]:
-    """The tensors of a graph."""
-    names = {name for node in graph.node for name in (*node.output, *node.input)}
-    names |= {item.name for item in (*graph.input, *graph.output, *graph.initializer)}
-    return names | {item.values.name for item in graph.sparse_initializer}
-
-
-def _taken_names(model: Any) -> set[str]:
-    """The tensors of the graph and of those within: they must not have the same names."""
-    return _names(model.graph).union(*map(_names, _graphs(model.graph.node)))
+def _names(graphs: Iterable[Any]) -> set[str]:
+    """The tensors of graphs."""
+    found: set[str] = set()
+    for graph in graphs:
+        found.update(*(node.input for node in graph.node), *(node.output for node in graph.node))
+        found.update(item.name for item in (*graph.input, *graph.output, *graph.initializer))
+        found.update(item.values.name for item in graph.sparse_initializer)
+    return found
 
 
 def free_name(model: Any, wanted: str) -> str:
     """The name itself, or one with a prefix where the model has it already."""
-    taken = _taken_names(model)
-    candidates = [wanted, f"hokical_{wanted}"]
-    candidates += [f"hokical_{wanted}_{k}" for k in range(2, len(taken) + 3)]
+    taken = _names(every_graph(model.graph))
+    numbered = (f"hokical_{wanted}_{k}" for k in count(2))
+    candidates = chain([wanted, f"hokical_{wanted}"], numbered)
     return next(name for name in candidates if name not in taken)
 
 
 def free_prefix(model: Any) -> str:
-    """What no name of the model begins with."""
-    taken = _taken_names(model) | {node.name for node in _nodes(model)}
-    prefix = "hokical/"
-    while any(name.startswith(prefix) for name in taken):
-        prefix = f"hokical/{prefix}"
-    return prefix
+    """What no tensor of the model begins with."""
+    taken = _names(every_graph(model.graph))
+    prefixes = ("hokical/" * k for k in count(1))
+    return next(p for p in prefixes if not any(name.startswith(p) for name in taken))
 
 
 def comes_from_softmax(model: Any, name: str) -> bool:
@@ -255,7 +199,6 @@ def comes_from_softmax(model: Any, name: str) -> bool:
 
 def write_model(model: Any, path: str | os.PathLike[str] | None) -> None:
     """Check a model and, if there is a path, write it: a crash leaves the old file or the new."""
-    check_size(model)
     checker = onnx_module("onnx.checker")
     errors = checker.ValidationError, onnx_module("onnx.shape_inference").InferenceError
     try:
@@ -267,7 +210,7 @@ def write_model(model: Any, path: str | os.PathLike[str] | None) -> None:
             stream.write(model.SerializeToString())
 
 
-def check_size(model: Any) -> None:
+def _check_size(model: Any) -> None:
     """Refuse what does not fit into one file."""
     try:
         fits = model.ByteSize() <= LARGEST_FILE

@@ -1,4 +1,4 @@
-"""A rule as a graph: what was asked for, checked, and answers of arrays that record operations."""
+"""A rule as an ONNX model: options checked, and predictions of arrays that record operations."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,8 +15,7 @@ from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._checks import check_plain_logits
 from hokical.guarantees._support import Support
 from hokical.integrations.onnx._backend import BACKEND, onnx_module
-from hokical.integrations.onnx._graphs import Graph
-from hokical.integrations.onnx._rewriting import fold_constants, simplify, use_float32, use_opset
+from hokical.integrations.onnx._rewriting import fold_constants, use_float32, use_opset
 from hokical.rules._base import Rule
 from hokical.rules._predicting import Output, predict_unchecked
 from hokical.rules._sets import SetRule
@@ -30,7 +29,7 @@ DEFAULT_OPSET, OLDEST_OPSET = 17, 13
 #: Most numbers of noise (draws times classes) that are stored: 128 MB in float64.
 MOST_NUMBERS = 1 << 24
 #: The outputs of a graph, and what of a rule they are.
-_ANSWERS: dict[str, Output] = {
+_OUTPUTS: dict[str, Output] = {
     "labels": "labels",
     "confidence": "confidence",
     "probabilities": "proba",
@@ -68,13 +67,18 @@ class ExportPlan:
 
     def metadata(self) -> dict[str, str]:
         """What a reader of the file may want to know."""
-        return {
-            "hokical_version": VERSION,
-            "hokical_method": self.rule.name,
-            "hokical_n_classes": str(self.n_classes),
-            "hokical_opset": str(self.opset),
-            "hokical_precision": self.precision.name,
-        }
+        facts = metadata(self.rule.name, self.opset, self.precision.name)
+        return facts | {"hokical_n_classes": str(self.n_classes)}
+
+
+def metadata(method: str, opset: int, precision: str) -> dict[str, str]:
+    """What a file of any calibrator says about itself."""
+    return {
+        "hokical_version": VERSION,
+        "hokical_method": method,
+        "hokical_opset": str(opset),
+        "hokical_precision": precision,
+    }
 
 
 def value_info(name: str, shape: Shape, dtype: np.dtype[Any]) -> Any:
@@ -170,35 +174,44 @@ class ScoresLayout:
         return [*(lengths[k] for k in self.order[:-1]), n_columns]
 
 
-def trace(plan: ExportPlan, layout: ScoresLayout) -> Graph:
-    """A graph from `logits` to the plan's outputs."""
-    return finish(record(plan, layout), plan.opset, plan.precision.name)
+def trace(plan: ExportPlan, layout: ScoresLayout, lengths: Shape | None = None) -> Any:
+    """A model from `logits` to the plan's outputs; `lengths` are those of the scores, if known."""
+    shape = layout.shape if lengths is None else lengths
+    rows = [shape[k] for k in layout.order[:-1]]
+    outputs = [
+        value_info(name, shape if name in OF_CLASSES else rows, plan.dtype_of(name))
+        for name in plan.outputs
+    ]
+    return finish(record(plan, layout), plan.opset, plan.precision.name, outputs)
 
 
-def finish(graph: Graph, opset: int, precision: str) -> Graph:
-    """A recorded graph in the operators and the precision that were asked for."""
+def finish(model: Any, opset: int, precision: str, outputs: Sequence[Any]) -> Any:
+    """A recorded model in the operators and the precision that were asked for."""
     if precision == "float32":
-        use_float32(graph)
-    use_opset(graph, opset)
-    simplify(graph)
-    return graph
+        use_float32(model)
+    use_opset(model, opset)
+    del model.graph.output[:]
+    model.graph.output.extend(outputs)
+    model.graph.name = "calibrator"
+    model.producer_name, model.producer_version = "hokical", VERSION
+    return model
 
 
-def record(plan: ExportPlan, layout: ScoresLayout) -> Graph:
-    """The graph as it was recorded, in float64 and the tracer's opset."""
+def record(plan: ExportPlan, layout: ScoresLayout) -> Any:
+    """The model as it was recorded, in float64 and the tracer's opset."""
     arguments: dict[str, Any] = {"logits": (layout.shape, plan.input_dtype.name)}
     if plan.rule.needed_groups is not None:
         shape = layout.of_groups(layout.shape, len(plan.rule.needed_groups.columns))
         arguments["groups"] = (tuple(shape), "int64")
-    return record_answers(
-        arguments, lambda given: _answers(plan, layout, given["logits"], given.get("groups"))
+    return record_predictions(
+        arguments, lambda given: _predict(plan, layout, given["logits"], given.get("groups"))
     )
 
 
-def record_answers(
-    arguments: dict[str, tuple[Any, str]], answer: Callable[[dict[str, Any]], dict[str, Any]]
-) -> Graph:
-    """The graph of an answer to inputs, given by name with shape and type."""
+def record_predictions(
+    arguments: dict[str, tuple[Any, str]], predict: Callable[[dict[str, Any]], dict[str, Any]]
+) -> Any:
+    """The model of a function of inputs, given by name with shape and type."""
     ndx = onnx_module("ndonnx")
     future = onnx_module("spox._future")
     # Constants are evaluated in Python: a session of onnxruntime for each takes far longer.
@@ -207,12 +220,12 @@ def record_answers(
             name: ndx.argument(shape=shape, dtype=dtype)
             for name, (shape, dtype) in arguments.items()
         }
-        graph = Graph.from_model(ndx.build(inputs, answer(inputs)))
-    fold_constants(graph)
-    return graph
+        model = ndx.build(inputs, predict(inputs))
+    fold_constants(model)
+    return model
 
 
-def _answers(
+def _predict(
     plan: ExportPlan, layout: ScoresLayout, scores: Array, groups: Array | None
 ) -> dict[str, Any]:
     """The outputs, in the shape of the scores."""
@@ -232,16 +245,16 @@ def _answers(
     found = {}
     for name in plan.outputs:
         if name == "support" and plan.support is not None:
-            answer = plan.support.holds(logits)
+            prediction = plan.support.holds(logits)
         else:
-            answer = predict_unchecked(plan.rule, _ANSWERS[name], logits)
-            answer = xp.astype(answer, getattr(xp, plan.dtype_of(name).name))
+            prediction = predict_unchecked(plan.rule, _OUTPUTS[name], logits)
+            prediction = xp.astype(prediction, getattr(xp, plan.dtype_of(name).name))
         if not layout.is_flat:
             shape = last.dynamic_shape
-            answer = xp.reshape(answer, shape if name in OF_CLASSES else shape[:-1])
+            prediction = xp.reshape(prediction, shape if name in OF_CLASSES else shape[:-1])
         if not layout.is_flat and name in OF_CLASSES:
-            answer = xp.permute_dims(answer, np.argsort(layout.order).tolist())
-        found[name] = answer
+            prediction = xp.permute_dims(prediction, np.argsort(layout.order).tolist())
+        found[name] = prediction
     return found
 
 

@@ -16,7 +16,8 @@ from torch import Tensor
 from torch.autograd.forward_ad import unpack_dual
 
 from hokical._core.arrays import Backend, Kind, Namespace
-from hokical.integrations.torch.kernels import _chebyshev, _fused, _recomputed
+from hokical.integrations.torch.kernels import _fused
+from hokical.integrations.torch.kernels._recomputed import is_recorded, recompute
 from hokical.integrations.torch.kernels._tracing import (
     is_batched,
     is_in_graph,
@@ -24,9 +25,13 @@ from hokical.integrations.torch.kernels._tracing import (
     outside_transformations,
     unwrap,
 )
+from hokical.stability import _gaussian as gaussian
+from hokical.stability import _uniform as uniform
 
 #: Float types that can be computed with as they are; of these NumPy has all but bfloat16.
 _KNOWN = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+#: Numbers that are recorded per class, or node and rival, while a block is computed again.
+_RECORDED = 32
 #: Tables up to this many numbers are kept on the devices to which they were brought.
 _KEPT_UP_TO = 1 << 13
 
@@ -165,12 +170,16 @@ class TorchBackend(Backend):
         return None if _is_exporting() else torch.special.erfcx(y)
 
     def stability(self, family: str, logits: Any, width: Any) -> Tensor | None:
-        if family == "uniform" and _recomputed.is_recorded(logits, width):
-            return _recomputed.stability(logits, width)
+        if family == "uniform" and is_recorded(logits, width):
+            rivals = min(logits.n_columns - 1, uniform.NEAREST)
+            per_row = _RECORDED * rivals * rivals
+            return recompute(uniform.portable_stability, logits, width, per_row)
         return _fused.stability(family, logits, width)
 
-    def chebyshev_moments(self, logits: Any, step: Any) -> Tensor:
-        return _chebyshev.chebyshev_moments(logits, step)
+    def chebyshev_moments(self, logits: Any, step: Any) -> Tensor | None:
+        if not is_recorded(logits, step):
+            return None
+        return recompute(gaussian.portable_moments, logits, step, _RECORDED * logits.n_columns)
 
     def label_distances(self, logits: Any) -> Any:
         return _fused.label_distances(logits)

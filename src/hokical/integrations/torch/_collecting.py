@@ -1,18 +1,13 @@
-"""Validation logits from a network and a data loader, and a calibrated network from both."""
+"""Validation logits from a network and a data loader."""
 
-import copy
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from hokical._core.progress import progress_bar
-from hokical.calibrators._calibrator import Calibrator
-from hokical.calibrators._multilabel import MultilabelCalibrator
 from hokical.integrations.torch import _batches as batches
 from hokical.integrations.torch._batches import GetLogits
-from hokical.integrations.torch._model import CalibratedModel
 
 
 def collect_logits(
@@ -20,7 +15,6 @@ def collect_logits(
     loader: Any,
     *,
     device: torch.device | str | None = None,
-    dtype: torch.dtype | None = None,
     progress: bool | None = None,
     get_logits: GetLogits | None = None,
     class_axis: int = -1,
@@ -34,11 +28,11 @@ def collect_logits(
     `loader` gives batches: (inputs, labels); (inputs, labels, anything else) for a network of one
     argument, else more inputs with the labels last; or mappings with "labels", whose other entries
     are the network's keyword arguments. A pair of tensors (X, y) is taken in batches of 256. Inputs
-    are sent to `device`, by default where the network is; logits are kept as `dtype`, by default as
-    they come. `get_logits` and `class_axis` are as in `CalibratedModel`: images and tokens are
-    flattened, each position a row, without those labelled `ignore_label`, say -100 or 255. Labels
-    of the shape of the logits, for several labels at once, are returned as (n, labels). `progress`
-    shows a progress bar; None means: if stderr is a terminal.
+    are sent to `device`, by default where the network is. `get_logits` and `class_axis` are as in
+    `CalibratedModel`: images and tokens are flattened, each position a row, without those labelled
+    `ignore_label`, say -100 or 255. Labels of the shape of the logits, for several labels at once,
+    are returned as (n, labels). `progress` shows a progress bar; None means: if stderr is a
+    terminal.
 
     >>> import torch
     >>> from hokical.integrations.torch import collect_logits
@@ -60,8 +54,8 @@ def collect_logits(
     ):
         for batch in loader:
             args, kwargs, labels = batches.split_batch(batches.to_device(batch, place), one)
-            logits = batches.classes_last(pick(_run(model, args, kwargs)), class_axis)
-            parts.append(_as_rows(logits, labels, dtype, ignore_label))
+            logits = batches.classes_last(pick(model(*args, **kwargs)), class_axis)
+            parts.append(_as_rows(logits, labels, ignore_label))
             advance()
     if not sum(labels.numel() for _, labels in parts):
         raise ValueError("`loader` must give at least one batch with a label that counts.")
@@ -69,93 +63,11 @@ def collect_logits(
     return logits, labels
 
 
-def calibrate(
-    model: nn.Module,
-    data: Any,
-    labels: Any = None,
-    method: str | Calibrator | MultilabelCalibrator = "auto",
-    *,
-    device: torch.device | str | None = None,
-    dtype: torch.dtype | None = None,
-    progress: bool | None = None,
-    get_logits: GetLogits | None = None,
-    class_axis: int = -1,
-    ignore_label: int | None = None,
-    **options: Any,
-) -> CalibratedModel:
-    """Collect validation logits, fit a calibrator, and return the network with it.
-
-    `data` are examples that the network was not trained on: a data loader as in `collect_logits`,
-    or a tensor of inputs, with `labels` (n,). `method` is a name (`hokical methods` lists them),
-    with `options` for it; or a calibrator, of which a copy is fitted. After a data loader it may
-    come third: `calibrate(model, loader, "temps")`. A `MultilabelCalibrator` is for networks with a
-    sigmoid for each label. The other arguments are those of `collect_logits`.
-
-    The result's `fitted` is the calibrator: `fitted.save("cal.json")`. The network has the modes it
-    came with: call `.eval()` before predicting, as below, or dropout stays on.
-
-    >>> import torch
-    >>> from hokical import calibrate
-    >>> _ = torch.manual_seed(0)
-    >>> inputs = torch.randn(600, 3)
-    >>> labels = (inputs + torch.randn(600, 3)).argmax(dim=1)
-    >>> network = torch.nn.Linear(3, 3, bias=False)
-    >>> network.weight = torch.nn.Parameter(5 * torch.eye(3))
-    >>> loader = torch.utils.data.DataLoader(list(zip(inputs, labels)), batch_size=100)
-    >>> calibrated = calibrate(network, loader, "temps").eval()
-    >>> calibrated.fitted
-    TemperatureScaling(): 3 classes, 600 examples, temperature ...
-    >>> calibrated(inputs[:4]).confidence.shape
-    torch.Size([4])
-    """
-    from hokical.calibrators._catalog import new_calibrator  # with scikit-learn, not needed before
-
-    if not isinstance(labels, (Tensor, np.ndarray, list, type(None))):
-        labels, method = None, labels
-    several = isinstance(method, MultilabelCalibrator)
-    estimator: Any = copy.deepcopy(method) if several else new_calibrator(method, **options)
-    axes: set[int] = set()
-
-    def pick(output: Any) -> Tensor:
-        found = (batches.find_logits if get_logits is None else get_logits)(output)
-        axes.add(found.ndim)
-        return found
-
-    logits, truth = collect_logits(
-        model,
-        data if labels is None else (data, labels),
-        device=device,
-        dtype=dtype,
-        progress=progress,
-        get_logits=pick,
-        class_axis=class_axis,
-        ignore_label=ignore_label,
-    )
-    estimator.fit(logits, truth)
-    if axes != {2} and not several:  # positions of one item are not independent, and prove nothing
-        estimator.forget_examples()
-    return CalibratedModel(model, estimator, get_logits=get_logits, class_axis=class_axis)
-
-
-def _run(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    try:
-        return model(*args, **kwargs)
-    except (TypeError, AttributeError) as error:
-        if any(isinstance(value, np.ndarray) for value in (*args, *kwargs.values())):
-            raise TypeError(
-                "a batch's inputs must be tensors, unless the network takes arrays; got a NumPy "
-                f"array ({error}). Convert with `torch.from_numpy`."
-            ) from error
-        raise
-
-
-def _as_rows(
-    logits: Tensor, labels: Any, dtype: torch.dtype | None, ignore_label: int | None
-) -> tuple[Tensor, Tensor]:
+def _as_rows(logits: Tensor, labels: Any, ignore_label: int | None) -> tuple[Tensor, Tensor]:
     """Logits (rows, classes) and labels (rows,), without positions that do not count."""
     truth = torch.as_tensor(labels, device=logits.device)
     if truth.shape == logits.shape and logits.ndim == 2:  # several labels at once
-        return logits if dtype is None else logits.to(dtype), truth
+        return logits, truth
     if truth.shape != logits.shape[:-1]:
         remedy = "Give `class_axis` if the classes are not last"
         if truth.ndim == logits.ndim and truth.shape[-1] == 1:
@@ -168,4 +80,4 @@ def _as_rows(
     if ignore_label is not None:
         counts = truth != ignore_label
         rows, truth = rows[counts], truth[counts]
-    return rows if dtype is None else rows.to(dtype), truth
+    return rows, truth

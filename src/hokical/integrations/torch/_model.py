@@ -3,7 +3,7 @@
 import copy
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self, cast
@@ -14,7 +14,6 @@ from torch.utils._pytree import _register_namedtuple
 
 from hokical._core.optional import import_optional
 from hokical._core.storage import CalibratorFileError
-from hokical.calibrators import load
 from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._checks import refuse_groups
 from hokical.calibrators._multilabel import MultilabelCalibrator
@@ -22,7 +21,14 @@ from hokical.guarantees._selective import SelectivePrediction
 from hokical.guarantees._sets import PredictionSets
 from hokical.integrations.torch import _batches as batches
 from hokical.integrations.torch._batches import GetLogits
-from hokical.integrations.torch._module import CalibratorModule, MultilabelModule, as_module
+from hokical.integrations.torch._collecting import collect_logits
+from hokical.integrations.torch._module import (
+    CalibratorModule,
+    MultilabelModule,
+    as_module,
+    read_calibrator,
+    write_calibrator,
+)
 
 #: Under which name the calibrator stands in the file of a network.
 _CALIBRATOR = "hokical_calibrator"
@@ -167,28 +173,19 @@ class CalibratedModel(nn.Module):
     ) -> SelectivePrediction:
         """Labels, and which of them to accept so that at most a fraction `risk` is wrong.
 
-        For networks with one answer per example; see `Calibrator.predict_or_abstain`. After
+        For networks with one prediction per example; see `Calibrator.predict_or_abstain`. After
         `calibrate` alone the threshold is on the softmax, after `certify` on the confidence.
         """
-        scores = self._scores(args, kwargs)
-        return self._known_fit("abstain").predict_or_abstain(scores, risk=risk, delta=delta)
+        fitted, logits = self._exclusive("abstain"), self._examples(self.model(*args, **kwargs))
+        return fitted.predict_or_abstain(logits, risk=risk, delta=delta)
 
-    @torch.no_grad()
     def certify(self, loader: Any) -> Self:
         """Count how often the confidence is right on batches that were used for nothing else.
 
         `predict_or_abstain` then uses these counts; `loader` is as in `collect_logits`.
         """
-        fitted = self._known_fit("certify")
-
-        def parts() -> Iterator[tuple[Any, Any]]:
-            one, device = batches.takes_one_argument(self.model), batches.device_of(self.model)
-            for batch in batches.as_loader(loader):
-                args, kwargs, labels = batches.split_batch(batches.to_device(batch, device), one)
-                yield self._scores(args, kwargs), labels
-
-        with batches.evaluation_mode(self.model):
-            fitted._certify_parts(parts())
+        fitted = self._exclusive("certify")
+        fitted.certify(*collect_logits(self.model, loader, get_logits=self._examples))
         return self
 
     @torch.no_grad()
@@ -201,32 +198,28 @@ class CalibratedModel(nn.Module):
     ) -> PredictionSets:
         """The classes that each input may have, with that coverage.
 
-        For networks with one answer per example; further `options` are those of
+        For networks with one prediction per example; further `options` are those of
         `Calibrator.predict_set`, such as `{"by": "class"}`.
         """
-        fitted, scores = self._known_fit("predict_set"), self._scores(args, kwargs)
-        return fitted.predict_set(scores, coverage=coverage, **options)
+        fitted, logits = self._exclusive("predict_set"), self._examples(self.model(*args, **kwargs))
+        return fitted.predict_set(logits, coverage=coverage, **options)
 
-    def _known_fit(self, task: str) -> Any:
-        if isinstance(self.fitted, MultilabelCalibrator) and task != "save":
+    def _exclusive(self, task: str) -> Calibrator:
+        """The calibrator, if it is one of classes that exclude each other."""
+        if isinstance(self.fitted, MultilabelCalibrator):
             raise TypeError(
                 f"`{task}` is for networks whose classes exclude each other; this calibrator is of "
                 "several labels at once. Use its own methods on the logits, for example "
                 "`model.fitted.predict_set(logits)`."
             )
-        if self.fitted is None:
-            raise ValueError(
-                f"`{task}` needs the calibrator, and a state dict does not hold it. Make the model "
-                "from it, `CalibratedModel(network, calibrator)`, or use `CalibratedModel.load`."
-            )
         return self.fitted
 
-    def _scores(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-        """What the calibrator takes, if each row is an example of its own."""
-        logits = batches.classes_last(self.get_logits(self.model(*args, **kwargs)), self.class_axis)
+    def _examples(self, output: Any) -> Tensor:
+        """The logits (n, classes) in a network's output, if each row is an example of its own."""
+        logits = batches.classes_last(self.get_logits(output), self.class_axis)
         if logits.ndim != 2:
             raise ValueError(
-                "a guarantee needs one answer per example, logits (n, classes); got shape "
+                "a guarantee needs one prediction per example, logits (n, classes); got shape "
                 f"{tuple(logits.shape)}. Pixels or tokens of one item are not independent: see "
                 "`hokical.Dense`."
             )
@@ -235,12 +228,10 @@ class CalibratedModel(nn.Module):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the network's numbers and the calibrator to one file (safetensors, no pickle)."""
         safetensors = import_optional("safetensors.torch", "safetensors")
-        target, fitted = Path(path), self._known_fit("save")
-        with tempfile.TemporaryDirectory(dir=target.parent) as folder:  # the old file stays so long
-            fitted.save(Path(folder, "cal.json"))
-            about = {_CALIBRATOR: Path(folder, "cal.json").read_text(encoding="utf-8")}
+        about = {_CALIBRATOR: write_calibrator(self.fitted)}
+        with tempfile.TemporaryDirectory(dir=Path(path).parent) as folder:  # the old file stays
             safetensors.save_model(self.model, str(Path(folder, "network")), metadata=about)
-            os.replace(Path(folder, "network"), target)
+            os.replace(Path(folder, "network"), path)
 
     def save_pretrained(self, folder: str | os.PathLike[str], **options: Any) -> None:
         """Save a network of transformers as it does itself, with `hokical.json` beside it.
@@ -248,14 +239,14 @@ class CalibratedModel(nn.Module):
         `options` are the network's. To load both: `CalibratedModel(AutoModel...from_pretrained(
         folder), hokical.load(folder / "hokical.json"))`.
         """
-        fitted, network = self._known_fit("save"), cast(Any, self.model)
+        network = cast(Any, self.model)
         if not hasattr(network, "save_pretrained"):
             raise TypeError(
                 "the network must have `save_pretrained`, as those of transformers do; got "
                 f"{type(self.model).__name__}. Use `save`, which writes one file."
             )
         network.save_pretrained(folder, **options)
-        fitted.save(Path(folder, "hokical.json"))
+        self.fitted.save(Path(folder, "hokical.json"))
 
     @classmethod
     def load(
@@ -282,10 +273,9 @@ class CalibratedModel(nn.Module):
 
     def extra_repr(self) -> str:
         """The method, what was chosen and why, and where the classes are."""
-        known = [] if self.fitted is None else [f"method={self.fitted.name!r}"]
         reason = getattr(self.fitted, "reason_", None)
-        known += [] if reason is None else [f"reason={reason!r}"]
-        return ", ".join([*known, f"class_axis={self.class_axis}"])
+        chosen = "" if reason is None else f"reason={reason!r}, "
+        return f"method={self.fitted.name!r}, {chosen}class_axis={self.class_axis}"
 
     def _bring_calibrator_to(self, device: torch.device) -> None:
         """The network may have been moved without this module, or lie on several devices."""
@@ -296,9 +286,9 @@ class CalibratedModel(nn.Module):
                 self.calibrator.to(device)
 
     @property
-    def fitted(self) -> Calibrator | MultilabelCalibrator | None:
-        """The calibrator this was made with, to be saved; None once a state dict was loaded."""
-        found: Calibrator | MultilabelCalibrator | None = self.calibrator.fitted
+    def fitted(self) -> Calibrator | MultilabelCalibrator:
+        """The calibrator, to be saved."""
+        found: Calibrator | MultilabelCalibrator = self.calibrator.fitted
         return found
 
 
@@ -315,6 +305,4 @@ def _read_calibrator(path: str | os.PathLike[str]) -> Any:
         raise CalibratorFileError(
             f"{path} holds no calibrator; write it with `CalibratedModel.save`."
         )
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "cal.json").write_text(text, encoding="utf-8")
-        return load(Path(folder, "cal.json"))
+    return read_calibrator(text)

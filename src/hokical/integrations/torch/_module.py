@@ -1,24 +1,29 @@
 """A fitted calibrator as an `nn.Module`: buffers that hold the numbers of its rule."""
 
+import tempfile
 from collections.abc import Callable
+from copy import copy
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, NamedTuple, Self, overload
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import _register_namedtuple
 
+from hokical.calibrators import load
 from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._checks import check_plain_logits
 from hokical.calibrators._multilabel import MultilabelCalibrator
-from hokical.integrations.torch import _rule_spec as _answers
+from hokical.integrations.torch import _rule_spec
 from hokical.integrations.torch._backend import BACKEND
 from hokical.integrations.torch._rule_spec import (
     RuleSpec,
     Wanted,
-    answers,
     check_groups,
     check_shape,
+    outputs,
 )
 from hokical.rules._multilabel import MultilabelCurves, curve_proba
 from hokical.rules._sets import SetRule
@@ -35,8 +40,49 @@ class Prediction(NamedTuple):
 _register_namedtuple(Prediction, serialized_type_name="hokical.Prediction")
 
 
-class _Float64Module(nn.Module):
-    """A module whose buffers follow to other devices, and never to another dtype."""
+class _FittedModule(nn.Module):
+    """A fitted calibrator, whose numbers are buffers that the `state_dict` does not list.
+
+    The `state_dict` has the calibrator itself, as the bytes of its file: one that is loaded
+    replaces the calibrator, whatever its method. Buffers follow to other devices, and never to
+    another dtype.
+    """
+
+    fitted: Any
+
+    def __init__(self, calibrator: Any) -> None:
+        super().__init__()
+        self._hold(calibrator)
+
+    def _numbers(self) -> dict[str, Any]:
+        """The numbers of the calibrator, by the names of their buffers."""
+        raise NotImplementedError
+
+    def _hold(self, calibrator: Any) -> None:
+        self.fitted, self._rule = calibrator, calibrator.rule_
+        self._buffers.clear()
+        for name, value in self._numbers().items():
+            self.register_buffer(name, torch.tensor(value), persistent=False)
+
+    def get_extra_state(self) -> Tensor:
+        """The calibrator's file, with the rule that this was made with."""
+        twin = copy(self.fitted)
+        twin.rule_ = self._rule
+        text, device = write_calibrator(twin), next(self.buffers()).device
+        found = torch.tensor(bytearray(text.encode()), dtype=torch.uint8)
+        return found if device.type == "meta" else found.to(device)
+
+    def set_extra_state(self, state: Any) -> None:
+        calibrator = read_calibrator(bytes(state.cpu().numpy()).decode())
+        if isinstance(calibrator, Calibrator) != isinstance(self.fitted, Calibrator):
+            raise ValueError(
+                f"the state dict must be of a module for {type(self.fitted).__name__}; got "
+                f"{type(calibrator).__name__}. Make the module from that: `as_module(calibrator)`."
+            )
+        device = next(self.buffers()).device
+        self._hold(calibrator)
+        if device.type != "meta":
+            self.to(device)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         def move(tensor: Tensor) -> Tensor:
@@ -46,12 +92,26 @@ class _Float64Module(nn.Module):
         return super()._apply(move, recurse)  # type: ignore[no-untyped-call]
 
 
-class CalibratorModule(_Float64Module):
+def write_calibrator(calibrator: Any) -> str:
+    """The text of a calibrator's file."""
+    with tempfile.TemporaryDirectory() as folder:
+        calibrator.save(Path(folder, "cal.json"))
+        return Path(folder, "cal.json").read_text(encoding="utf-8")
+
+
+def read_calibrator(text: str) -> Any:
+    """The calibrator of a file with that text."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "cal.json").write_text(text, encoding="utf-8")
+        return load(Path(folder, "cal.json"))
+
+
+class CalibratorModule(_FittedModule):
     """A fitted calibrator as a module; `as_module` makes one.
 
-    The numbers of the fitted rule are float64 buffers: they are part of the `state_dict`, follow
-    `.to(device)`, and stay float64 under `.half()` and the like. All is computed in float64, so
-    autocast changes nothing. There are no parameters: nothing here is trained.
+    The numbers of the fitted rule are float64 buffers: they follow `.to(device)`, and stay float64
+    under `.half()` and the like. All is computed in float64, so autocast changes nothing. There are
+    no parameters: nothing here is trained. A `state_dict` holds the calibrator itself.
 
     Only shapes are looked at, never values, so that a module can be exported and a GPU need not
     wait: a row with NaN or +inf, or with nothing but -inf, gets confidence NaN.
@@ -59,21 +119,20 @@ class CalibratorModule(_Float64Module):
     Attributes
     ----------
     n_classes : number of logits per row
-    fitted : the calibrator this was made from; None once other numbers have been loaded
+    fitted : the calibrator this was made from, or that of a state dict that was loaded
     """
 
-    #: Text, so that numbers of another kind are refused even where the sizes agree.
-    kind: Tensor
+    fitted: Calibrator
 
-    def __init__(self, calibrator: Calibrator) -> None:
-        super().__init__()
-        self.fitted: Calibrator | None = calibrator
+    def _hold(self, calibrator: Calibrator) -> None:
         self._spec = RuleSpec(calibrator.rule_, int(calibrator.n_classes_))
-        for name, array in self._spec.arrays().items():
-            self.register_buffer(name, torch.tensor(array))
-        known = calibrator.kept_.support
-        edges = [-torch.inf, torch.inf] * 2 if known is None else known.edges
-        self.register_buffer("support_edges", torch.tensor(edges, dtype=torch.float64))
+        super()._hold(calibrator)
+
+    def _numbers(self) -> dict[str, Any]:
+        held, support = self._rule.numbers(), self.fitted.kept_.support
+        edges = [-np.inf, np.inf] * 2 if support is None else support.edges
+        found = {buffer: held[name] for buffer, name in self._spec.numbers.items()}
+        return found | {"support_edges": np.asarray(edges, np.float64)}
 
     @property
     def n_classes(self) -> int:
@@ -116,58 +175,26 @@ class CalibratorModule(_Float64Module):
         check_shape(self._spec, logits)
         if "support" not in wanted:
             check_groups(self._spec, logits, groups)
-        numbers = [self._buffers[name] for name in (*self._spec.numbers.values(), "support_edges")]
+        numbers: Any = [*self._buffers.values()]
         if torch.compiler.is_dynamo_compiling():
             given = (logits,) if groups is None else (logits, groups)  # not None, for the compiler
-            return _answers.compiled_answers(self._spec, wanted, numbers, *given)
-        return answers(self._spec, wanted, numbers, logits, groups)  # type: ignore[arg-type]
-
-    def _load_from_state_dict(
-        self, state_dict: dict[str, Any], prefix: str, *args: Any, **options: Any
-    ) -> None:
-        errors: list[str] = args[-1] if args else options["error_msgs"]
-        given = {  # in the buffers' own dtypes, also where they are assigned, not copied
-            name: state_dict[prefix + name].to(buffer.dtype)
-            for name, buffer in self.named_buffers()
-            if isinstance(state_dict.get(prefix + name), Tensor)
-        }
-        try:
-            spec = self._spec_with(given)
-        except ValueError as error:
-            errors.append(str(error))
-            return
-        for name, buffer in self.named_buffers():  # sizes of arrays are a matter of the fit
-            if name in given and given[name].ndim == buffer.ndim:
-                setattr(self, name, buffer.new_empty(given[name].shape))
-        own = {prefix + name: value for name, value in given.items()}
-        super()._load_from_state_dict({**state_dict, **own}, prefix, *args, **options)
-        if given:  # and not the network's numbers alone
-            self.fitted, self._spec = None, spec
-
-    def _spec_with(self, given: dict[str, Tensor]) -> RuleSpec:
-        """The same with other numbers; ValueError if these cannot be this module's."""
-        found = dict(self.named_buffers()) | given
-        if not given or any(tensor.is_meta for tensor in found.values()):
-            return self._spec  # there is nothing to check
-        return self._spec.with_arrays(
-            {name: BACKEND.to_host(tensor).copy() for name, tensor in found.items()}
-        )
+            return _rule_spec.compiled_outputs(self._spec, wanted, numbers, *given)
+        return outputs(self._spec, wanted, numbers, logits, groups)
 
     def extra_repr(self) -> str:
         return repr(self._spec)
 
 
-class MultilabelModule(_Float64Module):
+class MultilabelModule(_FittedModule):
     """Scores (..., labels) in, probabilities of the same shape out; made by `as_module`.
 
     They are float32, and float64 where the scores are. `torch.onnx.export` takes it.
     """
 
-    def __init__(self, calibrator: MultilabelCalibrator) -> None:
-        super().__init__()
-        self.fitted: MultilabelCalibrator | None = calibrator
-        for field in fields(MultilabelCurves):
-            self.register_buffer(field.name, torch.tensor(getattr(calibrator.rule_, field.name)))
+    fitted: MultilabelCalibrator
+
+    def _numbers(self) -> dict[str, Any]:
+        return {field.name: getattr(self._rule, field.name) for field in fields(MultilabelCurves)}
 
     def forward(self, scores: Tensor) -> Tensor:
         """The probability of each label."""
@@ -179,10 +206,6 @@ class MultilabelModule(_Float64Module):
             )
         found = curve_proba(scores, BACKEND, **dict(self.named_buffers()))
         return found if scores.dtype == torch.float64 else found.float()
-
-    def _load_from_state_dict(self, *args: Any, **options: Any) -> None:
-        self.fitted = None
-        super()._load_from_state_dict(*args, **options)
 
 
 @overload

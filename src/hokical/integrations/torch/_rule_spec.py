@@ -1,17 +1,15 @@
-"""What a module says of logits: a rule whose numbers are tensors, and rows that nobody checked.
+"""What a module predicts: a rule whose numbers are tensors, and rows that nobody checked.
 
-`compiled_answers` is `answers` for `torch.compile`, which cannot follow the Python of the rules and
+`compiled_outputs` is `outputs` for `torch.compile`, which cannot follow the Python of the rules and
 records the tensor operations alone, as `torch.export` does.
 """
 
-import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils import _pytree
 
@@ -25,7 +23,7 @@ from hokical.integrations.torch.kernels._tracing import is_wrapped
 from hokical.rules._base import Rule
 from hokical.rules._predicting import OF_CLASSES, Output, predict_unchecked, to_float32
 
-Answers = Callable[..., tuple[Tensor, ...]]
+Outputs = Callable[..., tuple[Tensor, ...]]
 Wanted = Output | Literal["support"]
 
 
@@ -39,9 +37,8 @@ class RuleSpec:
 
     def __init__(self, rule: Rule, n_classes: int) -> None:
         self.rule, self.n_classes = rule, n_classes
-        #: The buffers that hold the numbers to compute with, by what the rule calls them.
-        self.numbers = {name: _legal(name) for name in rule.numbers()}
-        self._kind = ", ".join([rule.name, f"{n_classes} classes", *_structure(rule)])
+        #: What the rule computes with, by the name of its buffer, and the rule's own name for it.
+        self.numbers = {name.replace(".", "_"): name for name in rule.numbers()}
 
     def __eq__(self, other: object) -> bool:
         return self is other
@@ -50,64 +47,21 @@ class RuleSpec:
         return id(self)
 
     def __repr__(self) -> str:
-        return self._kind
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """What the buffers hold, by their names; `kind` is the text of this spec."""
-        held = self.rule.numbers() | self.rule.indices()
-        kind = np.frombuffer(self._kind.encode(), np.uint8)
-        return {"kind": kind} | {_legal(name): np.asarray(value) for name, value in held.items()}
-
-    def with_arrays(self, arrays: dict[str, NDArray[Any]]) -> Self:
-        """The same with other numbers; ValueError if they are of another kind, or of no fit."""
-        kind = arrays["kind"].tobytes().decode(errors="replace")
-        if kind != self._kind:
-            raise ValueError(
-                f"the module is for {self}; got the numbers of {kind}. Make it from a calibrator "
-                'of that kind, for example from its file: `as_module(hokical.load("cal.json"))`.'
-            )
-        names = (*self.rule.numbers(), *self.rule.indices())
-        numbers = {name: arrays[_legal(name)] for name in names}
-        plain = {name: array if array.ndim else float(array) for name, array in numbers.items()}
-        try:
-            loaded = self.rule.with_numbers(plain, check=True)
-        except ValueError as error:
-            raise ValueError(f"the numbers are not those of a fit: {error}") from error
-        if loaded.n_classes not in (None, self.n_classes):
-            raise ValueError(
-                f"the numbers must be for {self.n_classes} classes; got {loaded.n_classes}."
-            )
-        return type(self)(loaded, self.n_classes)
+        return f"{self.rule.name}, {self.n_classes} classes"
 
 
 if hasattr(_pytree, "register_constant"):  # from torch 2.7 on
     _pytree.register_constant(RuleSpec)
 
 
-def _legal(name: str) -> str:
-    """What a buffer can be called."""
-    return name.replace(".", "_")
-
-
-def _structure(record: Any, prefix: str = "") -> Iterator[str]:
-    """What of a rule is no number to load: kinds of records, names, counts, choices."""
-    for field in dataclasses.fields(record):
-        name, value = prefix + field.name, getattr(record, field.name)
-        if dataclasses.is_dataclass(value):
-            yield f"{name}={type(value).__name__}"
-            yield from _structure(value, f"{name}.")
-        elif value is None or isinstance(value, (str, int, tuple)):
-            yield f"{name}={value}"
-
-
-def answers(
+def outputs(
     spec: RuleSpec,
     wanted: Sequence[Wanted],
     numbers: Sequence[Tensor],
     logits: Tensor,
     groups: Tensor | None = None,
 ) -> tuple[Tensor, ...]:
-    """Each answer that is wanted, with the leading shape of the logits (..., classes).
+    """Each output that is wanted, with the leading shape of the logits (..., classes).
 
     Floats are float32, and float64 where the logits are; NaN for rows that are no logits. `numbers`
     are those of the rule, and the edges of the support; `groups` the codes (..., columns), if any.
@@ -119,7 +73,7 @@ def answers(
         codes = codes.long() if host is None else BACKEND.to_host(codes.long())
         data = GroupedLogits(data.values, data.top, data.backend, codes)
     edges = given.pop()
-    rule = spec.rule.with_numbers(dict(zip(spec.numbers, given, strict=True)))
+    rule = spec.rule.with_numbers(dict(zip(spec.numbers.values(), given, strict=True)))
     narrow = logits.is_floating_point() and logits.dtype != torch.float64
 
     def one(what: Wanted, block: Logits) -> Array:
@@ -149,7 +103,7 @@ def _as_host(
 ) -> tuple[Logits, list[Any]] | None:
     """Logits and numbers for NumPy, whose kernels are the fastest; None if torch must do it.
 
-    That is on other devices, in gradients and graphs, and for rows that nobody could answer.
+    That is on other devices, in gradients and graphs, and for rows that nobody could predict.
     """
     if (
         torch._C._get_tracing_state() is not None
@@ -170,14 +124,14 @@ def _as_host(
     return Logits(rows, top), [x.numpy() if x.ndim else x.item() for x in numbers]
 
 
-def __getattr__(name: str) -> Answers:
+def __getattr__(name: str) -> Outputs:
     """Importing the compiler takes seconds: it is left to those who use it."""
-    if name != "compiled_answers":
+    if name != "compiled_outputs":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     compiler = import_module("torch._dynamo")
     # From torch 2.7 on. Before, a compiled graph ends here, and goes on behind.
     trace = getattr(compiler, "nonstrict_trace", lambda function: function)
-    found: Answers = globals().setdefault(name, trace(answers))
+    found: Outputs = globals().setdefault(name, trace(outputs))
     return found
 
 

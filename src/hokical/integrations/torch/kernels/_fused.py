@@ -29,12 +29,6 @@ Number: TypeAlias = float | Tensor
 
 _device_of: Callable[[Tensor], AbstractContextManager[None]] = torch.cuda.device_of
 _broken = False
-#: The module of the kernel `stability` of each family of noise.
-_MODULES = {
-    "gaussian": "triton_chebyshev",
-    "gumbel": "triton_gumbel",
-    "uniform": "triton_uniform",
-}
 
 
 def usable(values: Tensor, *numbers: Number) -> bool:
@@ -54,15 +48,16 @@ def _is_installed() -> bool:
     return find_spec("triton") is not None
 
 
-def launch(module: str, function: str, values: Tensor, *numbers: Number) -> Tensor | None:
+def launch(module: str, function: str, logits: Logits, *numbers: Number) -> Tensor | None:
     """What a kernel makes of logits, and of numbers and tables; None if it cannot."""
     global _broken
+    values = logits.values
     if not usable(values, *numbers):
         return None
-    given = [x if isinstance(x, Tensor) and x.ndim else on_device(x, values) for x in numbers]
+    given = [x if isinstance(x, Tensor) and x.ndim else _on_device(x, values) for x in numbers]
     try:
         with _device_of(values):
-            return _kernel(module, function)(values, *given)
+            return _kernel(module, function)(values, logits.top, *given)
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
@@ -82,7 +77,7 @@ def _kernel(module: str, function: str) -> Callable[..., Tensor]:
     return found
 
 
-def on_device(number: Number, values: Tensor) -> Tensor:
+def _on_device(number: Number, values: Tensor) -> Tensor:
     """A 0-d float64 tensor beside the logits: as plain arguments, kernels take float32 alone."""
     if isinstance(number, Tensor):
         return number.to(device=values.device, dtype=torch.float64)
@@ -97,21 +92,15 @@ def _number(number: float, device: torch.device) -> Tensor:
 
 def stability(family: str, logits: Logits, width: Number | FloatArray) -> Tensor | None:
     """Label stability (n,) on CUDA, or (m, n) of widths (m,); None if a kernel cannot."""
-    if not is_on_gpu(logits):
+    if not logits.values.is_cuda:
         return None
     argument: Any = 2.0 / (REACH * width) if family == "gaussian" else width
     if isinstance(argument, np.ndarray) and argument.ndim:
         # From pageable memory: taken over before the call returns, so nothing has to be waited for.
         argument = torch.from_numpy(argument).to(logits.values.device, non_blocking=True)
-    return launch(_MODULES[family], "stability", logits.values, logits.top, argument)
+    return launch(f"triton_{family}", "stability", logits, argument)
 
 
 def label_distances(logits: Logits) -> Tensor | None:
     """Rest sums, margin of the second class and mean margin (3, n) on CUDA, if a kernel can."""
-    if not is_on_gpu(logits):
-        return None
-    return launch("triton_gumbel", "looks", logits.values, logits.top)
-
-
-def is_on_gpu(logits: Logits) -> bool:
-    return isinstance(logits.values, Tensor) and logits.values.is_cuda
+    return launch("triton_gumbel", "label_distances", logits)

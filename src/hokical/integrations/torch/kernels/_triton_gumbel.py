@@ -1,4 +1,4 @@
-"""Exact Gumbel stability, 1 / sum exp(-d_i / scale), in one kernel; and what rows look like.
+"""Exact Gumbel stability, 1 / sum exp(-d_i / scale), in one kernel; and margins of each row.
 
 Exponentials are taken in float32, of a difference and a product that are kept with their rounding
 errors, and summed in float64: gamma is off by 6e-8 at most. Logits in float64 are computed so.
@@ -68,7 +68,7 @@ def _kernel(
 
 
 @triton.jit(do_not_specialize=["n_rows"])
-def _looks_kernel(
+def _distances_kernel(
     values, tops, out, n_rows, n_classes, row_stride, column_stride,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -99,27 +99,27 @@ def _looks_kernel(
     tl.store(out + 2 * n_rows.to(tl.int64) + rows, mean, mask=inside)
 
 
-def looks(values: Tensor, tops: Tensor) -> Tensor:
+def label_distances(values: Tensor, tops: Tensor) -> Tensor:
     """The sum of exp(-d_i) but for the label's own; how far the second and the mean of the possible
     logits lie below the best, 0 where there is no second: (3, n) float64.
     """
-    n_rows, n_classes = values.shape
-    rows, block, warps = _SHORT if n_classes <= _SHORT_UP_TO else _OTHER
-    out = torch.empty(3, n_rows, dtype=torch.float64, device=values.device)
-    _looks_kernel[(triton.cdiv(n_rows, rows),)](
-        values, tops.contiguous(), out, *values.shape, *values.stride(), rows, block,
-        num_warps=warps,
-    )  # fmt: skip
+    out = torch.empty(3, values.shape[0], dtype=torch.float64, device=values.device)
+    _launch(_distances_kernel, values, tops, (out,))
     return out
 
 
 def stability(values: Tensor, tops: Tensor, scale: Tensor) -> Tensor:
     """gamma of every row, (*scale.shape, n) float64."""
-    n_rows, n_classes = values.shape
-    rows, block, warps = _SHORT if n_classes <= _SHORT_UP_TO else _OTHER
-    out = torch.empty(*scale.shape, n_rows, dtype=torch.float64, device=values.device)
-    _kernel[(triton.cdiv(n_rows, rows), scale.numel())](
-        values, tops.contiguous(), out, scale, *values.shape, *values.stride(), rows, block,
+    shape = (*scale.shape, values.shape[0])
+    out = torch.empty(shape, dtype=torch.float64, device=values.device)
+    _launch(_kernel, values, tops, (out, scale), scale.numel())
+    return out
+
+
+def _launch(kernel, values: Tensor, tops: Tensor, given: tuple[Tensor, ...], n: int = 1) -> None:
+    """Run a kernel on tiles of the rows, `n` times each."""
+    rows, block, warps = _SHORT if values.shape[1] <= _SHORT_UP_TO else _OTHER
+    kernel[(triton.cdiv(values.shape[0], rows), n)](
+        values, tops.contiguous(), *given, *values.shape, *values.stride(), rows, block,
         num_warps=warps,
     )  # fmt: skip
-    return out

@@ -1,4 +1,4 @@
-"""Chebyshev moments of each row in one kernel, and exact Gaussian stability fused with them.
+"""Exact Gaussian stability in one kernel: the Chebyshev moments of each row, and the quadrature.
 
 What is summed is S_r = sum_i (T_r(t_i) - 1): a class out of reach adds exactly 0. T_1 ... T_6 are
 made for every class; T_(a+b) = 2 T_a T_b - T_(a-b) gives the others for one operation each.
@@ -6,7 +6,7 @@ made for every class; T_(a+b) = 2 T_a T_b - T_(a-b) gives the others for one ope
 Double precision is the limit, at half the rate of single. At the nodes where the product counts the
 series falls to 1e-4 by degree 12, so that in `stability` the upper degrees are summed in float32
 beside it: that changes gamma by 1e-10 on logits like those of classifiers, by 2e-8 if a thousand
-rivals tie. Logits in float64, and `moments`, are computed in float64 throughout.
+rivals tie. Logits in float64 are computed in float64 throughout.
 """
 
 # mypy: ignore-errors
@@ -24,7 +24,7 @@ import triton.language as tl
 from torch import Tensor
 
 from hokical._core.types import FloatArray
-from hokical.stability._tables import DEGREE, NODE_LIMIT, gaussian_quadrature, node_step
+from hokical.stability._tables import NODE_LIMIT, gaussian_quadrature, node_step
 
 _SHORT_UP_TO, _LONG_FROM = 20, 8192
 
@@ -36,9 +36,6 @@ def _rule(n_classes: int) -> FloatArray:
     return np.vstack([rule.weights, logarithms])
 
 
-#: Numbers in the code itself: as many loads of a table would take longer than the sums.
-_SHORT_RULE = tl.constexpr(tuple(tuple(node) for node in _rule(_SHORT_UP_TO).T.tolist()))
-_SHORT_NODES = tl.constexpr(_rule(_SHORT_UP_TO).shape[1])
 #: Of 2^x for |x| <= 1/2, highest degree first; off by 1e-14.
 _POWERS = tl.constexpr(
     tuple(
@@ -138,51 +135,6 @@ def _from_products(low, high, count):
 
 
 @triton.jit(do_not_specialize=["n_rows"])
-def _moments_kernel(
-    values, tops, out, step, n_rows, n_classes, row_stride, column_stride,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    inside = rows < n_rows
-    sums = _row_sums(
-        values, tops, step, rows, inside, n_classes, row_stride, column_stride,
-        tl.float64, ROWS, BLOCK,
-    )  # fmt: skip
-    count = tl.zeros([ROWS], tl.float64) + n_classes
-    tl.store(out + rows * 25, count, mask=inside)
-    for r in tl.static_range(24):
-        tl.store(out + rows * 25 + r + 1, sums[r] + count, mask=inside)
-
-
-@triton.jit(do_not_specialize=["n_rows"])
-def _short_kernel(
-    values, tops, out, step, n_rows, n_classes, row_stride, column_stride,
-    KIND: tl.constexpr, ROWS: tl.constexpr,
-):  # fmt: skip
-    """A row per thread, and the quadrature for few classes."""
-    rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    inside = rows < n_rows
-    sums = _row_sums(
-        values, tops, step + tl.program_id(1), rows, inside, n_classes, row_stride, column_stride,
-        KIND, ROWS, 1,
-    )  # fmt: skip
-    gamma = tl.zeros([ROWS], tl.float64)
-    for node in tl.static_range(_SHORT_NODES):
-        logs = sums[0] * _SHORT_RULE[node][2] + _SHORT_RULE[node][1]
-        for r in tl.static_range(1, 12):
-            logs += sums[r] * _SHORT_RULE[node][r + 2]
-        upper = sums[12].to(KIND) * _SHORT_RULE[node][14]
-        for r in tl.static_range(13, 24):
-            upper += sums[r].to(KIND) * _SHORT_RULE[node][r + 2]
-        gamma += _exp2(logs + upper.to(tl.float64)) * _SHORT_RULE[node][0]
-    tl.store(
-        out + tl.program_id(1).to(tl.int64) * n_rows + rows,
-        tl.minimum(tl.maximum(gamma, 0.0), 1.0),
-        mask=inside,
-    )
-
-
-@triton.jit(do_not_specialize=["n_rows"])
 def _stability_kernel(
     values, tops, out, step, table, n_rows, n_classes, row_stride, column_stride,
     KIND: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, NODES: tl.constexpr,
@@ -217,20 +169,8 @@ class _Tile(NamedTuple):
     nodes: int
 
 
-#: Few sums across lanes, and whole sectors of memory; long rows get a program each.
+#: A row per thread; few sums across lanes, and whole sectors of memory; a program per long row.
 _SHORT, _MIDDLE, _LONG = _Tile(32, 1, 1, 1), _Tile(2, 16, 1, 16), _Tile(1, 256, 4, 64)
-
-
-def moments(values: Tensor, tops: Tensor, step: Tensor) -> Tensor:
-    """sum_i T_r(t_i) for r = 0 ... R of each row, (n, R + 1) float64."""
-    out = torch.empty(values.shape[0], DEGREE + 1, dtype=torch.float64, device=values.device)
-    tile = _tile(values.shape[1])
-    grid = (triton.cdiv(values.shape[0], tile.rows),)
-    _moments_kernel[grid](
-        values, tops.contiguous(), out, step, *values.shape, *values.stride(),
-        tile.rows, tile.block, num_warps=tile.warps,
-    )  # fmt: skip
-    return out
 
 
 def stability(values: Tensor, tops: Tensor, step: Tensor) -> Tensor:
@@ -239,16 +179,11 @@ def stability(values: Tensor, tops: Tensor, step: Tensor) -> Tensor:
     kind = tl.float64 if values.dtype == torch.float64 else tl.float32
     tile = _tile(values.shape[1])
     grid = triton.cdiv(values.shape[0], tile.rows), step.numel()
-    given = values, tops.contiguous(), out, step
-    size = *values.shape, *values.stride()
-    if tile is _SHORT:
-        _short_kernel[grid](*given, *size, kind, tile.rows, num_warps=tile.warps)
-    else:
-        table = _table(values.shape[1], tile.nodes, values.device)
-        _stability_kernel[grid](
-            *given, table, *size, kind, tile.rows, tile.block, table.shape[1], tile.nodes,
-            num_warps=tile.warps,
-        )  # fmt: skip
+    table = _table(values.shape[1], tile.nodes, values.device)
+    _stability_kernel[grid](
+        values, tops.contiguous(), out, step, table, *values.shape, *values.stride(),
+        kind, tile.rows, tile.block, table.shape[1], tile.nodes, num_warps=tile.warps,
+    )  # fmt: skip
     return out
 
 
