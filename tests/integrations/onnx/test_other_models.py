@@ -101,7 +101,7 @@ def test_the_other_name_of_the_default_domain(opset):
 
 
 def test_an_opset_older_than_13_is_refused():
-    with pytest.raises(ValueError, match="opset from 13 to.*got 12.*convert_version"):
+    with pytest.raises(ValueError, match=r"opset from 13 to.*got 12.*convert_version"):
         attach(network(opset=12), fitted("hoki", 4))
 
 
@@ -128,7 +128,7 @@ def test_scores_that_are_no_numbers_are_not_compared():
 def test_bfloat16():
     nodes = [helper.make_node("Identity", ["x"], ["scores"])]
     model = attach(model_of(nodes, kind=BFLOAT16), fitted("hoki", 4))
-    with pytest.raises(NotRunnable, match="bfloat16.*not of floats"):
+    with pytest.raises(NotRunnable, match=r"bfloat16.*not of floats"):
         check(model, fitted("hoki", 4))
     inner = [helper.make_node("Cast", ["f"], ["x"], to=BFLOAT16), *nodes]
     narrow = model_of(inner, kind=BFLOAT16)

@@ -142,7 +142,7 @@ def test_state_dict_goes_through_a_file_into_a_module_from_json(tmp_path: Path) 
 
 def test_a_state_dict_that_no_calibrator_has_is_refused() -> None:
     module = as_module(fitted("temps"))
-    with pytest.raises(Exception, match="not a calibrator|JSON|json"):
+    with pytest.raises(Exception, match=r"not a calibrator|JSON|json"):
         module.load_state_dict({"_extra_state": torch.zeros(3, dtype=torch.uint8)})
     several = hokical.MultilabelCalibrator().fit(*several_labels())
     with pytest.raises(ValueError, match="must be of a module for TemperatureScaling; got Multi"):

@@ -62,7 +62,7 @@ class _FittedModule(nn.Module):
         self.fitted, self._rule = calibrator, calibrator.rule_
         self._buffers.clear()
         for name, value in self._numbers().items():
-            self.register_buffer(name, torch.tensor(value), persistent=False)
+            self.register_buffer(name, torch.tensor(np.asarray(value)), persistent=False)
 
     def get_extra_state(self) -> Tensor:
         """The calibrator's file, with the rule that this was made with."""

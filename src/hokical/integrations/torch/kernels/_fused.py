@@ -92,7 +92,7 @@ def _number(number: float, device: torch.device) -> Tensor:
 
 def stability(family: str, logits: Logits, width: Number | FloatArray) -> Tensor | None:
     """Label stability (n,) on CUDA, or (m, n) of widths (m,); None if a kernel cannot."""
-    if not logits.values.is_cuda:
+    if not usable(logits.values):
         return None
     argument: Any = 2.0 / (REACH * width) if family == "gaussian" else width
     if isinstance(argument, np.ndarray) and argument.ndim:
