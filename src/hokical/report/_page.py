@@ -32,6 +32,8 @@ _OF_LABELS = (
 )
 _TILES = {"mean_confidence": "confidence", "accuracy": "accuracy", "ece": "calibration error"}
 _SUFFIXES = (".html", ".htm")
+#: Classes and sizes with fewer rows are not shown as the worst.
+_FEW = 20
 
 
 def write_page(data: dict[str, Any], path: str | os.PathLike[str]) -> Path:
@@ -227,7 +229,9 @@ def _set_cells(method: dict[str, Any]) -> Iterable[str]:
     yield f'<th scope="row">{escape(method["label"])}</th><td>{whole["coverage"]:.1%}{ends}</td>'
     yield f"<td>{whole['mean_size']:.2f}{sizes}</td>"
     for name in ("class", "size"):
-        row = min(found[f"by_{name}"], key=lambda row: row["coverage"])
+        rows = found[f"by_{name}"]
+        many = [row for row in rows if row["n"] >= _FEW]  # shares of fewer are noise
+        row = min(many or rows, key=lambda row: row["coverage"])
         about = f"{name} {escape(row['name'])}, {row['n']:,} rows"
         yield f"<td>{row['coverage']:.1%}<small>{about}</small></td>"
 

@@ -31,9 +31,10 @@ function showTable(id, name, found) {
     `${percent(row.low)} to ${percent(row.high)}`, row.flagged ? "miscalibrated" : ""];
   const rows = found.rows.map((row) => html("tr", {}, html("th", { scope: "row" }, row.full_name),
     ...cells(row).map((text) => html("td", {}, text))));
+  const verdict = id === "classes" ? found.verdict.replace("group", "label") : found.verdict;
   document.querySelector(`#${id} tbody`).replaceChildren(...rows);
   const rest = found.n_left_out ? ` ${count(found.n_left_out)} with larger p-values are not shown.` : "";
-  document.querySelector(`#${id} caption`).textContent = `${name}: ${found.verdict}.${rest}`;
+  document.querySelector(`#${id} caption`).textContent = `${name}: ${verdict}.${rest}`;
 }
 
 function draw() {

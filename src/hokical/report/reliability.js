@@ -1,6 +1,6 @@
 // The reliability diagram of one method: bars of accuracy, gaps, bands, and a strip of counts.
 
-const ROOM = { left: 40, right: 10, top: 8, main: 290, between: 38, strip: 56, bottom: 36 };
+const ROOM = { left: 40, right: 10, top: 8, main: 230, between: 36, strip: 40, bottom: 36 };
 
 function describeBin(bins, k) {
   const right = bins.accuracy[k];
