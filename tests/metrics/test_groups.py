@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from hokical._core.groups import GroupCoding
-from hokical._core.storage import fingerprint
 from hokical.metrics import group_table
 from hokical.metrics._sum_test import holm, mean_p_values, sum_distribution, sum_p_value
 
@@ -136,7 +135,6 @@ def test_groups_of_every_kind_have_the_same_codes() -> None:
     assert GroupCoding.learn(np.array(pairs, object), 4).codes(pairs, 4).tolist() == expected
     assert coding.names(0) == ["f", "m", "missing or unknown"]
     assert coding.codes({"sex": ["x"], "site": [9]}, 1).tolist() == [[2, 2]]
-    assert fingerprint({"groups": coding})
 
 
 def test_numbers_are_cut_at_deciles_and_text_is_not() -> None:

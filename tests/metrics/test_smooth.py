@@ -8,8 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hokical.metrics import smooth_ece
-from hokical.metrics._chunked import read_levels
-from hokical.metrics._smooth import grid_masses, own_bandwidth
 from tests.conftest import max_examples
 
 from . import twins
@@ -40,16 +38,6 @@ def test_fixed_point_of_the_slow_integral(n: int, power: float) -> None:
     confidence, correct = twins.model(n, seed=6, power=power)
     error = smooth_ece(confidence, correct)
     assert twins.smooth_size(confidence, correct, error) == pytest.approx(error, rel=2e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(8))
-def test_a_much_finer_grid_changes_nothing(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    confidence = rng.beta(*10 ** rng.uniform(-1.5, 1.0, size=2), size=int(10 ** rng.uniform(1, 4)))
-    correct = rng.uniform(size=confidence.shape) < confidence ** rng.uniform(0.3, 3.0)
-    fine = own_bandwidth(grid_masses(read_levels(confidence, correct, None), 1 << 20), 1e-12)
-    assert smooth_ece(confidence, correct) == pytest.approx(fine, rel=1e-5, abs=2e-6)
 
 
 @given(twins.rows)

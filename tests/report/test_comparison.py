@@ -94,7 +94,7 @@ def test_methods_that_cannot_be_compared_are_named() -> None:
     data = synthetic_logits(50, 3, seed=0)
     with pytest.raises(ValueError, match="name"):
         compare(data, data, ["sms"])
-    with pytest.raises(TypeError, match="`methods` must hold names, calibrators"):
+    with pytest.raises(TypeError, match="`methods` must hold names or calibrators"):
         compare(data, data, [3])
     with pytest.raises(TypeError, match="must be a list or dict"):
         compare(data, data, "temps")
@@ -137,7 +137,7 @@ def test_estimators_with_options_fitted_or_not_and_own_classes() -> None:
 
 def test_methods_that_the_data_do_not_allow_are_skipped_with_a_reason() -> None:
     three = synthetic_logits(100, 3, seed=0)
-    found = compare(three, three, ["temps", OnlyBinary(max_iter=5)])
+    found = compare(three, three, {"temps": "temps", "two": OnlyBinary()})
     assert list(found.skipped.values()) == ["for two classes, and there are 3"]
     top = (TopK.from_logits(three[0], 2), three[1])
     found = compare(top, top, ["temps", "vecs"])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import hokical
-from hokical.report._differences import paired_differences
 from tests.calibrators.test_confidence import answers
 from tests.calibrators.test_multilabel import tags
 from tests.conftest import synthetic_logits
@@ -31,7 +31,7 @@ def test_logits_are_evaluated_as_compare_does(cal: hokical.Calibrator, tmp_path:
     assert found.headline == known.headline("temps")
     page = found.to_html(tmp_path / "page.html").read_text()
     assert "Measured on 1,000 examples of 4 classes." in page
-    assert "<strong>new</strong>" in page
+    assert "new: " in page
     assert "Validation data" not in page
     assert json.loads(json.dumps(found.to_dict()))["methods"][1]["method"] == "temps"
     assert "debiased ECE (L2)" in str(found)
@@ -107,16 +107,16 @@ def test_sets_are_those_of_the_calibrator() -> None:
     assert hokical.evaluate(None, *TEST, coverage=0.9).sets.overall.n == 500
 
 
-def test_differences_of_labels_are_by_example() -> None:
+def test_differences_of_labels_are_by_example(report_data: Any) -> None:
     """Doubling every label must not make an interval narrower, as no example is added."""
     cal = hokical.MultilabelCalibrator().fit(*tags(400))
     scores, labels = tags(500, 1)
     twice = hokical.MultilabelCalibrator().fit(*(np.tile(each, (1, 2)) for each in tags(400)))
     ones = hokical.evaluate(cal, scores, labels)
     twos = hokical.evaluate(twice, np.tile(scores, 2), np.tile(labels, 2))
-    one, two = (paired_differences([each.before, each], each)[0] for each in (ones, twos))
-    assert one.verdict == "worse"  # before calibration
-    assert two.high - two.low == pytest.approx(one.high - one.low, rel=0.1)
+    one, two = (report_data(each)["methods"][0]["difference"] for each in (ones, twos))
+    assert one["verdict"] == "worse"  # before calibration
+    assert two["high"] - two["low"] == pytest.approx(one["high"] - one["low"], rel=0.1)
     assert ones.summary.bounds == {}
     assert len(ones.groups.rows) == 12
 

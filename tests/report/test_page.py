@@ -60,7 +60,7 @@ def test_title_date_and_names_of_the_data_are_shown(comparison: Any, render: Ren
     origin = replace(comparison.provenance, test=facts)
     page = render(replace(comparison, title="Digits & more", provenance=origin))
     assert "<title>Digits &amp; more</title>" in page
-    assert "<strong>&lt;test&gt;.npz</strong>" in page
+    assert "&lt;test&gt;.npz: " in page
     assert f"<dd>{comparison.provenance.date}</dd>" in page
 
 

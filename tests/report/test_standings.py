@@ -1,4 +1,4 @@
-"""Methods of other libraries, several data sets, and steps told in lines."""
+"""Methods over several data sets."""
 
 from __future__ import annotations
 
@@ -7,31 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.stats import rankdata
-from sklearn.ensemble import RandomForestClassifier
-from sklearn.linear_model import LogisticRegression
 
 import hokical
 from tests.conftest import synthetic_logits
-
-
-class Mine:
-    """A method that nobody knows: the softmax at a temperature from a grid."""
-
-    def fit(self, logits: Any, labels: Any) -> Mine:
-        def loss(t: float) -> float:
-            return -np.log(self._at(logits, t)[np.arange(len(labels)), labels]).mean()
-
-        self.best = min([0.5, 1.0, 1.5, 2.0, 3.0], key=loss)
-        return self
-
-    @staticmethod
-    def _at(logits: Any, t: float) -> Any:
-        powers = np.exp((logits - logits.max(axis=1, keepdims=True)) / t)
-        return powers / powers.sum(axis=1, keepdims=True)
-
-    def predict_proba(self, logits: Any) -> Any:
-        return self._at(logits, self.best)
-
 
 DATA: dict[str, Any] = {
     f"world {seed}": (synthetic_logits(400, 4, seed=seed), synthetic_logits(600, 4, seed=seed + 50))
@@ -39,49 +17,14 @@ DATA: dict[str, Any] = {
 }
 
 
-def test_any_object_with_fit_and_predict_proba_takes_part() -> None:
-    validation, test = DATA["world 0"]
-    mine, forest = Mine(), RandomForestClassifier(10, random_state=0)
-    methods = {"uncalibrated": "uncalibrated", "mine": mine, "forest": forest}
-    found = hokical.compare(validation, test, methods, coverage=0.9)
-    assert not hasattr(mine, "best")  # a copy was fitted
-    logits, labels = test
-    own = Mine().fit(*validation).predict_proba(logits)
-    expected = -np.log(own[np.arange(600), labels]).mean()
-    assert found["mine"].score("log_loss") == pytest.approx(expected, rel=1e-9)
-    assert found["mine"].label == "mine"
-    assert found["forest"].sets is not None
-    named = hokical.compare(validation, test, [Mine, LogisticRegression()])
-    assert [result.name for result in named.results] == ["Mine", "LogisticRegression"]
-    assert "mine" in found.to_markdown()
-    with pytest.raises(TypeError, match="objects with `fit` and `predict_proba`; got object"):
-        hokical.compare(validation, test, {"odd": object()})
-
-
-def test_columns_of_classes_that_were_not_seen_are_empty() -> None:
-    (logits, labels), test = DATA["world 1"]
-    rows = labels != 2
-    methods = {"lr": LogisticRegression(max_iter=500)}
-    found = hokical.compare((logits[rows], labels[rows]), test, methods)
-    proba = found["lr"].calibrator.predict_proba(test[0])
-    own = LogisticRegression(max_iter=500).fit(logits[rows], labels[rows]).predict_proba(test[0])
-    np.testing.assert_allclose(proba[:, [0, 1, 3]], own, atol=1e-12)
-    assert (proba[:, 2] < 1e-12).all()
-
-
-@pytest.mark.parametrize("wrong", [np.ones((600, 4)), np.full((600, 3), 1 / 3), np.full(600, 0.5)])
-def test_wrong_probabilities_are_named(wrong: Any) -> None:
-    class Odd(Mine):
-        def predict_proba(self, logits: Any) -> Any:
-            return wrong[: len(logits)]
-
-    with pytest.raises(ValueError, match="`predict_proba` of Odd must give probabilities"):
-        hokical.compare(*DATA["world 0"], {"odd": Odd()})
+def test_other_models_are_refused_with_a_remedy() -> None:
+    with pytest.raises(TypeError, match=r"names or calibrators; got object.*metrics.summary"):
+        hokical.compare(*DATA["world 0"], {"odd": object()})
 
 
 @pytest.mark.slow
 def test_standings_are_means_of_comparisons() -> None:
-    methods = {"softmax": "uncalibrated", "temps": "temps", "mine": Mine()}
+    methods = {"softmax": "uncalibrated", "temps": "temps", "hoki": "hoki"}
     known, new = ({name: pair[k] for name, pair in DATA.items()} for k in (0, 1))
     found = hokical.compare(known, new, methods)
     single = [hokical.compare(*pair, methods) for pair in DATA.values()]

@@ -160,10 +160,8 @@ def compare(
         then says how the methods stand over all of them, and has a comparison of each.
     methods : names, estimators, or a mapping of names to them, optional
         Registry names, estimators with options, classes of your own. A fitted calibrator is used as
-        it is, others are fitted. Anything else with `fit` and `predict_proba`, as scikit-learn's
-        classifiers have, gets the logits as features; a copy is fitted. None means "auto" and every
-        method that needs only logits and labels. Methods that the data do not allow are left out,
-        see `Comparison.skipped`.
+        it is, others are fitted. None means "auto" and every method that needs only logits and
+        labels. Methods that the data do not allow are left out, see `Comparison.skipped`.
     metric : str
         Of several data sets: what ranks, "log_loss", "brier", "ece" or any other metric that is
         better the lower.

@@ -30,7 +30,6 @@ _OF_LABELS = (
     " Every label of every example is a prediction of its own: its confidence is the probability "
     "of the label, and accuracy the share of labels that are there."
 )
-_TILES = {"mean_confidence": "confidence", "accuracy": "accuracy", "ece": "calibration error"}
 _SUFFIXES = (".html", ".htm")
 #: Classes and sizes with fewer rows are not shown as the worst.
 _FEW = 20
@@ -70,7 +69,6 @@ def render_page(data: dict[str, Any]) -> str:
         title=escape(data["title"]),
         headline=escape(data["headline"]),
         lead=escape(_lead(data)),
-        tiles=tiles_html(data),
         table=methods_html(data),
         notes=notes_html(data),
         method_options=_options({m["name"]: m["label"] for m in data["methods"]}, data["chosen"]),
@@ -117,17 +115,14 @@ def table_html(heads: Iterable[str], rows: Iterable[tuple[str, Iterable[str]]]) 
 
 
 def _lead(data: dict[str, Any]) -> str:
-    test, validation = data["provenance"]["test"], data["provenance"]["validation"]
-    shown = _DATA[test["what"]].format(**test)
-    if validation is None:
-        return f"Measured on {shown}.{_OF_LABELS * (test['what'] == 'scores')}"
-    fitted = f"Fitted on {validation['n_rows']:,} validation examples and measured on"
-    if data["provenance"]["tested_on_validation"]:
+    origin = data["provenance"]
+    shown = _DATA[origin["test"]["what"]].format(**origin["test"])
+    if origin["tested_on_validation"]:
         return (
-            f"{fitted} the same ones. Everything here looks better than it is: measure on examples "
-            "that nothing was fitted on."
+            f"Fitted and measured on the same {shown}. Everything here looks better than it is: "
+            "measure on examples that nothing was fitted on."
         )
-    return f"{fitted} {shown} that are not among them."
+    return f"Measured on {shown}.{_OF_LABELS * (origin['test']['what'] == 'scores')}"
 
 
 def _options(texts: dict[Any, Any], chosen: Any) -> str:
@@ -137,21 +132,6 @@ def _options(texts: dict[Any, Any], chosen: Any) -> str:
         f"{escape(str(text))}</option>"
         for value, text in texts.items()
     )
-
-
-def tiles_html(data: dict[str, Any]) -> str:
-    """The three most important numbers, before and after calibration if there is a before."""
-    methods = {method["name"]: method for method in data["methods"]}
-    after = methods[data["chosen"]]
-    before = methods.get(data["reference"], after)
-    there = data["provenance"]["test"]["what"] == "scores"
-    tiles = []
-    for name, title in (_TILES | ({"accuracy": "labels there"} if there else {})).items():
-        values = (method["scores"][name]["value"] for method in (before, after))
-        first, last = map(METRICS[name].format, values)
-        then = f'<s>{first}</s> <span aria-hidden="true">→</span><span class="unseen">now</span> '
-        tiles.append(f"<li><span>{title}</span> <b>{'' if first == last else then}{last}</b></li>")
-    return "\n".join(tiles)
 
 
 def methods_html(data: dict[str, Any]) -> str:
@@ -239,22 +219,16 @@ def _set_cells(method: dict[str, Any]) -> Iterable[str]:
 def facts_html(data: dict[str, Any]) -> str:
     """Data, settings and versions."""
     origin, options = data["provenance"], data["options"]
+    rows = {"Date": origin["date"]}
+    for part in ("validation", "test"):
+        if (facts := origin[part]) is not None:
+            name = "" if facts["name"] is None else f"{facts['name']}: "
+            shape = f"{_DATA[facts['what']].format(**facts)}, {facts['dtype']} {facts['what']}"
+            right = "of the labels are there" if facts["what"] == "scores" else "accuracy"
+            rows[f"{part.capitalize()} data"] = f"{name}{shape}, {facts['accuracy']:.2%} {right}"
     level = f"{1.0 - options['delta']:.0%}"
-    rows = {
-        "Date": escape(origin["date"]),
-        **{
-            f"{name.capitalize()} data": _data_line(origin[name])
-            for name in ("validation", "test")
-            if origin[name] is not None
-        },
-        "Settings": f"{options['n_bins']} bins, intervals and bounds at {level}",
-        "Versions": escape(", ".join(f"{name} {k}" for name, k in origin["versions"].items())),
-    }
-    return "\n".join(f"<div><dt>{term}</dt><dd>{text}</dd></div>" for term, text in rows.items())
-
-
-def _data_line(facts: dict[str, Any]) -> str:
-    shape = f"{_DATA[facts['what']].format(**facts)}, {facts['dtype']} {facts['what']}"
-    right = "of the labels are there" if facts["what"] == "scores" else "accuracy"
-    name = "" if facts["name"] is None else f"<strong>{escape(facts['name'])}</strong>: "
-    return f"{name}{escape(shape)}, {facts['accuracy']:.2%} {right}"
+    rows["Settings"] = f"{options['n_bins']} bins, intervals and bounds at {level}"
+    rows["Versions"] = ", ".join(f"{name} {number}" for name, number in origin["versions"].items())
+    return "\n".join(
+        f"<div><dt>{term}</dt><dd>{escape(text)}</dd></div>" for term, text in rows.items()
+    )
