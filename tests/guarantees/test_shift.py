@@ -640,17 +640,28 @@ def unchanged(rng: np.random.Generator, n: int, classes: int, scale: float) -> A
 @pytest.mark.parametrize(
     ("classes", "scale", "n_fit", "n_new"),
     [(2, 0.3, 100, 200), (2, 0.3, 300, 1000), (2, 0.5, 200, 500), (2, 2.0, 10_000, 1000),
-     (5, 1.0, 200, 500), (10, 2.0, 300, 1000), (50, 3.0, 2000, 1000)],
+     (3, 0.5, 300, 1000), (5, 1.0, 200, 500), (5, 1.0, 1000, 1000), (10, 1.5, 100, 1000),
+     (10, 2.0, 300, 1000), (20, 2.0, 100, 200), (50, 3.0, 2000, 1000), (100, 3.5, 300, 1000)],
 )  # fmt: skip
 def test_unchanged_rows_raise_few_alarms(classes, scale, n_fit, n_new) -> None:
-    """At most 2 %: weak scores of two classes had 10 to 19 %."""
-    alarms, repeats = 0, 100
+    """At most 2 % of either kind: weak scores of two classes had 10 to 19 %.
+
+    The intervals of class frequencies hold in 93 % at least; with 100 examples of two classes that
+    scores hardly separate, in 89 %.
+    """
+    broken, moved, held, repeats = 0, 0, [], 100
     for seed in range(repeats):
         rng = np.random.default_rng([classes, n_fit, seed])
         cal = make("structured" if classes <= 10 else "temps")
         cal.fit(*unchanged(rng, n_fit, classes, scale))
-        alarms += not cal.estimate_shift(unchanged(rng, n_new, classes, scale)[0]).holds
-    assert alarms <= 0.02 * repeats + 2.0 * (0.02 * repeats) ** 0.5
+        found = cal.estimate_shift(unchanged(rng, n_new, classes, scale)[0])
+        broken, moved = broken + (not found.holds), moved + (found.verdict == MOVED)
+        low, high = found.class_frequencies_interval.T
+        held.append(((low <= 1 / classes) & (1 / classes <= high)).mean())
+    most = 0.02 * repeats + 2.0 * (0.02 * repeats) ** 0.5
+    assert max(broken, moved) <= most
+    least = 0.89 if (classes, n_fit) == (2, 100) else 0.93
+    assert np.mean(held) >= least - 2.0 * np.std(held) / repeats**0.5
 
 
 @pytest.mark.slow

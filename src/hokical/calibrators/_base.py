@@ -14,6 +14,7 @@ from hokical._core.labels import as_labels, as_weights
 from hokical._core.logits import Logits, as_logits
 from hokical._core.reading import check_row_order, column_names
 from hokical._core.storage import CalibratorFileError
+from hokical._core.topk import TopK
 from hokical._fitting.example_stats import ExampleStats, warn_about_examples
 from hokical._fitting.examples import Examples, InMemory, Partition
 from hokical._fitting.floor import choose_floor, with_floor
@@ -33,6 +34,8 @@ from hokical.stability._noise import Noise
 
 #: Calibration examples whose calibrated confidence is counted.
 _MOST_COUNTED = 5000
+#: Probabilities that a mean over calibration examples is taken of, at most.
+_MOST_PROBABILITIES = 1 << 20
 #: More classes than this mean a damaged file.
 _MOST_CLASSES = 1 << 31
 
@@ -121,7 +124,7 @@ class FittedPredictions(Predictions):
                 found = replace(found, rule=FlooredRule(floor, found.rule))
         else:
             found = self._fit(sample)
-        return replace(found, confidences=_count_confidences(found.rule, sample)), stats
+        return _add_counts(found, sample), stats
 
     def _check_block(
         self, logits: Any, labels: Any, sample_weight: Any, fitted_by: Any = None
@@ -193,16 +196,25 @@ class FittedPredictions(Predictions):
         return tags
 
 
-def _count_confidences(rule: Rule, block: Examples) -> ScoreTable:
-    """Right and wrong calibration examples by calibrated confidence, for monitors of the fit."""
+def _add_counts(found: Fit, block: Examples) -> Fit:
+    """The fit with counts of calibration examples by confidence, and their mean probabilities."""
     n = block.n_rows
     rows = np.flatnonzero(row_draws(0, n) * n < _MOST_COUNTED)
     data = block.logits.take(rows) if rows.size < n else block.logits
     asked: tuple[Output, ...] = ("confidence", "labels")
-    confidence, labels = (predict_on_host(rule, what, data) for what in asked)
+    confidence, labels = (predict_on_host(found.rule, what, data) for what in asked)
     level = score_levels(confidence_log_odds(confidence.astype(np.float64)))
     counted = block.counting[rows].astype(np.float64)
-    return ScoreTable.from_examples(level, labels != block.labels[rows], counted)
+    table = ScoreTable.from_examples(level, labels != block.labels[rows], counted)
+    most = max(_MOST_PROBABILITIES // data.n_classes, 1)
+    weights = block.counts[rows][:most]
+    if isinstance(data, TopK) or not weights.any():
+        return replace(found, confidences=table)
+    weights = weights / weights.sum()
+    proba = predict_on_host(found.rule, "proba", data.take(slice(0, most))).astype(np.float64)
+    mean = weights @ proba
+    variance = (weights**2).sum() * (weights @ (proba - mean) ** 2)
+    return replace(found, confidences=table, mean_proba=np.stack([mean, variance]))
 
 
 def _check_document(document: dict[str, Any]) -> tuple[Rule, int]:

@@ -7,7 +7,7 @@ become; where they are not, something else has changed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -61,17 +61,20 @@ def distances(logits: Logits) -> tuple[Array, Array]:
 @dataclass(frozen=True, eq=False)
 class ClassScores:
     """Examples of each class, (classes,), their squared weights, those that the classifier itself
-    labels right, and (cells, classes) by features.
+    labels right, and (cells, classes) by features. `implied` (classes,) are the mean calibrated
+    probabilities of the examples, if known: the class frequencies that predictions assume.
     """
 
     count: FloatArray
     square: FloatArray
     hit: FloatArray
     cells: FloatArray
+    implied: FloatArray | None = None
 
     def __post_init__(self) -> None:
-        shapes = (*(a.shape for a in (self.count, self.square, self.hit)), self.cells.shape[1:])
-        known = all(np.isfinite(a).all() and (a >= 0.0).all() for a in vars(self).values())
+        arrays = [a for a in vars(self).values() if a is not None]
+        shapes = [a.shape[-1:] for a in arrays]
+        known = all(np.isfinite(a).all() and (a >= 0.0).all() for a in arrays)
         if len(set(shapes)) != 1 or self.count.ndim != 1 or not known or not self.count.any():
             raise ValueError("`class_scores` must hold counts of one number of classes.")
 
@@ -109,6 +112,23 @@ class ClassScores:
         return np.divide(self.count**2, self.square, out=np.zeros(self.n_classes),
                          where=self.square > 0.0)  # fmt: skip
 
+    def with_implied(self, mean: FloatArray, variance: FloatArray) -> Self:
+        """With the frequencies that calibrated probabilities assume, if more than noise differs.
+
+        `mean` (classes,) are those of the examples, with sampling variances (classes,).
+        """
+        around = self.smoothed_frequencies
+        total = float(((mean - around) ** 2 / around).sum())
+        kept = max(0.0, 1.0 - float((variance / around).sum()) / max(total, 1e-300))
+        return replace(self, implied=around + kept * (mean - around))
+
+    @property
+    def assumed_frequencies(self) -> FloatArray:
+        """Those that calibrated probabilities assume, (classes,), none 0."""
+        if self.implied is None:
+            return self.smoothed_frequencies
+        return np.maximum(self.implied, 1e-9)
+
     @property
     def smoothed_frequencies(self) -> FloatArray:
         """The frequencies behind the counts, (classes,), none 0.
@@ -125,13 +145,15 @@ class ClassScores:
         return np.asarray((count + prior / classes) / (n + prior))
 
     def __add__(self, other: Self) -> Self:
-        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
-        return type(self)(*(mine + others for mine, others in pairs))
+        names = ("count", "square", "hit", "cells")
+        return type(self)(*(getattr(self, name) + getattr(other, name) for name in names))
 
     def reweighted(self, weights: FloatArray) -> Self:
         """Of examples among which each class is `weights` (classes,) times as frequent."""
         numbers = (self.count * weights, self.square * weights**2, self.hit * weights)
-        return type(self)(*numbers, self.cells * weights)
+        implied = None if self.implied is None else self.implied * weights
+        implied = implied if implied is None or not implied.any() else implied / implied.sum()
+        return type(self)(*numbers, self.cells * weights, implied)
 
     def to_stored(self) -> dict[str, Any]:
         """Cells that hold examples, by number: most are empty."""
@@ -139,7 +161,7 @@ class ClassScores:
         held = self.cells.ravel()[place]
         exact = bool((held.astype(np.float32) == held).all())
         packed = {"place": place, "held": held.astype(np.float32) if exact else held}
-        sums = {"count": self.count, "square": self.square, "hit": self.hit}
+        sums = {name: getattr(self, name) for name in ("count", "square", "hit", "implied")}
         arrays = {name: pack_array(array) for name, array in packed.items()}
         return sums | arrays | {"n_cells": len(self.cells)}
 
@@ -150,4 +172,4 @@ class ClassScores:
             raise ValueError(f"`class_scores` has {stored['n_cells']} cells")
         cells = np.zeros((stored["n_cells"], stored["count"].size))
         cells.ravel()[stored["place"]] = stored["held"]
-        return cls(stored["count"], stored["square"], stored["hit"], cells)
+        return cls(stored["count"], stored["square"], stored["hit"], cells, stored.get("implied"))

@@ -80,7 +80,7 @@ class ClassFrequencies:
 
     def __init__(self, rows: NewRows, known: ClassScores, around: FloatArray | None = None) -> None:
         """Pseudo-counts are in proportion to the frequencies `around`, or to those of the fit."""
-        self.rows, self.known, self.old = rows, known, known.smoothed_frequencies
+        self.rows, self.known, self.old = rows, known, known.assumed_frequencies
         self.prior = _PRIOR * self.old.size * (self.old if around is None else around)
         odds = rows.proba / self.old
         self.share = _maximize(odds, rows.weights * rows.count, self.old, self.prior)
@@ -175,7 +175,8 @@ class ClassFrequencies:
     def variance(self) -> FloatArray:
         """Of the frequencies, (classes,); by a row at least, which a class without any may have."""
         found = self.variances(self._pull, np.eye(self.share.size))
-        return np.asarray(found + self.rows.effective**-2.0)
+        unknown = (self.free**2).sum(axis=1)
+        return np.asarray(found + unknown + self.rows.effective**-2.0)
 
     def accuracy(self) -> tuple[float, float]:
         """The expected accuracy of the labels, and its variance."""

@@ -76,6 +76,9 @@ class ScoreTable:
     def __add__(self, other: Self) -> Self:
         return type(self)(self.count + other.count, self.wrong + other.wrong)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self).from_stored, (self.to_stored(),)
+
     def to_stored(self) -> dict[str, Any]:
         """The levels that hold examples, as arrays (occupied,): most are empty."""
         level = np.flatnonzero(self.count).astype(np.int64)

@@ -180,12 +180,15 @@ def estimate_shift(
     verdict = _judge(found, fits * n_tests, change * n_tests)
     holds = verdict in (SAME, MOVED)
     reach = NormalDist().inv_cdf(1.0 - delta / 2.0) if holds else np.inf
-    accuracy, ends = _accuracy(found, lost, reach)
+    accuracy, accuracy_interval = _accuracy(found, lost, reach)
     confusion = sum_rows_by(rows.labels, found.posterior * rows.weights[:, None], known.n_classes).T
     logs = np.log(np.maximum(rows.proba, 1e-300))
     squares = (rows.proba * (rows.proba - 2.0 * found.posterior)).sum(axis=1)
     unseen = np.flatnonzero(known.count == 0.0)
     shares = _interval(found.share, found.variance(), reach, 1.0 / rows.effective)
+    # As of Poisson counts, whose upper end is further away.
+    shares[:, 1] += min(reach, 9.0) ** 2 / (2.0 * rows.effective)
+    shares = np.minimum(shares, 1.0)
     shares[unseen] = 0.0, 1.0
     return ShiftEstimate(
         n=rows.count,
@@ -194,7 +197,7 @@ def estimate_shift(
         old_class_frequencies=known.frequencies,
         weights=found.ratio,
         accuracy=accuracy,
-        accuracy_interval=ends,
+        accuracy_interval=accuracy_interval,
         adapted_accuracy=float(rows.weights @ found.posterior.max(axis=1)),
         confusion=confusion,
         log_loss=float(-rows.weights @ (found.posterior * logs).sum(axis=1)),
@@ -238,8 +241,8 @@ def _interval(middle: FloatArray, variance: FloatArray, reach: float, step: floa
 def _judge(found: ClassFrequencies, fits: float, change: float) -> str:
     examples = 1.0 / found.noise.sum()
     at_fit_time = 1.0 / (found.old**2 / (found.known.effective + 1.0)).sum()
-    if examples < min(_LEAST_EXAMPLES, 0.5 * at_fit_time):
-        return UNKNOWN
     if fits < LEVEL:
         return BROKEN
-    return MOVED if change < LEVEL else SAME
+    if change >= LEVEL:
+        return SAME
+    return UNKNOWN if examples < min(_LEAST_EXAMPLES, 0.5 * at_fit_time) else MOVED
