@@ -3,15 +3,14 @@
 With all examples in one bin, alpha and beta give the confidence alpha gamma + beta (1 - gamma),
 whose standard deviation over the validation set is sigma_hat = |alpha - beta| std(gamma). The mean
 of the noise moves no label, so the family and its width are all there is to choose, and sigma_hat
-is a smooth function of the width: it is located on a few rows, and refined on more and more.
+is a smooth function of the width: a wide grid of widths is tried on a few rows, then narrower ones
+around the best on more rows.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,31 +18,20 @@ from numpy.typing import NDArray
 from hokical._core.arrays import Array
 from hokical._core.blocks import per_row
 from hokical._core.portable import uniform_draws
-from hokical._core.progress import progress_bar
+from hokical._core.progress import track
 from hokical._core.types import FloatArray
 from hokical._fitting.examples import Examples
 from hokical._fitting.recursion import survival_rates
 from hokical.stability._noise import NARROWEST, WIDEST, Gaussian, Noise, Uniform
-from hokical.stability._sampled import Draws, survivals
 
 #: The families that are considered unless others are asked for.
 KINDS: tuple[type[Noise], ...] = (Gaussian, Uniform)
 #: The width is chosen on so many rows, or logits if that is fewer rows; with up to twice as many
 #: rows, on all. sigma_hat is flat around its maximum: on all rows it is within 1 % of the best.
 _SAMPLE_ROWS, _SAMPLE_LOGITS = 8192, 1 << 23
-#: It is refined on so many of them before; with up to twice as many rows, on all rows at once. One
-#: in four of these rows is enough to locate it.
-_SCOUT_ROWS = 1024
-_LOCATE_ON_EVERY = 4
-_GRID_POINTS = 12
-_MATCHED_POINTS = 5
-#: Steps of the logarithm of the width, on the scout rows and on all.
-_SCOUT_STEP, _LAST_STEP = math.log(1.5), math.log(1.2)
-_WORTH_A_PASS = 1e-3
-_MOST_STEPS = 20
-_USUAL_TRIALS = 17  # per family, for the progress bar
-#: A family this far behind on the scout rows is not tried on all of them.
-_CLEARLY_BEHIND = 0.99
+#: Rows of the stages before, the widths of the grids, each of which spans a step of the one before
+#: to both sides, and the share of the best sigma_hat below which a family is tried no more.
+_STAGE_ROWS, _GRID_POINTS, _CLEARLY_BEHIND = (256, 1024), (12, 7, 5), (0.9, 0.99, 1.0)
 
 
 @dataclass(frozen=True)
@@ -87,84 +75,48 @@ class NoiseSelection:
         )
 
 
-class Evaluator:
-    """Tries noise settings on examples, and remembers every one."""
-
-    def __init__(self, examples: Examples, after_each: Callable[[], None] = lambda: None) -> None:
-        self.examples, self.after_each = examples, after_each
-        self.trials: list[Trial] = []
-        self._known: dict[tuple[str, float], Trial] = {}
-
-    def __call__(self, noise: Noise, draws: Draws | None = None) -> Trial:
-        """The trial of one setting, with exact stability unless there are draws."""
-        if draws is None:
-            return self.together([noise])[0]
-        logits, xp = self.examples.logits, self.examples.logits.xp
-        stability = xp.astype(survivals(logits, draws), xp.float64) / float(draws.n_draws)
-        return self._try([noise], stability[None, :])[0]
-
-    def together(self, noises: Sequence[Noise]) -> list[Trial]:
-        """The trials of settings of one family, by one pass over the examples for all new ones.
-
-        Settings that differ in their mean alone share one trial, as it moves no label.
-        """
-        keys = [(noise.family, noise.width) for noise in noises]
-        new = {key: n for key, n in zip(keys, noises, strict=True) if key not in self._known}
-        if new:
-            widths = np.array([width for _, width in new])
-            stability = type(noises[0]).stabilities(self.examples.logits, widths)
-            self._known |= zip(new, self._try([*new.values()], stability), strict=True)
-        return [replace(self._known[key], noise=n) for key, n in zip(keys, noises, strict=True)]
-
-    def _try(self, noises: Sequence[Noise], stability: Array) -> list[Trial]:
-        """New trials, from stability (settings, n)."""
-        examples = self.examples
-        hits = examples.counts * examples.correct
-        sums = _one_bin_sums(examples.logits.to_host(stability), examples.weights, hits)
-        found = _trials(noises, sums, examples.n_rows)
-        for trial in found:
-            self.trials.append(trial)
-            self.after_each()
-        return found
-
-
 def choose_noise(
     examples: Examples, kinds: Sequence[type[Noise]] = KINDS, progress: bool | None = None
 ) -> NoiseSelection:
     """Find the noise on some of the rows."""
-    most = max(_SCOUT_ROWS, min(_SAMPLE_ROWS, _SAMPLE_LOGITS // examples.logits.n_columns))
-    return search_widths(sample_rows(examples, most), kinds, progress)
+    most = max(_STAGE_ROWS[-1], min(_SAMPLE_ROWS, _SAMPLE_LOGITS // examples.logits.n_columns))
+    sample = sample_rows(examples, most)
+    sizes = [min(rows, sample.n_rows) for rows in _STAGE_ROWS]
+    stages = [sample.take(np.arange(k) * sample.n_rows // k) for k in sizes] + [sample]
+    low, high = _usual_gaps(stages[1])
+    grids = {kind: (low / kind.unit_deviation, high / kind.unit_deviation) for kind in kinds}
+    trials: list[Trial] = []
+    settings = zip(stages, _GRID_POINTS, _CLEARLY_BEHIND, strict=True)
+    for stage, points, behind in track(settings, "Choosing the noise", len(stages), progress):
+        best: dict[type[Noise], Trial] = {}
+        for kind, ends in grids.items():
+            found = try_noises(stage, [_tidy(kind, w) for w in np.geomspace(*ends, points)])
+            best[kind] = max(found, key=lambda trial: trial.sigma_hat)
+            trials += found
+        leader = max(best.values(), key=lambda trial: trial.sigma_hat)
+        ahead = [k for k, trial in best.items() if trial.sigma_hat >= behind * leader.sigma_hat]
+        step = {kind: (grids[kind][1] / grids[kind][0]) ** (1.0 / (points - 1)) for kind in ahead}
+        grids = {k: (best[k].noise.width / step[k], best[k].noise.width * step[k]) for k in ahead}
+    return NoiseSelection(leader, tuple(trials))
 
 
-def search_widths(
-    sample: Examples, kinds: Sequence[type[Noise]], progress: bool | None
-) -> NoiseSelection:
-    """Find the best width of each family on some rows of the sample; then on all of it."""
-    with progress_bar("Choosing the noise", _USUAL_TRIALS * len(kinds), progress) as advance:
-        scouts = sample
-        if sample.n_rows > 2 * _SCOUT_ROWS:
-            scouts = sample.take(np.linspace(0, sample.n_rows - 1, _SCOUT_ROWS).astype(np.int64))
-        scout = Evaluator(scouts, advance)
-        final = scout if scouts is sample else Evaluator(sample, advance)
-        rough = scout
-        if scouts.n_rows >= _SCOUT_ROWS:
-            few = scouts.take(np.arange(0, scouts.n_rows, _LOCATE_ON_EVERY))
-            rough = Evaluator(few, advance)
-        found: list[Trial] = []
-        for kind in kinds:
-            grid = _matched_grid(kind, found[0].noise) if found else _width_grid(scouts)
-            tried = rough.together([_tidy(kind, width) for width in grid])
-            first = max(tried, key=lambda trial: trial.sigma_hat)
-            found.append(climb(scout, first.noise, _SCOUT_STEP))
-        leader = max(trial.sigma_hat for trial in found)
-        last = [
-            climb(final, trial.noise, _LAST_STEP)
-            for trial in found
-            if trial.sigma_hat >= _CLEARLY_BEHIND * leader
-        ]
-    stages = {id(stage): stage.trials for stage in (rough, scout, final)}
-    best = max(last, key=lambda trial: trial.sigma_hat)
-    return NoiseSelection(best, tuple(chain(*stages.values())))
+def try_noises(examples: Examples, noises: Sequence[Noise]) -> list[Trial]:
+    """The trials of settings of one family, with exact stability by one pass for all of them.
+
+    Settings that differ in their mean alone share one trial, as it moves no label.
+    """
+    widths, place = np.unique([noise.width for noise in noises], return_inverse=True)
+    stability = type(noises[0]).stabilities(examples.logits, widths)
+    found = trials_by_stability([noises[0]] * widths.size, stability, examples)
+    return [replace(found[k], noise=noise) for k, noise in zip(place, noises, strict=True)]
+
+
+def trials_by_stability(
+    noises: Sequence[Noise], stability: Array, examples: Examples
+) -> list[Trial]:
+    """Trials from stability (settings, n) of any library."""
+    gamma, hits = examples.logits.to_host(stability), examples.counts * examples.correct
+    return _trials(noises, _one_bin_sums(gamma, examples.weights, hits), examples.n_rows)
 
 
 def sample_rows(examples: Examples, n_rows: int) -> Examples:
@@ -180,42 +132,16 @@ def sample_rows(examples: Examples, n_rows: int) -> Examples:
     return replace(examples.take(np.searchsorted(total, places, side="right")), weights=None)
 
 
-def climb(evaluate: Evaluator, noise: Noise, step: float) -> Trial:
-    """Step uphill; then once to the top of the parabola, if that promises more. The best trial."""
-    centre, place = math.log(noise.width), 0
-
-    def setting(place: float) -> Noise:
-        return _tidy(type(noise), math.exp(centre + place * step))
-
-    for _ in range(_MOST_STEPS):
-        around = evaluate.together([setting(place + k) for k in (0, -1, 1)])
-        at, below, above = (trial.sigma_hat for trial in around)
-        if at >= max(below, above):
-            break
-        place += -1 if below >= above else 1
-    curvature = below - 2.0 * at + above
-    shift = 0.5 * (below - above) / curvature if curvature < 0.0 else 0.0
-    if -0.5 * curvature * shift * shift > _WORTH_A_PASS * at:
-        around.append(evaluate(setting(place + shift)))
-    return max(around, key=lambda trial: trial.sigma_hat)  # of equals, where the steps ended
-
-
-def _matched_grid(kind: type[Noise], known: Noise) -> FloatArray:
-    """Widths around the one whose standard deviation is that of another family's best."""
-    centre = known.width * known.unit_deviation / kind.unit_deviation
-    return np.geomspace(centre / 4.0, 4.0 * centre, _MATCHED_POINTS)
-
-
-def _width_grid(examples: Examples) -> FloatArray:
-    """Widths from far below the smallest usual gap between the best two logits to far above."""
+def _usual_gaps(examples: Examples) -> tuple[float, float]:
+    """From far below the smallest usual gap between the best two logits to far above."""
     gaps, weights = per_row(lambda part: part.gaps, examples.logits), examples.counts
     usual = np.isfinite(gaps) & (gaps > 0.0) & (weights > 0.0)
     if not usual.any():
-        return np.array([0.5, 1.0, 2.0])
+        return 0.5, 2.0
     low, high = np.quantile(
         gaps[usual], [0.02, 0.98], weights=weights[usual], method="inverted_cdf"
     )
-    return np.geomspace(low / 4.0, 8.0 * min(high, WIDEST), _GRID_POINTS)
+    return float(low / 4.0), float(8.0 * min(high, WIDEST))
 
 
 def _tidy(kind: type[Noise], width: float) -> Noise:

@@ -4,6 +4,7 @@ The paper searches a grid of 1640 settings; the default here refines the width o
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any, Literal
 
 from hokical._core.arrays import float64_scope
@@ -13,15 +14,16 @@ from hokical._core.progress import track
 from hokical._fitting.examples import Examples
 from hokical._fitting.noise_search import (
     KINDS,
-    Evaluator,
     NoiseSelection,
     Trial,
     choose_noise,
     one_bin_trial,
+    trials_by_stability,
+    try_noises,
 )
 from hokical._fitting.row_sample import sample_block
 from hokical.stability._noise import Gaussian, Noise, Uniform, family_named
-from hokical.stability._sampled import Draws, check_draw_count, draw_seed
+from hokical.stability._sampled import Draws, check_draw_count, draw_seed, survivals
 
 DEFAULT_FAMILIES = tuple(kind.family for kind in KINDS)
 
@@ -47,8 +49,8 @@ def select_noise(
     labels : array-like of shape (n,)
         Class indices.
     search : {"exact", "paper"}
-        "exact" refines the width of each family with exact stability; above 2048 rows it locates
-        it on 1024 evenly spaced ones first, and above 16,384 it refines it on 8192, drawn in
+        "exact" tries widths of each family with exact stability: a wide grid on 256 rows, a
+        narrower one on 1024, and the last on all rows, or on 8192 of more than 16,384, drawn in
         proportion to their weights. "paper" tries the paper's grid: Gaussian means -20..20 and
         deviations 1..20, uniform intervals with whole ends in [-20, 20].
     families : sequence of str
@@ -106,15 +108,17 @@ def _paper_search(
     random_state: Any,
     progress: bool | None,
 ) -> NoiseSelection:
-    settings = [noise for kind in kinds for noise in paper_grid(kind)]
-    evaluate = Evaluator(block)
-    bar = track(settings, "The paper's grid", len(settings), progress)
+    settings = [list(paper_grid(kind)) for kind in kinds]
     if draws is None:
-        trials = [evaluate(noise) for noise in bar]
+        bar = track(settings, "The paper's grid", len(settings), progress)
+        trials = [trial for family in bar for trial in try_noises(block, family)]
     else:  # every setting has draws of its own
-        shape = check_draw_count(draws), block.logits.n_classes
-        first = draw_seed(random_state)
-        trials = [evaluate(noise, Draws(noise, first + k, *shape)) for k, noise in enumerate(bar)]
+        shape, first = (check_draw_count(draws), block.logits.n_classes), draw_seed(random_state)
+        every, trials, xp = list(chain(*settings)), [], block.logits.xp
+        for k, noise in enumerate(track(every, "The paper's grid", len(every), progress)):
+            found = survivals(block.logits, Draws(noise, first + k, *shape))
+            stability = xp.astype(found, xp.float64)[None, :] / float(draws)
+            trials += trials_by_stability([noise], stability, block)
     return NoiseSelection(max(trials, key=lambda trial: trial.sigma_hat), tuple(trials))
 
 
