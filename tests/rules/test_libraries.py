@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from hokical._core.arrays import to_host
-from hokical.rules import Logits, Rule, as_logits
+from hokical.rules import Logits, Rule, TemperatureRule, as_logits
 from hokical.rules._predicting import predict_blocks
 from tests.conftest import max_examples
 from tests.rules.making import (
@@ -128,3 +128,30 @@ def test_jax(name: str, seed: int) -> None:
     with jax.enable_x64(True):
         found = answers(rule, as_logits(jax.numpy.asarray(rows)))
     assert_alike(found, answers(rule, as_logits(rows)), rows)
+
+
+@pytest.mark.parametrize("temperature", [0.01, 1.0, 1e18])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_softmax_probabilities(dtype, temperature):
+    """Ties, classes far away and masked ones, in float32 and float64, in batches of any size."""
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(200, 40)).astype(dtype)
+    values[:50] = np.round(values[:50])  # several have the largest
+    values[50:100, ::3] = -np.inf
+    values[100:150, 1::3] = -2e3
+    values[150, 1:] = -np.inf
+    rule, logits = TemperatureRule(temperature), as_logits(values)
+    found, small = (predict_blocks(rule, "proba", logits, narrow=narrow) for narrow in (0, 1))
+    assert small.dtype == np.float32
+    np.testing.assert_array_equal(found.argmax(axis=1), logits.labels)
+    np.testing.assert_array_equal(small.argmax(axis=1), logits.labels)
+    for step in (1, 7):  # a row is answered as in any other batch
+        parts = [as_logits(values[k : k + step]) for k in range(0, 200, step)]
+        again = [predict_blocks(rule, "proba", part) for part in parts]
+        np.testing.assert_array_equal(np.concatenate(again), found)
+    wide = values.astype(np.float64)
+    expected = np.exp((wide - wide.max(axis=1, keepdims=True)) / temperature)
+    expected /= expected.sum(axis=1, keepdims=True)
+    np.testing.assert_array_equal(found == 0.0, values == -np.inf)
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-36)
+    np.testing.assert_allclose(small, expected, rtol=1e-6, atol=1e-36)

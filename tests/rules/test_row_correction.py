@@ -1,4 +1,4 @@
-"""The row correction: features by their definition, and the compiled pass by the portable one."""
+"""The row correction: features by their definition, and what it may change."""
 
 from __future__ import annotations
 
@@ -10,24 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hokical import TopK
-from hokical._core.jit import has_compiler
-from hokical.rules import AdaptiveRule, AutoRule, FlooredRule, as_logits
+from hokical.rules import AdaptiveRule, FlooredRule, as_logits
 from hokical.rules._predicting import predict_blocks
-from hokical.rules._probabilities import keep_above_zero
 from hokical.rules._row_correction import row_features
 from hokical.stability import Gumbel
-from tests.conftest import max_examples, random_rows
+from tests.conftest import random_rows
 from tests.rules import twins
 from tests.rules.making import (
     class_counts,
     make_case,
-    make_class_scaling,
     make_correction,
     make_rows,
     seeds,
 )
 
-compiled = pytest.mark.skipif(not has_compiler(), reason="numba is not installed")
 many_classes = st.sampled_from([17, 23, 33, 40, 100])
 
 
@@ -56,28 +52,6 @@ def test_a_tail_counts_as_so_many_classes(seed: int, keep_rest: bool, temperatur
     np.testing.assert_allclose(
         row_features(best, temperature), row_features(best.fill(), temperature), atol=1e-7
     )
-
-
-@compiled
-@given(name=st.sampled_from(["auto", "adaptive"]), seed=seeds, n_classes=many_classes)
-@max_examples(60)
-def test_compiled_and_portable_probabilities(name: str, seed: int, n_classes: int) -> None:
-    """Ties, masked classes, one alone, huge logits, constants; float32 and float64."""
-    rule, rows = make_case(name, seed, n_classes)
-    assert isinstance(rule, AutoRule | AdaptiveRule)
-    if isinstance(rule, AutoRule):
-        rng = np.random.default_rng(seed)
-        rule = AutoRule(make_class_scaling(rng, n_classes), rule.correction, rule.keep_labels)
-    logits = as_logits(rows)
-    assert rule.fill_proba(logits, np.empty(rows.shape)) is not None
-    expected = keep_above_zero(rule.portable_proba(logits), logits)
-    found = predict_blocks(rule, "proba", logits)
-    np.testing.assert_array_equal(found == 0.0, rows == -np.inf)
-    # The deviation of margins that are all but equal is the root of a difference that is rounded.
-    np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-10)
-    narrow = predict_blocks(rule, "proba", logits, narrow=True)
-    np.testing.assert_allclose(narrow, found, rtol=2e-7, atol=1e-36)
-    np.testing.assert_array_equal(narrow.argmax(axis=1), found.argmax(axis=1))
 
 
 @given(

@@ -123,7 +123,7 @@ _NUMPY_KINDS: dict[str, Kind] = {
 class NumpyBackend(Backend):
     """NumPy: blocks small enough for the cache, shared by threads."""
 
-    block_size = 1 << 18  # 2 MB of float64
+    block_size = 1 << 16  # 512 kB of float64
 
     def __reduce__(self) -> str:
         return "NUMPY"  # code asks for it by identity, after pickling as well

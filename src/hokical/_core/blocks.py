@@ -15,9 +15,6 @@ from hokical._core.types import AnyArray, FloatArray
 
 Rows = TypeVar("Rows")
 
-#: An input on the host is cut into this many blocks or more, unless they would be tiny.
-_LEAST_BLOCKS, _LEAST_BLOCK = 8, 1 << 16
-
 
 def rows_per_block(floats_per_row: int, block_size: int = NUMPY.block_size) -> int:
     """Number of rows per block, for that many float64 per row."""
@@ -64,11 +61,8 @@ def work_on_rows(work: Callable[[Any], Any], block: Any) -> Any:
 
 
 def block_rows(logits: Any, floats_per_row: int) -> int:
-    """Rows per block of logits: temporary arrays stay small beside a small input."""
-    size: int = logits.backend.block_size
-    if logits.is_numpy:
-        size = min(size, max(_LEAST_BLOCK, logits.size // _LEAST_BLOCKS))
-    return rows_per_block(floats_per_row, size)
+    """Rows per block of logits."""
+    return rows_per_block(floats_per_row, logits.backend.block_size)
 
 
 def per_row(

@@ -7,8 +7,8 @@ import numpy as np
 from hokical._core.arrays import Array, Namespace, backend_of
 from hokical._core.types import FloatArray
 
-#: exp(-FAR) is as good as 0: `LEAST_ODDS` is a little more.
-FAR, LEAST_ODDS = 700.0, 1e-304
+#: exp(-FAR) is as good as 0.
+FAR = 700.0
 _ROOT_HALF = math.sqrt(0.5)
 #: (1 + 2 y) exp(y^2) erfc(y) for y >= 0, as a polynomial in (y - 3.75)/(y + 3.75), highest power
 #: first; the form is that of Shepherd and Laframboise, Mathematics of Computation 36, 1981.
@@ -63,19 +63,49 @@ def ndtr(x: Array, xp: Namespace) -> Array:
     return xp.where(x < 0.0, tail, 1.0 - tail)
 
 
+def exponential(x: Array, xp: Namespace) -> Array:
+    """exp(x); NumPy's x is overwritten."""
+    return np.exp(x, out=x) if xp is np else xp.exp(x)
+
+
+def normalized_exponential(x: Array, xp: Namespace) -> Array:
+    """exp(x) divided by its sum over each row; NumPy's x (n, classes) is overwritten.
+
+    >>> normalized_exponential(np.array([[0.0, 0.0]]), np)
+    array([[0.5, 0.5]])
+    """
+    weights = exponential(x, xp)
+    total = row_sums(weights, xp)[:, None]
+    return np.divide(weights, total, out=weights) if xp is np else weights / total
+
+
 def clip(x: Array, low: float, high: float, xp: Namespace) -> Array:
     """`xp.clip`, which NumPy takes four times as long for on small arrays."""
     return np.minimum(np.maximum(x, low), high) if xp is np else xp.clip(x, low, high)
 
 
 def at_least(x: Array, low: float, xp: Namespace) -> Array:
-    """`xp.clip` from below alone."""
-    return np.maximum(x, low) if xp is np else xp.clip(x, low, None)
+    """`xp.clip` from below alone, which NumPy does only where needed: finding out is quicker."""
+    if xp is not np:
+        return xp.clip(x, low, None)
+    return x if x.size and x.min() >= low else np.maximum(x, low)
 
 
 def at_most(x: Array, high: float, xp: Namespace) -> Array:
-    """`xp.clip` from above alone."""
-    return np.minimum(x, high) if xp is np else xp.clip(x, None, high)
+    """`xp.clip` from above alone, likewise."""
+    if xp is not np:
+        return xp.clip(x, None, high)
+    return x if x.size and x.max() <= high else np.minimum(x, high)
+
+
+def row_sums(table: Array, xp: Namespace) -> Array:
+    """Sums of the rows of a table, (n,). NumPy's own `sum` is slow for short rows."""
+    return np.einsum("ni->n", table) if xp is np else xp.sum(table, axis=1)
+
+
+def row_dots(left: Array, right: Array, xp: Namespace) -> Array:
+    """Products of the rows of two tables, (n,), likewise."""
+    return np.einsum("ni,ni->n", left, right) if xp is np else xp.sum(left * right, axis=1)
 
 
 def log_ndtr(x: Array, xp: Namespace) -> Array:

@@ -15,11 +15,11 @@ import numpy as np
 from hokical._core.arrays import Array
 from hokical._core.blocks import per_row
 from hokical._core.logits import Logits
+from hokical._core.special import row_dots, row_sums
 from hokical._core.types import FloatArray
 from hokical._fitting.examples import Examples
 from hokical._fitting.newton import Solution
 from hokical._fitting.simplex import least_log_loss, least_quadratic
-from hokical._fitting.softmax_moments import row_dots, row_sums
 from hokical._fitting.temperature import best_temperature
 from hokical.rules._probabilities import LEAST
 

@@ -6,15 +6,12 @@ rows are made on the host, block after block, so that the number of threads chan
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from hokical._core.arrays import Array, Namespace
+from hokical._core.arrays import Array
 from hokical._core.blocks import per_row, sum_over_blocks
-from hokical._core.jit import has_kernels
 from hokical._core.logits import Logits
-from hokical._core.special import FAR
+from hokical._core.special import FAR, row_dots, row_sums
 from hokical._core.types import FloatArray
 from hokical._fitting.examples import Examples
 
@@ -72,8 +69,7 @@ def moment_sums(logits: Logits, beta: Array | float) -> Moments:
 
     x_i are the margins times `beta`, a number or one for each row (n,).
     """
-    column_moments = compiled_moments if has_kernels(logits) else portable_moments
-    zeroth, first, second = column_moments(logits, beta)
+    zeroth, first, second = _column_moments(logits, beta)
     tail = logits.tail
     if tail is None:
         return zeroth, first, second
@@ -82,7 +78,7 @@ def moment_sums(logits: Logits, beta: Array | float) -> Moments:
     return zeroth + term, first + x * term, second + x * x * term
 
 
-def portable_moments(logits: Logits, beta: Array | float) -> Moments:
+def _column_moments(logits: Logits, beta: Array | float) -> Moments:
     """The same over the columns alone."""
     xp = logits.xp
     minus_x = logits.margins * -(
@@ -92,23 +88,3 @@ def portable_moments(logits: Logits, beta: Array | float) -> Moments:
     zeroth = row_sums(term, xp)
     term *= minus_x
     return zeroth, -row_sums(term, xp), row_dots(term, minus_x, xp)
-
-
-def compiled_moments(logits: Logits, beta: FloatArray | float) -> Any:
-    """The same by a compiled loop."""
-    from hokical._fitting.kernels import margin_moments
-
-    out, rows = np.empty((3, logits.n_rows)), np.empty(logits.n_rows)
-    rows[:] = beta
-    margin_moments(logits.block(), logits.top, rows, FAR, out)
-    return tuple(out)
-
-
-def row_sums(table: Array, xp: Namespace) -> Array:
-    """Sums of the rows of a table, (n,). NumPy's own `sum` is slow for short rows."""
-    return np.einsum("ni->n", table) if xp is np else xp.sum(table, axis=1)
-
-
-def row_dots(left: Array, right: Array, xp: Namespace) -> Array:
-    """Products of the rows of two tables, (n,). NumPy's own `vecdot` is slow for short rows."""
-    return np.einsum("ni,ni->n", left, right) if xp is np else xp.vecdot(left, right)

@@ -27,10 +27,10 @@ import numpy as np
 from hokical._core.arrays import Array, Backend, Namespace, ignore_overflow
 from hokical._core.logits import Logits
 from hokical._core.parallel import cut_rows, map_slices
+from hokical._core.special import row_dots, row_sums
 from hokical._core.types import FloatArray, IntArray
 from hokical._fitting.examples import Examples, spaced_rows
 from hokical._fitting.newton import Product
-from hokical._fitting.softmax_moments import row_dots, row_sums
 
 Found = TypeVar("Found")
 #: Features z and shape terms (n, classes) of logits.

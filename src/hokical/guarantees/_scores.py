@@ -13,17 +13,14 @@ import numpy as np
 
 from hokical._core.arrays import Array
 from hokical._core.blocks import by_blocks
-from hokical._core.jit import has_kernels
-from hokical._core.logits import Logits
-from hokical._core.special import safe_log
+from hokical._core.logits import Logits, put_at_label
+from hokical._core.special import exponential, safe_log
 from hokical._core.types import BoolArray, FloatArray, IntArray
 
 _PER_UNIT = 256
 _LOWEST = -4 * _PER_UNIT
 #: Share of a logit by which float32, and sums in float32, change a score: a few ulps.
 _SLACK = 2.0**-20
-#: Terms below exp(-700) are left out; sums below this, for which they may matter, are recomputed.
-_LOST = 1e-290
 #: Number of levels: log-odds from -27 to 1490, beyond the range of a softmax in float64.
 LEVELS = 12 * _PER_UNIT
 
@@ -95,25 +92,5 @@ def rest_sums(logits: Logits) -> Array:
     fused = logits.backend.label_distances(logits)
     if fused is not None:
         return fused[0]
-    return (_compiled_sums if has_kernels(logits) else portable_sums)(logits)
-
-
-def portable_sums(logits: Logits) -> Array:
-    """`rest_sums` for arrays of any library."""
-    xp, terms = logits.xp, logits.xp.exp(-logits.margins)
-    if logits.is_numpy:
-        terms[np.arange(logits.n_rows), logits.label_columns] = 0.0
-    else:
-        terms = xp.where(logits.is_label, 0.0, terms)
-    return xp.sum(terms, axis=1)
-
-
-def _compiled_sums(logits: Logits) -> FloatArray:
-    from hokical.stability._kernels import sum_rest
-
-    out = np.empty(logits.n_rows)
-    sum_rest(logits.block(), logits.top, out)
-    lost = np.flatnonzero(out < _LOST)
-    if lost.size:
-        out[lost] = portable_sums(logits.take(lost))
-    return out
+    terms = exponential(-logits.margins, logits.xp)
+    return logits.xp.sum(put_at_label(terms, 0.0 * terms[:, :1], logits), axis=1)

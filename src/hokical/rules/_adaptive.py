@@ -5,15 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from hokical._core.arrays import Array
-from hokical._core.logits import MAX_MARGIN, Logits
+from hokical._core.logits import MAX_MARGIN, Logits, put_at_label
 from hokical._core.special import clip
-from hokical._core.types import FloatArray
+from hokical.rules._base import Rule
 from hokical.rules._checks import store_temperature
-from hokical.rules._corrected import CorrectedRule
-from hokical.rules._probabilities import put_at_label, softmax
+from hokical.rules._probabilities import softmax
 from hokical.rules._row_correction import (
     LEAST_LEAD,
     RowCorrection,
@@ -22,12 +19,11 @@ from hokical.rules._row_correction import (
 
 
 @dataclass(frozen=True, eq=False)
-class AdaptiveRule(CorrectedRule):
+class AdaptiveRule(Rule):
     """The softmax at `temperature` after the `correction`, whose shift leaves the label on top."""
 
     name: ClassVar[str] = "adaptive"
     accepts_top_k: ClassVar[bool] = True
-    shift_keeps_label: ClassVar[bool] = True
 
     temperature: float
     correction: RowCorrection
@@ -54,8 +50,5 @@ class AdaptiveRule(CorrectedRule):
         rest = rest + tail.count * xp.exp(tail.margin * -scale)
         return 1.0 / (1.0 + rest * xp.exp(-shift))
 
-    def linear_scores(self, n_classes: int) -> tuple[FloatArray, FloatArray | None]:
-        return np.full(n_classes, 1.0 / self.temperature), None
-
-    def portable_proba(self, logits: Logits) -> Array:
+    def proba(self, logits: Logits) -> Array:
         return softmax(corrected_scores(logits, *self._scale_and_shift(logits)), logits)

@@ -6,15 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
 from hokical._core.arrays import Array
-from hokical._core.logits import Logits
+from hokical._core.logits import Logits, put_masked
+from hokical._core.special import at_least
 from hokical._core.storage import record_class, storable
 from hokical._core.types import FloatArray
 from hokical.rules._base import Rule
 from hokical.rules._checks import check_array, store_temperature
-from hokical.rules._corrected import CorrectedRule
 from hokical.rules._probabilities import LEAST, softmax
 from hokical.rules._row_correction import RowCorrection
 from hokical.rules._structured import StructuredRule, structured_features
@@ -102,7 +100,7 @@ class ClassScaling:
         """The scores, as logits."""
         xp = logits.xp
         scores = self.bias[None, :] - logits.margins * (self.scale / self.temperature)[None, :]
-        values = xp.where(logits.possible, scores, -xp.inf)
+        values = put_masked(scores, -xp.inf, logits)
         return Logits(values, xp.max(values, axis=1), logits.backend)
 
     def proba(self, logits: Logits) -> Array:
@@ -111,7 +109,7 @@ class ClassScaling:
 
 
 @dataclass(frozen=True, eq=False)
-class AutoRule(CorrectedRule):
+class AutoRule(Rule):
     """The probabilities of `base`, after the row `correction` where there is one."""
 
     name: ClassVar[str] = "auto"
@@ -150,13 +148,7 @@ class AutoRule(CorrectedRule):
     def n_classes(self) -> int | None:
         return self.base.n_classes
 
-    def linear_scores(self, n_classes: int) -> tuple[FloatArray, FloatArray | None] | None:
-        if not isinstance(self.base, ClassScaling):
-            return None
-        bias = self.base.bias if self.base.bias.any() else None
-        return self.base.scale / self.base.temperature, bias
-
-    def portable_proba(self, logits: Logits) -> Array:
+    def proba(self, logits: Logits) -> Array:
         if self.correction is None:
             return self.base.proba(logits)
         return softmax(self.correction.scores(self.base.logits(logits)), logits)
@@ -165,9 +157,5 @@ class AutoRule(CorrectedRule):
 def as_log_proba(proba: Array, logits: Logits) -> Logits:
     """Logits whose softmax are these probabilities (n, classes); the same classes are possible."""
     xp = logits.xp
-    if logits.all_possible:
-        values = np.log(np.maximum(proba, LEAST))
-        return Logits(values, values.max(axis=1), logits.backend)
-    possible = xp.where(logits.possible, proba, xp.ones_like(proba))
-    values = xp.where(logits.possible, xp.log(xp.clip(possible, LEAST, None)), -xp.inf)
+    values = put_masked(xp.log(at_least(proba, LEAST, xp)), -xp.inf, logits)
     return Logits(values, xp.max(values, axis=1), logits.backend)

@@ -20,7 +20,6 @@ import numpy as np
 from hokical._core.arrays import Array
 from hokical._core.logits import Logits
 from hokical._core.storage import storable
-from hokical._core.types import AnyArray, IntArray
 
 
 class Rule:
@@ -69,13 +68,6 @@ class Rule:
     def proba(self, logits: Logits) -> Array:
         """Probabilities (n, classes) float64; rows sum to 1, masked classes get 0."""
         raise TypeError(f"{type(self).__name__} has no predictions.")
-
-    def fill_proba(self, logits: Logits, out: AnyArray) -> IntArray | None:
-        """Write the probabilities of NumPy's logits into `out` (n, classes), if that is quick.
-
-        The rows (m,) that are left to `proba`, and `keep_above_zero`; None for all of them.
-        """
-        return None
 
     def label_interval(self, logits: Logits) -> tuple[Array, Array] | None:
         """Lower and upper ends (n,) of the label's probability, if the rule itself has them."""

@@ -50,12 +50,8 @@ def _fill_blocks(rule: Rule, logits: Logits, dtype: type[np.floating[Any]]) -> A
     def fill(rows: slice) -> None:
         whole = rows.stop - rows.start == logits.n_rows
         block, into = logits if whole else logits.take(rows), out[rows]
-        left = rule.fill_proba(block, into)
-        if left is None or left.size:
-            rest = block if left is None else block.take(left)
-            found = work_on_rows(partial(probabilities, rule), rest)
-            found = to_float32(found) if dtype is np.float32 else found
-            into[slice(None) if left is None else left] = found
+        found = work_on_rows(partial(probabilities, rule), block)
+        into[...] = to_float32(found) if dtype is np.float32 else found
 
     map_slices(fill, logits.n_rows, block_rows(logits, logits.n_classes))
     return out

@@ -6,7 +6,8 @@ All for a block of rows, in the library of the logits.
 import numpy as np
 
 from hokical._core.arrays import Array, Namespace
-from hokical._core.logits import Logits
+from hokical._core.logits import Logits, put_masked
+from hokical._core.special import normalized_exponential
 from hokical._core.types import FloatArray
 
 #: No possible class gets less than this, in float64 and in float32; 0 is for masked ones.
@@ -64,26 +65,16 @@ def smooth(log_p: Array, floor: Array, xp: Namespace) -> Array:
     return xp.where(some, high + xp.log1p(xp.exp(low - high)), log_p)
 
 
-def put_at_label(table: Array, own: Array, logits: Logits) -> Array:
-    """A table (n, columns) with `own` (n, 1) at the labels; NumPy's is overwritten."""
-    if logits.is_numpy:
-        table[logits.label_index] = own[:, 0]
-        return table
-    return logits.xp.where(logits.is_label, own, table)
-
-
 def softmax(scores: Array, logits: Logits) -> Array:
-    """Probabilities (n, columns) from scores; 0 where masked, whatever the score."""
+    """Probabilities (n, columns) from scores; 0 where masked, whatever the score.
+
+    NumPy's scores are overwritten.
+    """
     xp = logits.xp
-    if not logits.all_possible:
-        scores = xp.where(logits.possible, scores, -xp.inf)
-    weights = scores - xp.max(scores, axis=1, keepdims=True)
-    if logits.is_numpy:
-        np.exp(weights, out=weights)
-        weights /= np.sum(weights, axis=1, keepdims=True)
-        return weights
-    weights = xp.exp(weights)
-    return weights / xp.sum(weights, axis=1, keepdims=True)
+    scores = put_masked(scores, -xp.inf, logits)
+    highest = xp.max(scores, axis=1, keepdims=True)
+    below = np.subtract(scores, highest, out=scores) if xp is np else scores - highest
+    return normalized_exponential(below, xp)
 
 
 def first_maximum(proba: Array, logits: Logits) -> Array:

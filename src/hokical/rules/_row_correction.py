@@ -14,13 +14,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import exp
 
+import numpy as np
+
 from hokical._core.arrays import Array, Namespace
-from hokical._core.logits import Logits
-from hokical._core.special import at_most, clip
+from hokical._core.logits import Logits, put_at_label, put_masked
+from hokical._core.special import at_most, clip, exponential, row_dots, row_sums
 from hokical._core.storage import storable
 from hokical._core.types import FloatArray
 from hokical.rules._checks import check_array
-from hokical.rules._probabilities import put_at_label
 
 #: Widths of the Gumbel noise. Each is half of the one before, so that squares of one exponential
 #: serve all.
@@ -90,13 +91,11 @@ def corrected_scores(logits: Logits, scale: Array, shift: Array) -> Array:
 def row_features(logits: Logits, temperature: Array = 1.0) -> Array:
     """The features (7, n) of logits divided by a temperature; a tail counts as classes."""
     xp, tail = logits.xp, logits.tail
-    margins = logits.margins / temperature
-    odds = xp.exp(margins * (-1.0 / WIDTHS[0]))
+    odds = exponential(logits.margins * (-1.0 / (WIDTHS[0] * temperature)), xp)
     odds = put_at_label(odds, 0.0 * odds[:, :1], logits)
-    inside = at_most(margins, LARGEST_MARGIN, xp)
-    if not logits.all_possible:
-        inside = xp.where(logits.possible, inside, xp.zeros_like(inside))
-    sums = [xp.sum(inside, axis=1), xp.sum(inside * inside, axis=1)]
+    inside = at_most(logits.margins / temperature, LARGEST_MARGIN, xp)
+    inside = put_masked(inside, 0.0, logits)
+    sums = [row_sums(inside, xp), row_dots(inside, inside, xp)]
     hidden, beside = 0.0, 0.0
     if tail is not None:
         hidden = xp.exp(tail.margin * (-1.0 / (WIDTHS[0] * temperature)))
@@ -105,11 +104,12 @@ def row_features(logits: Logits, temperature: Array = 1.0) -> Array:
     stabilities, entropy = [], 0.0
     for place, width in enumerate(WIDTHS):
         if place:
-            odds, hidden = odds * odds, hidden * hidden
-        rest = xp.sum(odds, axis=1) + (0.0 if tail is None else tail.count * hidden)
+            odds = np.multiply(odds, odds, out=odds) if xp is np else odds * odds
+            hidden = hidden * hidden
+        rest = row_sums(odds, xp) + (0.0 if tail is None else tail.count * hidden)
         stabilities.append(-log_clipped(rest, xp))
         if width == 1.0:
-            mean = xp.sum(odds * inside, axis=1)
+            mean = row_dots(odds, inside, xp)
             mean = mean + (0.0 if tail is None else tail.count * hidden * beside)
             entropy = xp.log1p(rest) + mean / (1.0 + rest)
     mean, square = (total / logits.possible_counts for total in sums)

@@ -5,15 +5,10 @@ from typing import ClassVar
 
 from hokical._core.arrays import Array
 from hokical._core.logits import Logits
-from hokical._core.types import AnyArray, FloatArray, IntArray
+from hokical._core.types import FloatArray
 from hokical.rules._base import Rule
 from hokical.rules._checks import check_array, store_temperature
-from hokical.rules._probabilities import (
-    first_maximum,
-    least_probability,
-    log_probabilities,
-    softmax,
-)
+from hokical.rules._probabilities import first_maximum, log_probabilities, softmax
 from hokical.stability import _gumbel as gumbel
 
 #: How far from 1 rounding to float32, as of a state dict, may put the sum of the weights.
@@ -31,12 +26,6 @@ class SoftmaxRule(Rule):
 
     def proba(self, logits: Logits) -> Array:
         return first_maximum(gumbel.distribution(logits, self.temperature), logits)
-
-    def fill_proba(self, logits: Logits, out: AnyArray) -> IntArray | None:
-        found: IntArray | None = gumbel.fill_distribution(
-            logits, self.temperature, least_probability(logits), out
-        )
-        return found
 
 
 @dataclass(frozen=True)

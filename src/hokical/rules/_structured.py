@@ -16,12 +16,12 @@ from typing import ClassVar
 import numpy as np
 
 from hokical._core.arrays import Array
-from hokical._core.logits import Logits
+from hokical._core.logits import Logits, put_at_label
 from hokical._core.special import FAR, at_least, at_most
 from hokical._core.types import FloatArray
 from hokical.rules._base import Rule
 from hokical.rules._checks import check_array, store_float, store_temperature
-from hokical.rules._probabilities import log_probabilities, put_at_label, smooth, softmax
+from hokical.rules._probabilities import log_probabilities, smooth, softmax
 from hokical.stability._gaussian import contract
 
 #: The third shape term is taken at this many temperatures.

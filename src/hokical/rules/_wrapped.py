@@ -10,17 +10,14 @@ import numpy as np
 from hokical._core.arrays import Array
 from hokical._core.grouped_logits import GroupedLogits
 from hokical._core.groups import GroupCoding
-from hokical._core.jit import has_kernels
 from hokical._core.logits import Logits
-from hokical._core.types import AnyArray, FloatArray, IntArray
+from hokical._core.types import FloatArray
 from hokical.rules._auto import as_log_proba
 from hokical.rules._base import Rule
 from hokical.rules._checks import check_array, store_float
 from hokical.rules._predicting import probabilities
 from hokical.rules._probabilities import keep_first_maximum, log_probabilities, smooth, softmax
 
-#: Smaller floors are left to the portable form: the compiled one takes exp(-700) for 0.
-LEAST_FLOOR = 1e-250
 #: Log-probabilities are scaled by no less than this, so that their order stays.
 LEAST_SCALE = 0.05
 #: Rows of which less than this is left, all in classes of weight 0, keep their probabilities.
@@ -54,17 +51,6 @@ def add_floor(logits: Logits, floor: Array) -> Logits:
 
 def floored_values(logits: Logits, floor: Array) -> Array:
     """log(p + floor) (n, classes) of a block."""
-    if has_kernels(logits) and floor >= LEAST_FLOOR:
-        from hokical.rules._kernels import floor_rows
-
-        out = np.empty((logits.n_rows, logits.n_columns))
-        floor_rows(logits.block(), logits.top, floor, out)
-        return out
-    return portable_values(logits, floor)
-
-
-def portable_values(logits: Logits, floor: Array) -> Array:
-    """The same for arrays of any library, the reference of the compiled form."""
     xp = logits.xp
     return xp.where(logits.possible, smooth(log_probabilities(logits), floor, xp), -xp.inf)
 
@@ -102,13 +88,6 @@ class FlooredRule(WrappedRule):
         # The rule sees float64, whatever type its predictions will have.
         kept = self.preserves_labels and not logits.is_numpy
         return keep_first_maximum(found, logits) if kept else found
-
-    def fill_proba(self, logits: Logits, out: AnyArray) -> IntArray | None:
-        return (
-            self.rule.fill_proba(add_floor(logits, self.floor), out)
-            if has_kernels(logits)
-            else None
-        )
 
     def label_interval(self, logits: Logits) -> tuple[Array, Array] | None:
         return self.rule.label_interval(add_floor(logits, self.floor))

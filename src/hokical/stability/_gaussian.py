@@ -19,8 +19,14 @@ import numpy as np
 from hokical._core.arrays import Array, Namespace
 from hokical._core.blocks import by_blocks
 from hokical._core.jit import has_kernels
-from hokical._core.logits import Logits
-from hokical._core.special import chebyshev_polynomials, constant, log_ndtr
+from hokical._core.logits import Logits, put_masked
+from hokical._core.special import (
+    at_most,
+    chebyshev_polynomials,
+    constant,
+    log_ndtr,
+    normalized_exponential,
+)
 from hokical._core.types import FloatArray
 from hokical.stability import _tables as tables
 from hokical.stability._tables import (
@@ -93,27 +99,12 @@ def _probabilities(logits: Logits, scale: Array, rule: Quadrature) -> Array:
 
 def probabilities_from_powers(logits: Logits, scale: Array, powers: Array) -> Array:
     """G of every margin, from the powers (n, R + 1) of log G; 0 if masked; rows sum to 1."""
-    if not has_kernels(logits):
-        return portable_probabilities(logits, scale, powers)
-    from hokical.stability._kernels import probabilities_of_powers
-
-    out = np.empty((logits.n_rows, logits.n_columns))
-    probabilities_of_powers(logits.block(), logits.top, scale, REACH, powers, out)
-    return out
-
-
-def portable_probabilities(logits: Logits, scale: Array, powers: Array) -> Array:
-    """`probabilities_from_powers` for arrays of any library."""
     xp = logits.xp
-    margins = xp.clip(logits.margins / scale, None, _FARTHEST)
-    near = xp.clip(margins, None, REACH)
-    log_pi = _row_powers(powers, near * (2.0 / REACH) - 1.0, xp)
+    margins = at_most(logits.margins / scale, _FARTHEST, xp)
+    t = at_most(margins, REACH, xp) * (2.0 / REACH) - 1.0
+    log_pi = (_compiled_sums if has_kernels(logits) else portable_sums)(powers, t, xp)
     log_pi = _extend_past_reach(log_pi, margins, xp)
-    if logits.all_possible:
-        pi = np.exp(log_pi, out=log_pi)
-        return np.divide(pi, pi.sum(axis=1, keepdims=True), out=pi)
-    pi = xp.where(logits.possible, xp.exp(log_pi), xp.zeros_like(log_pi))
-    return pi / xp.sum(pi, axis=1, keepdims=True)
+    return normalized_exponential(put_masked(log_pi, -xp.inf, logits), xp)
 
 
 def _extend_past_reach(log_pi: Array, margins: Array, xp: Namespace) -> Array:
@@ -215,7 +206,15 @@ def contract_in_lanes(rows: Array, table: Array, xp: Namespace) -> Array:
     return np.matmul(whole.reshape(-1, LANES, p), table).reshape(-1, table.shape[1])[:n]
 
 
-def _row_powers(coefficients: Array, t: Array, xp: Namespace) -> Array:
+def _compiled_sums(coefficients: FloatArray, t: FloatArray, xp: Namespace) -> FloatArray:
+    from hokical.stability._kernels import sums_of_powers
+
+    table = np.ascontiguousarray(t)
+    sums_of_powers(table, coefficients)
+    return table
+
+
+def portable_sums(coefficients: Array, t: Array, xp: Namespace) -> Array:
     """sum_j T_j(t) P_j(T_4(t)), (n, classes), from powers (n, R + 1) (Horner)."""
     second = 2.0 * t * t - 1.0
     fourth = 2.0 * second * second - 1.0

@@ -4,72 +4,17 @@ Whatever the numbers are, no index made of them leaves its array: a buffer that 
 it is read gives wrong numbers, and no more than that.
 """
 
-import math
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical._core.exp_kernels import exp_minus
 from hokical._core.jit import MAXIMA, kernel
-from hokical._core.special import FAR, LEAST_ODDS
-from hokical._core.types import BoolArray, FloatArray, IntArray
+from hokical._core.types import FloatArray, IntArray
 
 Block = NDArray[Any]  # rows (n, classes) or one of them, float32 or float64
 max_kernel = partial(kernel, fastmath=MAXIMA)
-
-
-@kernel
-def softmax_of_top(block: Block, top: FloatArray, beta: float, out: FloatArray) -> None:
-    """out[n] = the softmax of row n's largest, `top`, at temperature 1 / beta."""
-    for n in range(block.shape[0]):
-        row, highest = block[n], top[n]
-        total = 0.0
-        for i in range(row.shape[0]):
-            total += exp_minus(min(max((highest - row[i]) * beta, 0.0), FAR))
-        out[n] = 1.0 / (1.0 + (total - 1.0))
-
-
-@kernel
-def softmax_of_rows(
-    block: Block, top: FloatArray, beta: float, least: float, out: Block, tied: BoolArray
-) -> None:
-    """out[n] = the softmax of row n, whose largest is `top`, at temperature 1 / beta.
-
-    No possible class gets less than `least`. `out` is written once, as its pages are new memory;
-    tied[n] says whether several classes share its largest number.
-    """
-    odds, most = np.empty(block.shape[1]), np.empty(1, out.dtype)
-    for n in range(block.shape[0]):
-        row, highest, into = block[n], top[n], out[n]
-        for i in range(row.shape[0]):
-            odds[i] = exp_minus(min(max((highest - row[i]) * beta, 0.0), FAR))
-        total = 0.0
-        for i in range(row.shape[0]):
-            total += odds[i]
-        share = 1.0 / total
-        for i in range(row.shape[0]):  # what was cut at `FAR` is 0
-            value = max(odds[i] * share if odds[i] > LEAST_ODDS else 0.0, least)
-            into[i] = value if row[i] > -np.inf else 0.0
-        most[0], count = share, 0
-        for i in range(row.shape[0]):
-            count += 1 if into[i] >= most[0] else 0
-        tied[n] = count > 1
-
-
-@kernel
-def sum_rest(block: Block, top: FloatArray, out: FloatArray) -> None:
-    """out[n] = sum of exp(-margin) over the row, less one of the terms that are 1."""
-    for n in range(block.shape[0]):
-        row, highest = block[n], top[n]
-        total, tied = 0.0, -1.0
-        for i in range(row.shape[0]):
-            margin = highest - row[i]
-            term = exp_minus(min(margin, FAR))
-            total += term if 0.0 < margin < FAR else 0.0
-            tied += 1.0 if margin == 0.0 else 0.0
-        out[n] = total + tied
 
 
 @kernel
@@ -109,24 +54,15 @@ def chebyshev_moments(block: Block, top: FloatArray, step: float, moments: Float
 
 
 @kernel
-def probabilities_of_powers(
-    block: Block, top: FloatArray, scale: float, reach: float, powers: FloatArray, out: FloatArray
-) -> None:
-    """out[n, i] = exp(sum_j T_j(t) P_j(T_4(t))), divided by its sum over i.
+def sums_of_powers(table: FloatArray, powers: FloatArray) -> None:
+    """table[n, i] = sum_j T_j(t) P_j(T_4(t)) of the t that stood there, in [-1, 1].
 
-    t carries margins in [0, reach] to [-1, 1], and `powers` (rows, 25) holds the coefficients of
-    P_0 (7), P_1, P_2 and P_3 (6 each). Beyond `reach` (in scales) they fall like that of one far
-    class to overtake one other.
+    `powers` (rows, 25) hold the coefficients of P_0 (7), P_1, P_2 and P_3 (6 each).
     """
-    step = 2.0 / (reach * scale)
-    at_reach = 1.0 / math.erfc(0.5 * reach)
-    for n in range(block.shape[0]):
-        row, highest, c, into = block[n], top[n], powers[n], out[n]
-        n_far = 0
-        for i in range(row.size):
-            t = (highest - row[i]) * step
-            n_far += 1 if t > 2.0 else 0
-            t = min(t, 2.0) - 1.0
+    for n in range(table.shape[0]):
+        row, c = table[n], powers[n]
+        for i in range(row.shape[0]):
+            t = row[i]
             second = 2.0 * t * t - 1.0
             w = 2.0 * second * second - 1.0
             w2 = w * w  # short sums side by side: one long one would wait for its own results
@@ -134,39 +70,7 @@ def probabilities_of_powers(
             p1 = c[7] + w * c[8] + w2 * (c[9] + w * c[10] + w2 * (c[11] + w * c[12]))
             p2 = c[13] + w * c[14] + w2 * (c[15] + w * c[16] + w2 * (c[17] + w * c[18]))
             p3 = c[19] + w * c[20] + w2 * (c[21] + w * c[22] + w2 * (c[23] + w * c[24]))
-            log_pi = p0 + second * p2 + t * (p1 + (2.0 * second - 1.0) * p3)
-            into[i] = min(max(-log_pi, -0.25), FAR)
-        for i in range(row.size):
-            into[i] = exp_minus(into[i])
-        if n_far > 0:
-            for i in range(row.size):
-                d = (highest - row[i]) / scale
-                if d > reach:
-                    into[i] *= math.erfc(0.5 * d) * at_reach
-        total = 0.0
-        for i in range(row.size):
-            total += into[i]
-        for i in range(row.size):
-            into[i] /= total
-
-
-@kernel
-def near_margins(block: Block, top: FloatArray, inverse_width: float, out: FloatArray) -> int:
-    """out[n] = the margins of row n below 1, then ones up to the most there are, the result."""
-    most, counts = 0, np.empty(block.shape[0], np.int64)
-    for n in range(block.shape[0]):
-        row, highest, into = block[n], top[n], out[n]
-        count = 0
-        for i in range(row.shape[0]):
-            d = (highest - row[i]) * inverse_width
-            into[count] = max(d, 0.0)  # overwritten by the next unless it counts
-            count += 1 if d < 1.0 else 0
-        counts[n] = count
-        most = max(most, count)
-    for n in range(block.shape[0]):
-        for i in range(counts[n], most):
-            out[n, i] = 1.0
-    return most
+            row[i] = p0 + second * p2 + t * (p1 + (2.0 * second - 1.0) * p3)
 
 
 #: A product of this size ends the integral.

@@ -53,12 +53,12 @@ def stability(logits: Logits, width: Array) -> Array:
 
 
 def _compiled_stability(logits: Logits, width: float) -> FloatArray:
-    from hokical.stability._kernels import near_margins, uniform_rows
+    from hokical.stability._kernels import uniform_rows
 
-    margins = np.empty((logits.n_rows, logits.n_columns))
-    most = near_margins(logits.block(), logits.top, 1.0 / width, margins)
+    margins = np.ascontiguousarray(np.minimum(logits.margins / width, 1.0))
+    margins.sort(axis=1)
     out = np.zeros((logits.n_rows, 1))
-    uniform_rows(np.sort(margins[:, : max(most, 1)], axis=1), *_gauss_rules(), out)
+    uniform_rows(margins, *_gauss_rules(), out)
     return np.clip(out[:, 0], 0.0, 1.0)
 
 
