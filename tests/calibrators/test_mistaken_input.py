@@ -39,6 +39,8 @@ def test_a_loaded_calibrator_knows_its_columns(data: Any, tmp_path: Path) -> Non
         np.testing.assert_array_equal(each.predict(frame(data[0])), cal.predict(data[0]))
         swapped = frame(data[0])[["dog", "cat", "cow"]]
         np.testing.assert_array_equal(each.predict_proba(swapped), cal.predict_proba(data[0]))
+        found = hokical.evaluate(each, swapped, data[1]).score("brier")
+        assert found == hokical.evaluate(cal, *data).score("brier")
         for ask in (each.predict_proba, each.predict_or_abstain, each.estimate_shift):
             with pytest.raises(ValueError, match=r"the columns used in `fit`, cat, dog, cow; got"):
                 ask(swapped.rename(columns={"dog": "wolf"}))

@@ -37,6 +37,8 @@ def to_numpy(data: Any, name: str) -> AnyArray:
             f"`{name}` must be dense; got a sparse {type(data).__name__}. Sparse data was passed, "
             "but dense data is required: use `.toarray()`."
         )
+    if is_arrow_table(data) and data.num_columns:
+        return np.column_stack([data.column(name).to_numpy() for name in data.column_names])
     if _is_stream(data):
         raise TypeError(f"`{name}` must be an array; got {type(data).__name__}. {_STREAMS}")
     try:
@@ -52,8 +54,17 @@ def to_numpy(data: Any, name: str) -> AnyArray:
 
 def column_names(data: Any) -> tuple[str, ...]:
     """The columns of a frame, if all have text for a name; none of anything else."""
-    names = tuple(data.columns) if library_of(data) in ("pandas", "polars") else ()
+    names: tuple[Any, ...] = ()
+    if library_of(data) in ("pandas", "polars"):
+        names = tuple(data.columns)
+    elif is_arrow_table(data):
+        names = tuple(data.column_names)
     return names if all(isinstance(name, str) for name in names) else ()
+
+
+def is_arrow_table(data: Any) -> bool:
+    """Whether it is a table or a record batch of pyarrow."""
+    return library_of(data) == "pyarrow" and hasattr(data, "column_names")
 
 
 def order_columns(data: Any, name: str, known: tuple[str, ...], *, strict: bool = True) -> Any:
@@ -65,7 +76,7 @@ def order_columns(data: Any, name: str, known: tuple[str, ...], *, strict: bool 
     if own == known or not own or not known:
         return data
     if sorted(own) == sorted(known):
-        return data[list(known)]
+        return data.select(known) if is_arrow_table(data) else data[list(known)]
     if not strict:
         return data
     want, got = (", ".join(names[:6]) + ", ..." * (len(names) > 6) for names in (known, own))

@@ -151,9 +151,9 @@ def auto(
 
     Parameters
     ----------
-    logits : array of shape (n, classes), or TopK
+    logits : array of shape (n, classes), TopK, or a table of any Arrow engine, see `Calibrator.fit`
     labels : array-like of shape (n,)
-        Column indices; or names of the `classes`.
+        Column indices; or names of the `classes`; or the name of a column of the table.
     sample_weight : array-like of shape (n,), optional
     groups : array-like of shape (n,), or several columns, optional
         Sites, subjects, sexes, ages: see `AutoCalibrator.fit`.
@@ -173,7 +173,7 @@ def auto(
     'average'
     """
     names = tuple(classes)
-    if names:
+    if names and not isinstance(labels, str):
         columns = as_logits(logits).n_classes
         if len(set(names)) != columns:
             raise ValueError(
@@ -181,7 +181,7 @@ def auto(
             )
         labels = as_labels(labels, len(labels), columns, classes=names)
     found = AutoCalibrator(**options).fit(logits, labels, sample_weight, groups=groups)
-    found.class_names = names
+    found.class_names = names or found.class_names
     return found
 
 

@@ -12,8 +12,9 @@ from hokical._core.arrays import backend_of, float64_scope
 from hokical._core.conversion import as_two_columns
 from hokical._core.labels import as_labels, as_weights
 from hokical._core.logits import Logits, as_logits
-from hokical._core.reading import check_row_order, column_names
+from hokical._core.reading import check_row_order, column_names, to_numpy
 from hokical._core.storage import CalibratorFileError
+from hokical._core.tables import read_table
 from hokical._core.topk import TopK
 from hokical._fitting.example_stats import ExampleStats, warn_about_examples
 from hokical._fitting.examples import Examples, InMemory, Partition
@@ -61,6 +62,11 @@ class FittedPredictions(Predictions):
         the same in every run and for every container. All rows are checked, and counted for
         guarantees.
 
+        A table of any Arrow engine (pyarrow, Polars, DuckDB, pandas) is taken with the name of its
+        column of labels, `fit(table, "label")`; `sample_weight` and `groups` are names of columns
+        then, and all other numeric columns are logits, one for each class. Labels may be the names
+        of these columns.
+
         `groups`, which the default alone learns from, are what is known of the rows and the
         classifier may not know: text or numbers (n,), or several columns (a mapping, a DataFrame, a
         structured array or (n, columns)). Columns that clearly help on held-out examples are used,
@@ -86,13 +92,15 @@ class FittedPredictions(Predictions):
         groups: Any = None,
     ) -> Self:
         """Call `learn` with the examples as a partition; `fitted_by` as in `as_logits`."""
+        given = read_table(logits, labels, sample_weight, groups)
+        logits, labels, sample_weight, groups = given
         backend = backend_of(logits)
         lazy = None if backend is None else backend.partition(logits, labels, sample_weight)
         with float64_scope(logits):
-            examples = lazy or InMemory(self._check_block(logits, labels, sample_weight, fitted_by))
-            examples.groups = groups
             if fitted_by is None:
                 self._columns = column_names(logits)
+            examples = lazy or InMemory(self._check_block(logits, labels, sample_weight, fitted_by))
+            examples.groups = groups
             return learn(examples)
 
     def _fit_partition(self, examples: Partition) -> Self:
@@ -138,7 +146,10 @@ class FittedPredictions(Predictions):
         check_row_order(logits, labels, "labels")
         check_row_order(logits, sample_weight, "sample_weight")
         warn_of_row_numbers(data)
-        truth = as_labels(labels, data.n_rows, data.n_classes)
+        given = to_numpy(labels, "labels")
+        truth = as_labels(given, data.n_rows, data.n_classes, classes=self._columns)
+        if isinstance(given.flat[0], str):
+            self.class_names = self._columns
         return Examples(data, truth, as_weights(sample_weight, data.n_rows))
 
     def _acceptable(self, logits: Any, fitted_by: Any = None) -> Logits:

@@ -15,6 +15,7 @@ from hokical._core.groups import count_rows, read_cells
 from hokical._core.labels import as_labels, as_weights
 from hokical._core.logits import Logits
 from hokical._core.reading import check_row_order
+from hokical._core.tables import read_table
 from hokical._core.topk import TopK
 from hokical._core.types import FloatArray
 from hokical.calibrators import _decisions as decisions
@@ -60,10 +61,11 @@ class Calibrator(FittedPredictions):
         among the examples to come, on any scale; only promises on average can use it. With
         `counts=True` it says how often each was seen, in whole numbers. `groups`, one column or
         several, are for `by="group"`, and for calibrators that learned from groups. Rows of the fit
-        are refused, unless `reused="ignore"` says that they only look alike.
+        are refused, unless `reused="ignore"` says that they only look alike. A table is taken as by
+        `fit`: `certify(table, "label")`.
         """
-        check_row_order(logits, labels, "labels")
-        part = (logits, labels, sample_weight, groups)
+        part = read_table(logits, labels, sample_weight, groups, self._columns)
+        check_row_order(part[0], part[1], "labels")
         return self._certify_parts([part], counts=counts, reused=reused)
 
     def predict_or_abstain(

@@ -14,6 +14,7 @@ from hokical._core.bins import sum_by
 from hokical._core.labels import as_labels, as_weights
 from hokical._core.logits import Logits, as_logits
 from hokical._core.reading import to_numpy
+from hokical._core.tables import read_table
 from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._catalog import make
@@ -95,6 +96,9 @@ def evaluate(
             f"`cal` must be a fitted calibrator of hokical, or None; got {type(cal).__name__}. "
             "`hokical.compare` fits and compares other models."
         )
+    if isinstance(y, str):  # the name of a column
+        known = getattr(cal, "_columns", ())
+        x, y, sample_weight, groups = read_table(x, y, sample_weight, groups, known)
     if isinstance(cal, Dense):
         _refuse(given, "Dense", "sample_weight", "mask")
         return evaluate_dense(cal, x, y, mask, sample_weight, options, names, data_name)
@@ -114,7 +118,7 @@ def evaluate(
         _refuse(given, "confidences", "sample_weight", "groups")
         return _evaluate_confidence(cal, x, y, weight, options, groups, data_name)
     _refuse(given, "logits", "sample_weight", "groups", "coverage")
-    test = check_examples((x, y))
+    test = check_examples((x, y), cal)
     check_names(names, test[0].n_classes)
     origin = Provenance.collect(None, DataFacts.collect(*test, data_name))
     return _evaluate_logits(cal, test, weight, Setting(options, origin, groups, names), coverage)
@@ -137,15 +141,16 @@ def _refuse(given: dict[str, Any], kind: str, *allowed: str) -> None:
             raise TypeError(f"`{name}` cannot be given for {kind}; leave it out.")
 
 
-def check_examples(examples: Any) -> tuple[Logits, IntArray]:
-    """Logits and labels of a pair of both."""
+def check_examples(examples: Any, fitted_by: Any = None) -> tuple[Logits, IntArray]:
+    """Logits and labels of a pair of both, by the names that a calibrator knows."""
     if not isinstance(examples, (tuple, list)) or len(examples) != 2:
         raise TypeError(
             f"data must be a pair (logits, labels); got {type(examples).__name__}. As in "
             "`hokical.compare((val_logits, val_labels), (test_logits, test_labels))`."
         )
-    logits = as_logits(examples[0])
-    return logits, as_labels(examples[1], logits.n_rows, logits.n_classes)
+    logits = as_logits(examples[0], fitted_by=fitted_by)
+    names = getattr(fitted_by, "class_names", ())
+    return logits, as_labels(examples[1], logits.n_rows, logits.n_classes, classes=names)
 
 
 def check_names(names: Sequence[str], n_classes: int) -> tuple[str, ...]:

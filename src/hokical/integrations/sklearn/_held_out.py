@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Self
@@ -31,6 +32,10 @@ from hokical.guarantees._row_sketch import number_hashes, number_words, odd_powe
 
 #: By how much rounding may lift a probability above 1 before it is an error.
 _ROUNDING = 1e-6
+_ENCODE = (
+    "If the estimator takes no labels but 0, 1, ..., as XGBoost does, encode them: "
+    "`codes = sklearn.preprocessing.LabelEncoder().fit_transform(y)`."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +55,15 @@ class TrainingData:
             weights = None if weights is None else weights[rows]
             params = _check_method_params(self.X, params, rows)
         keyword = None if weights is None else weight_keyword(estimator)
-        return clone(estimator).fit(X, y, **params, **({keyword: weights} if keyword else {}))
+        try:
+            fresh = clone(estimator)
+        except RuntimeError:  # CatBoost copies `cat_features`, which `clone` does not accept
+            fresh = deepcopy(estimator)
+        try:
+            return fresh.fit(X, y, **params, **({keyword: weights} if keyword else {}))
+        except ValueError as error:
+            error.add_note(_ENCODE)
+            raise
 
 
 @dataclass(frozen=True, eq=False)
