@@ -205,6 +205,57 @@ def test_pooled_classes_cover_on_average() -> None:
     assert 0.9 - 2.0 * error <= np.mean(reached) <= 0.9 + 1.0 / 200 + 0.02
 
 
+# all promises, in worlds of every kind
+
+
+def draw_population(kind: str) -> tuple[np.ndarray, np.ndarray]:
+    """Continuous scores, scores with many ties, or rows with masked classes."""
+    logits, labels = world(20_000, 4, seed=7)
+    if kind == "tied":
+        return np.round(logits / 2.0), labels
+    if kind == "masked":
+        hidden = np.random.default_rng(8).random(logits.shape) < 0.2
+        hidden[np.arange(len(labels)), labels] = False
+        logits[hidden] = -np.inf
+    return logits, labels
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["continuous", "tied", "masked"])
+@pytest.mark.parametrize("n", [40, 10_000])
+def test_every_promise_holds(kind: str, n: int) -> None:
+    """On average within two standard errors; with `delta`, failing in at most that share."""
+    logits, labels = draw_population(kind)
+    cal = make("temps").fit(logits[:1000], labels[:1000])
+    groups, rng, repeats = np.arange(20_000) % 2, np.random.default_rng(n), 40
+    means: dict[str, list[float]] = {}
+    failed = dict.fromkeys(("sets", "detect", "abstain"), 0)
+    for _ in range(repeats):
+        rows = rng.choice(20_000, size=n, replace=False)
+        cal.certify(logits[rows], labels[rows], groups=groups[rows], reused="ignore")
+        new = np.setdiff1d(np.arange(20_000), rows)[:8000]
+        x, y, own = logits[new], labels[new], groups[new]
+
+        def covered(x: Any = x, y: Any = y, **options: Any) -> np.ndarray:
+            found = cal.predict_set(x, coverage=0.8, allow_empty=True, **options).members
+            return found[np.arange(len(y)), y]
+
+        means.setdefault("all", []).append(covered().mean())
+        means.setdefault("class", []).append(covered(by="class")[y == 2].mean())
+        by_group = covered(by="group", groups=own)
+        means.setdefault("group", []).append(by_group[own == 1].mean())
+        failed["sets"] += covered(delta=0.2).mean() < 0.8 - 0.01  # 8000 rows tell no more
+        found = cal.detect(x, 1, recall=0.8, delta=0.2).flagged[y == 1]
+        failed["detect"] += found.mean() < 0.8 - 0.02
+        answer = cal.predict_or_abstain(x, risk=0.2, delta=0.2)
+        wrong = (answer.labels != y)[answer.accepted]
+        failed["abstain"] += wrong.size > 0 and wrong.mean() > 0.2 + 0.01
+    for name, shares in means.items():
+        error = np.std(shares) / repeats**0.5 + 0.003  # and that of 8000 rows
+        assert np.mean(shares) >= 0.8 - 2.0 * error, name
+    assert max(failed.values()) <= 0.2 * repeats + 2.0 * (0.16 * repeats) ** 0.5, failed
+
+
 # weights
 
 
