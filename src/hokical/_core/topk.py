@@ -34,6 +34,9 @@ _PRECISION = 1e-7
 class TopK(Logits):
     """The best logits of each row, and which classes they belong to.
 
+    Rows of `values` and `indices` are kept sorted by descending value, ties by class. `labels` (n,)
+    are the uncalibrated ones, the first of each row; `hidden` (n,) counts the hidden classes.
+
     Parameters
     ----------
     values : array-like of shape (n, k)
@@ -46,14 +49,12 @@ class TopK(Logits):
     ceiling : array-like of shape (n,), optional
         The largest value that a hidden logit can have; by default the smallest seen.
     rest : array-like of shape (n,), optional
-        The log of the sum of the exponentials of the hidden logits, where known: it makes the
-        bounds tighter. `from_log_probabilities` and `from_logits` compute it.
+        The log of the sum of the exponentials of the hidden logits, where known.
+        `from_log_probabilities` and `from_logits` compute it.
 
-    Rows of `values` and `indices` are kept sorted by descending value, ties by class. `labels` (n,)
-    are the classifier's own, the first of each row; `hidden` (n,) counts the hidden classes.
-
-    >>> from hokical import TopK, label_stability
-    >>> from hokical.stability._noise import Gaussian
+    Examples
+    --------
+    >>> from hokical import Gaussian, TopK, label_stability
     >>> top = TopK([[1.0, 5.0, 0.5]], [[7, 3, 0]], n_classes=1000)
     >>> top.labels, top.hidden
     (array([3]), array([997]))
