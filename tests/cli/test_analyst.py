@@ -238,7 +238,7 @@ def test_the_default_method_is_auto(tmp_path: Path) -> None:
 
 
 def test_other_commands_take_the_same_scores(tmp_path: Path, fitted: Path) -> None:
-    new, options = write(tmp_path / "new.csv", 2), ("--json")
+    new, options = write(tmp_path / "new.csv", 2), ("--json",)
     found = hokical_command("evaluate", fitted, new, *options).methods
     assert found["temps"]["n"] == 150
     val, classes = tmp_path / "val.csv", ("--classes", ",".join(NAMES))

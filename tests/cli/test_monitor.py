@@ -48,7 +48,7 @@ def test_a_reference_travels_with_the_calibrator(files: Path, method: str) -> No
 
 def test_fits_with_weights_need_a_reference(files: Path) -> None:
     logits, labels = synthetic_logits(800, 4, seed=1)
-    Hoki().fit(logits, labels, np.full(800, 0.01)).save(files / "weighted.json")
+    Hoki().fit(logits, labels, np.linspace(0.1, 1, 800)).save(files / "weighted.json")
     words = ("monitor", files / "weighted.json", files / "data.npz")
     assert "--reference" in one_line(hokical_command(*words))
     assert hokical_command(*words, "--reference", files / "data.npz").code == 0
@@ -76,7 +76,7 @@ def test_late_labels_without_ids_are_refused(files: Path) -> None:
     state = ("--state", files / "s.json")
     assert hokical_command("monitor", files / "temps.json", files / "new.npz", *state).code == 0
     refused = hokical_command("monitor", files / "temps.json", files / "later.npz", *state)
-    assert "were counted before. If only their labels are new, pass `ids`" in one_line(refused)
+    assert "were counted before. If only their labels are new, name --id-column" in one_line(refused)
 
 
 def test_another_calibrator_is_refused(files: Path) -> None:

@@ -5,7 +5,7 @@ import math
 import os
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -28,6 +28,7 @@ _UNBOUNDED = 100_000
 ALARM = 3
 #: For what is not known.
 DASH = "\N{EN DASH}"
+NO_WORDS: Mapping[str, str] = {}
 #: The warnings of this command.
 warned: list[str] = []
 
@@ -140,12 +141,19 @@ def refuse(why: str, **options: Any) -> None:
 
 
 @contextmanager
-def check_options(option: str | None = None) -> Iterator[None]:
-    """Report errors of the library as errors of the command line."""
+def check_options(option: str | None = None, words: Mapping[str, str] = NO_WORDS) -> Iterator[None]:
+    """Report errors of the library as errors of the command line, in its `words`."""
     try:
         yield
     except (TypeError, ValueError) as error:
-        raise bad_option(option, str(error)) from error
+        raise bad_option(option, in_options(str(error), words)) from error
+
+
+def in_options(message: str, words: Mapping[str, str]) -> str:
+    """A message of the library in the words of the command line."""
+    for word, option in words.items():
+        message = message.replace(word, option)
+    return message
 
 
 def spinner(what: str) -> AbstractContextManager[Any]:

@@ -9,10 +9,26 @@ from typing import Annotated, Any
 
 import hokical
 from hokical.cli import options as opt
-from hokical.cli.console import bad_option, check_options, refuse, say, show_result, spinner, warn
+from hokical.cli.console import (
+    bad_option,
+    check_options,
+    in_options,
+    refuse,
+    say,
+    show_result,
+    spinner,
+    warn,
+)
 from hokical.cli.options import text
 from hokical.cli.reading import read_calibrator
 from hokical.io._writing import check_output
+
+#: What the library's words are called here.
+_OPTIONS = {
+    '`scores="probabilities"`': "--probabilities",
+    "`output`": "--scores",
+    "`calibrator`": "the calibrator",
+}
 
 
 def export(
@@ -64,11 +80,11 @@ def export(
 def _attach(model: Path, fitted: hokical.Calibrator, output: Path, options: dict[str, Any]) -> Any:
     if not model.is_file():
         raise hokical.io.DataFileError(model, "expected an ONNX model; there is no such file.")
-    with check_options("--attach"), warnings.catch_warnings(record=True) as caught:
+    with check_options("--attach", _OPTIONS), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         both = hokical.integrations.onnx.attach(model, fitted, output, **options)
     for warning in caught:
-        warn(str(warning.message))
+        warn(in_options(str(warning.message), _OPTIONS))
     return both
 
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich import box
-from rich.table import Table
-
 import hokical
-from hokical.cli.console import say, show_json, show_table
+from hokical.cli.console import new_table, say, show_json, show_table
 from hokical.cli.options import Json
 
 
@@ -26,16 +23,12 @@ def methods(as_json: Json = False) -> None:
     if as_json:
         show_json([_describe_method(cal) for cal in known.values()])
         return
-    shown = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    shown.add_column("name", no_wrap=True, style="bold")
-    shown.add_column("labels", no_wrap=True)
-    shown.add_column("cost of a fit", ratio=2)
-    shown.add_column("published in", ratio=3)
+    shown = new_table(("name", "labels", "method"))
+    shown.columns[1].justify = shown.columns[2].justify = "left"
     for name, cal in known.items():
-        info = cal.method
-        labels = "may change" if info.changes_labels else "kept"
-        shown.add_row(name, labels, info.cost, info.reference)
-    show_table("Calibration methods", shown)
+        labels = "change" if cal.method.changes_labels else "kept"
+        shown.add_row(name, labels, cal.method.title.split(" (")[0])
+    show_table("Calibration methods; --json shows where each was published", shown)
     binary = [name for name, cal in known.items() if cal.method.binary_only]
     say(f"For two classes only: {', '.join(binary)}.")
     missing = {"recal", "ms_odir", "dir_odir", "profile"} - known.keys()

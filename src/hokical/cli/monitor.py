@@ -31,6 +31,12 @@ from hokical.io._writing import check_output
 
 #: Classes in the table.
 _SHOWN = 5
+#: What the library's words are called here.
+_OPTIONS = {
+    "pass `ids` with the predictions and then `add_labels(ids, labels)`": "name --id-column COLUMN "
+    "with both files",
+    "`again=True`": "--again",
+}
 
 
 def monitor(
@@ -111,7 +117,7 @@ def _count(
     new, late = np.flatnonzero(~waits), np.flatnonzero(waits & (truth >= 0))
     options: dict[str, Any] = {"ids": None if ids is None else ids[new], "again": again}
     options["groups"] = None if rows.groups is None else take_rows(rows.groups, new)
-    with spinner(f"Watching {fitted.name}"), check_options("FILE, --groups or --state"):
+    with spinner(f"Watching {fitted.name}"), check_options("FILE or --state", _OPTIONS):
         if rows.kind == "confidence":
             found = fitted.predict(scores[new], options["groups"])
             watching.update(found, truth[new], **options)

@@ -36,7 +36,7 @@ def show_sets(evaluations: Sequence[hokical.report.Evaluation]) -> None:
     table = new_table(("method", "covered", "interval", "mean size", "worst class", "worst size"))
     for name, sets in found.items():
         worst = [min(row.coverage for row in rows) for rows in (sets.by_class, sets.by_size)]
-        ends = interval(sets.overall.low, sets.overall.high)
+        ends = interval(sets.overall.low, sets.overall.high, "{:.1%}".format)
         cells = (f"{sets.overall.coverage:.1%}", ends, f"{sets.overall.mean_size:.2f}")
         table.add_row(name, *cells, *(f"{share:.1%}" for share in worst))
     some = next(iter(found.values()))
@@ -56,7 +56,12 @@ def show_groups(evaluations: Sequence[hokical.report.Evaluation]) -> None:
     for row in last.worst(_MOST_GROUPS):
         first = [before[row.full_name].predicted] if before is not last else []
         shares = [f"{share:.1%}" for share in (*first, row.predicted, row.observed)]
-        cells = (f"{row.n:,}", *shares, interval(row.low, row.high), f"{row.p_value:.2g}")
+        cells = (
+            f"{row.n:,}",
+            *shares,
+            interval(row.low, row.high, "{:.1%}".format),
+            f"{row.p_value:.2g}",
+        )
         table.add_row(escape(row.full_name), *cells, "off" if row.flagged else "")
     rest = len(last.rows) - _MOST_GROUPS
     lines = [f"{name}: {each.verdict}." for name, each in found.items()]
