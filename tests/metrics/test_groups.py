@@ -14,18 +14,16 @@ from hokical.metrics import group_table
 from hokical.metrics._sum_test import holm, mean_p_values, sum_distribution, sum_p_value
 
 
-def reference_distribution(probabilities: np.ndarray, steps: np.ndarray) -> np.ndarray:
+def reference_distribution(probabilities: np.ndarray) -> np.ndarray:
     found = np.ones(1)
-    for p, step in zip(probabilities, steps, strict=True):
-        event = np.zeros(step + 1)
-        event[0], event[step] = 1.0 - p, p
-        found = np.convolve(found, event)
+    for p in probabilities:
+        found = np.convolve(found, [1.0 - p, p])
     return found
 
 
-def whole(probabilities: np.ndarray, steps: np.ndarray) -> np.ndarray:
-    first, found = sum_distribution(probabilities, steps)
-    k, most = first + np.arange(found.size), int(steps.sum())
+def whole(probabilities: np.ndarray) -> np.ndarray:
+    first, found = sum_distribution(probabilities)
+    k, most = first + np.arange(found.size), probabilities.size
     inside = (k >= 0) & (k <= most)
     assert found[~inside].sum() < 1e-10
     table = np.zeros(most + 1)
@@ -33,15 +31,15 @@ def whole(probabilities: np.ndarray, steps: np.ndarray) -> np.ndarray:
     return table
 
 
-@given(st.lists(st.tuples(st.floats(0.0, 1.0), st.integers(1, 9)), min_size=1, max_size=60))
-def test_the_sum_of_events_has_its_distribution(events: list[tuple[float, int]]) -> None:
-    p, steps = np.array([e[0] for e in events]), np.array([e[1] for e in events])
-    np.testing.assert_allclose(whole(p, steps), reference_distribution(p, steps), atol=1e-11)
+@given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=60))
+def test_the_number_of_events_has_its_distribution(events: list[float]) -> None:
+    p = np.array(events)
+    np.testing.assert_allclose(whole(p), reference_distribution(p), atol=1e-11)
 
 
 def test_many_events_are_close_and_never_less_spread() -> None:
-    p, ones = np.random.default_rng(0).beta(8, 1, 3000), np.ones(3000, np.int64)
-    found, expected = whole(p, ones), reference_distribution(p, ones)
+    p = np.random.default_rng(0).beta(8, 1, 3000)
+    found, expected = whole(p), reference_distribution(p)
     np.testing.assert_allclose(found.cumsum(), expected.cumsum(), atol=1e-4)
     k = np.arange(p.size + 1)
     spread = [np.sum(p * k**2) - np.sum(p * k) ** 2 for p in (found, expected)]
@@ -252,14 +250,22 @@ def test_weighted_groups_have_few_false_alarms(
     assert false_alarms(n_groups, size, low, weight) <= 0.05 + 2.5 * np.sqrt(0.05 * 0.95 / 100)
 
 
-@pytest.mark.parametrize("size", [30, 8000])
-def test_p_values_of_weighted_sums_are_uniform(size: int) -> None:
-    """Exact of few rows, by the saddlepoint approximation of many."""
+@pytest.mark.parametrize("size", [30, 2000])
+def test_p_values_of_weighted_sums_keep_their_level(size: int) -> None:
+    """Conservative of few rows, exact of many."""
     rng = np.random.default_rng(size)
     p, weight = rng.uniform(0.3, 1.0, size), rng.uniform(0.5, 1.0, size)
     found = np.array([sum_p_value(p, rng.random(size) < p, weight) for _ in range(200)])
     for level in (0.05, 0.2, 0.5):
-        assert np.mean(found <= level) == pytest.approx(level, abs=3.5 * np.sqrt(level / 200))
+        slack = 3.5 * np.sqrt(level / 200)
+        assert (0.3 * level if size < 100 else level - slack) <= np.mean(found <= level)
+        assert np.mean(found <= level) <= level + slack
+
+
+def test_weighted_certainties_that_are_wrong_are_impossible() -> None:
+    p, right = np.array([1.0, 1.0, 0.9]), np.array([False, True, True])
+    assert sum_p_value(p, right, np.array([1.0, 2.0, 1.0])) <= 1e-10
+    assert sum_p_value(p, right | True, np.array([1.0, 2.0, 1.0])) == 1.0
 
 
 @given(st.integers(1, 200), st.floats(0.01, 0.99), st.floats(0, 1))

@@ -67,12 +67,11 @@ class RunOptions:
 
     def run(self) -> Results:
         """Every method on the pairs' own division; what is stored is not computed again."""
+        suite = self.open()
+        say(f"{len(suite.pairs)} pairs; what is stored is not computed again.")  # at once
         from hokical_paper.running import run_suite
 
-        return run_suite(
-            self.open(), self.store,
-            slow=self.slow, jobs=self.jobs, device=self.device,
-        )  # fmt: skip
+        return run_suite(suite, self.store, slow=self.slow, jobs=self.jobs, device=self.device)
 
 
 def add_run_options(command: Callable[..., None]) -> Callable[..., None]:
