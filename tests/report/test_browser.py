@@ -171,7 +171,7 @@ def test_sliders_give_the_numbers(opened: Chrome, comparison: Any, report_data: 
     slider = opened.find_element(By.ID, "look-risk")
     slider.send_keys(Keys.END)
     text = opened.find_element(By.CSS_SELECTOR, "#risk output").text
-    assert f"Hoki (hoki): the 100.0% surest, confidence {hoki['risk']['threshold'][-1]:.3f}" in text
+    assert f"Hoki (hoki): the most confident 100.0%, at {hoki['risk']['threshold'][-1]:.3f}" in text
     assert f"{hoki['risk']['risk'][-1]:.1%} of them wrong" in text
 
 

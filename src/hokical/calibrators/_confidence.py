@@ -45,7 +45,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
     Parameters
     ----------
     scale : float
-        What stands for certainty: 1, or 100 for percentages.
+        The largest confidence: 1, or 100 for percentages.
     monotone : bool
         True: within each group the answer never falls where the confidence rises. The fitted curve
         is replaced by the nearest such curve (isotonic regression, weighted by the examples).

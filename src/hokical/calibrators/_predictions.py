@@ -78,8 +78,8 @@ class Predictions(StoredEstimator):
     def predict_support(self, logits: Any) -> Array:
         """Which rows (n,) lie in the range of the calibration examples.
 
-        A row is outside if the classifier's own certainty (the softmax log-odds of its label) or
-        its top logit lies beyond all those of the fit. Confidence is an extrapolation there. Of n
+        A row is outside if the softmax log-odds of its label, or its top logit, lie outside the
+        range of the calibration examples. Confidence is an extrapolation there. Of n
         calibration examples and one more from the same distribution, the last is outside with
         probability at most 4 / (n + 1); many such rows mean that the distribution has changed.
 

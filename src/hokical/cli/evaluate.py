@@ -21,7 +21,7 @@ from hokical.cli.tables import metric_cells, show_classes, show_groups, show_set
 from hokical.io._examples import Examples
 from hokical.io._writing import check_output
 
-_FOOTNOTE = "AUROC, right against wrong: higher is better. Selective risk: of the surest 80 %."
+_FOOTNOTE = "AUROC, right against wrong: higher is better. Selective risk: most confident 80 %."
 
 
 def evaluate(

@@ -36,7 +36,8 @@ function describeRisk(methods, coverage) {
     const k = reaching(method.risk, coverage);
     const { coverage: covers, risk, threshold } = method.risk;
     return (
-      `${method.label}: the ${percent(covers[k])} surest, confidence ${threshold[k].toFixed(3)} ` +
+      `${method.label}: the most confident ${percent(covers[k])}, at ` +
+      `${threshold[k].toFixed(3)} ` +
       `or more, ${percent(risk[k])} of them wrong`
     );
   });

@@ -174,7 +174,7 @@ class BalancedRule(WrappedRule):
     def __post_init__(self) -> None:
         check_array("weights", self.weights, (None,), 0.0)
         if not isinstance(self.rule, Rule) or isinstance(self.rule, BalancedRule):
-            raise ValueError(f"`rule` must be a rule of the old balance; got {self.rule!r}.")
+            raise ValueError(f"`rule` must be a rule of the old frequencies; got {self.rule!r}.")
         if self.rule.n_classes not in (None, self.weights.size) or not np.any(self.weights > 0.0):
             raise ValueError("`weights` must have a number for each class, some above 0.")
 

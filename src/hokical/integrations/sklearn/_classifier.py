@@ -52,10 +52,10 @@ class CalibratedClassifier(
     """Wrap a classifier so that its confidence is calibrated.
 
     Logits are the estimator's `decision_function`, or the logarithm of its `predict_proba`. There,
-    a probability of 0 shows the estimator's resolution (no tree voted for the class), not
-    certainty: zeros are raised to half the smallest probability seen on held-out data, or to
-    2.2e-16 if that is more. The most likely class of the calibrated probabilities is predicted, as
-    by scikit-learn's own; `keep_labels=True` predicts the estimator's.
+    a probability of 0 shows the estimator's resolution (no tree voted for the class): zeros are
+    raised to half the smallest probability seen on held-out data, or to 2.2e-16 if that is more.
+    The most likely class of the calibrated probabilities is predicted, as by scikit-learn's own;
+    `keep_labels=True` predicts the estimator's.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ class CalibratedClassifier(
     -----
     An example whose class does not occur in the training part of its fold is not used to calibrate,
     with a warning: the final model would not make that mistake. For the other examples of the fold
-    that class is impossible (-inf), as it was for the fold's model. A fold whose training part has
+    that class is masked (-inf), as it was for the fold's model. A fold whose training part has
     only one class is not used at all.
 
     `sample_weight` trains the estimator, if its `fit` (or that of the last step of a Pipeline)
