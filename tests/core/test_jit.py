@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from hokical._core import jit
-from hokical._core.jit import has_kernels
 from hokical.rules import as_logits
 
 
@@ -18,10 +17,10 @@ from hokical.rules import as_logits
 def test_the_number_of_classes_alone_decides(n_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     few, many = (as_logits(np.zeros((n_rows, jit.FEW_CLASSES + more))) for more in (0, 1))
     monkeypatch.setattr(jit, "has_compiler", lambda: True)
-    assert not has_kernels(few)
-    assert has_kernels(many)
+    assert not jit.has_kernels(few)
+    assert jit.has_kernels(many)
     monkeypatch.setattr(jit, "has_compiler", lambda: False)
-    assert not has_kernels(many)
+    assert not jit.has_kernels(many)
 
 
 @pytest.mark.slow

@@ -8,12 +8,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from hokical import rules
-from hokical.rules._auto import Average, ClassScaling
-from hokical.rules._hoki import Curve, Steps
-from hokical.rules._row_correction import N_FEATURES, RowCorrection
-from hokical.stability import Gaussian, Gumbel, Noise, Uniform
-from hokical.stability._sampled import Draws
-from hokical.stability._table import EXACT_LEVELS
+from hokical.rules import Average, ClassScaling, Curve, RowCorrection, Steps
+from hokical.stability import EXACT_LEVELS, Draws, Gaussian, Gumbel, Noise, Uniform
 
 Generator = np.random.Generator
 FAMILIES = (Gaussian, Uniform, Gumbel)
@@ -98,8 +94,8 @@ def _steps(rng: Generator) -> Steps:
 
 def make_correction(rng: Generator) -> RowCorrection:
     """With numbers so large, now and then, that features, scale and shift are clipped."""
-    centre, spread = rng.normal(size=(2, N_FEATURES)) * 2.0
-    log_scale, shift = 0.2 * np.exp(rng.normal()) * rng.normal(size=(2, 1 + N_FEATURES))
+    centre, spread = rng.normal(size=(2, 7)) * 2.0
+    log_scale, shift = 0.2 * np.exp(rng.normal()) * rng.normal(size=(2, 8))
     return RowCorrection(centre, np.exp(spread), log_scale, shift)
 
 

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 
 from hokical._core.arrays import to_host
-from hokical.rules import Logits, Rule, TemperatureRule, as_logits
-from hokical.rules._predicting import predict_blocks
+from hokical.rules import Logits, Rule, TemperatureRule, as_logits, predict_blocks
 from tests.conftest import max_examples
 from tests.rules.making import (
     NAMES,

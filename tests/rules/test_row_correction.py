@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hokical import TopK
-from hokical.rules import AdaptiveRule, FlooredRule, as_logits
-from hokical.rules._predicting import predict_blocks
+from hokical.rules import AdaptiveRule, FlooredRule, as_logits, predict_blocks
 from hokical.rules._row_correction import row_features
 from hokical.stability import Gumbel
 from tests.conftest import random_rows

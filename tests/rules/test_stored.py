@@ -13,8 +13,7 @@ from hypothesis import given
 
 from hokical._core.storage import read_document, write_document
 from hokical.calibrators import CalibratorFileError
-from hokical.rules import Rule, as_logits
-from hokical.rules._predicting import predict_blocks
+from hokical.rules import Rule, as_logits, predict_blocks
 from tests.conftest import max_examples
 from tests.rules.making import (
     NAMES,

@@ -7,10 +7,8 @@ import pytest
 from hypothesis import given
 
 from hokical import TopK
-from hokical.rules import HokiRule, Rule, as_logits
-from hokical.rules._hoki import Curve
-from hokical.rules._predicting import predict_blocks
-from hokical.stability._table import EXACT_LEVELS
+from hokical.rules import Curve, HokiRule, Rule, as_logits, predict_blocks
+from hokical.stability import EXACT_LEVELS
 from tests.rules.making import NAMES, assert_chances, make_noise, make_rule, seeds
 
 TOP_K_NAMES = [name for name in NAMES if make_rule(name, 0, 3).accepts_top_k]

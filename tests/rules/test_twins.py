@@ -7,12 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hokical.rules import HokiRule, VectorRule, as_logits
-from hokical.rules._hoki import Curve, Steps
-from hokical.rules._predicting import predict_blocks
-from hokical.rules._probabilities import distribute_remainder, distribute_remainder_portably
-from hokical.stability._table import EXACT_LEVELS
-from tests.conftest import max_examples
+from hokical.rules import Curve, HokiRule, Steps, VectorRule, as_logits, predict_blocks
+from hokical.stability import EXACT_LEVELS
 from tests.rules import twins
 from tests.rules.making import (
     NAMES,
@@ -128,18 +124,3 @@ def test_hoki_confidence_is_a_curve_of_levels(seed: int) -> None:
     level = rule.level(logits)
     np.testing.assert_array_equal(level, np.rint(level))
     np.testing.assert_array_equal(predict_blocks(rule, "confidence", logits), level / EXACT_LEVELS)
-
-
-@given(seed=seeds, n_classes=class_counts)
-@max_examples(30)
-def test_sharing_in_place(seed: int, n_classes: int) -> None:
-    """With lost digits in every other case, and with rows of one possible class."""
-    logits = as_logits(ordinary_rows(seed, n_classes))
-    rng = np.random.default_rng(seed)
-    shares = rng.dirichlet(np.ones(n_classes), logits.n_rows) * logits.possible
-    shares[0] *= 1e-299 if seed % 2 else 1.0
-    confidence = rng.uniform(size=logits.n_rows)
-    slow = distribute_remainder_portably(logits, confidence, shares, 0.7)
-    np.testing.assert_allclose(
-        distribute_remainder(logits, confidence, shares, 0.7), slow, rtol=1e-12
-    )

@@ -8,9 +8,7 @@ import numpy as np
 from scipy.special import expit, log_softmax, logsumexp, softmax
 
 from hokical import rules
-from hokical.rules._auto import Average, ClassScaling
-from hokical.rules._hoki import Steps
-from hokical.rules._row_correction import RowCorrection
+from hokical.rules import Average, ClassScaling, RowCorrection, Steps
 from tests.references import gaussian_stability, uniform_stability
 
 Row = np.ndarray

@@ -16,11 +16,10 @@ from numpy.polynomial.polynomial import polyval
 
 from hokical._core import jit
 from hokical.rules import Logits, as_logits
-from hokical.stability import Gaussian, Uniform
+from hokical.stability import Draws, Gaussian, Uniform
 from hokical.stability import _gaussian as gaussian
 from hokical.stability import _sampled as sampled
 from hokical.stability import _uniform as uniform
-from hokical.stability._sampled import Draws
 from hokical.stability._tables import POWER_PARTS, series_to_powers
 from tests.conftest import max_examples, random_rows
 

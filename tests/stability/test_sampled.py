@@ -13,8 +13,7 @@ from hokical import TopK, label_stability
 from hokical._core.storage import read_document, write_document
 from hokical.calibrators import CalibratorFileError
 from hokical.rules import as_logits
-from hokical.stability import Gaussian, Gumbel, Noise, Uniform
-from hokical.stability._sampled import Draws, portable_survivals, survivals
+from hokical.stability import Draws, Gaussian, Gumbel, Noise, Uniform, survivals
 from tests.conftest import max_examples, random_rows
 
 NOISES: list[Noise] = [Gaussian(1.3), Uniform(-1.0, 3.0), Gumbel(0.8)]
@@ -49,10 +48,9 @@ def test_counts_are_the_slow_ones(noise: Noise, dtype: type) -> None:
     values = random_rows(5, 3.0, seed=2, n=12).values.astype(dtype)
     values[5:9, 3] = -np.inf
     draws = Draws(noise, 3, 150, 5)
-    for count in (survivals, portable_survivals):
-        np.testing.assert_array_equal(
-            count(as_logits(values), draws), slow_survivals(values, draws)
-        )
+    np.testing.assert_array_equal(
+        survivals(as_logits(values), draws), slow_survivals(values, draws)
+    )
 
 
 @given(st.integers(1, 300), st.integers(0, 2**64 - 1))

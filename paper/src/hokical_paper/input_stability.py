@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hokical._fitting.recursion import learn_schedule
-from hokical.rules._hoki import Curve, Steps
+from hokical.rules import Curve, Steps
 from hokical.stability import StabilityTable
 from hokical.stability._table import EXACT_LEVELS, stability_levels
 

@@ -15,7 +15,7 @@ from sklearn.base import clone
 from hokical import Hoki, calibration_bound
 from hokical.guarantees._bounds import Method
 from hokical.metrics import brier, ece
-from hokical.rules._hoki import Curve, Steps
+from hokical.rules import Curve, Steps
 from hokical_paper.pair_data import PairData
 from hokical_paper.sufficiency import SufficiencyGap, measure_sufficiency
 

@@ -176,11 +176,8 @@ class Logits:
         """Gap between the two largest logits, (n,); inf where all others are masked."""
         xp = self.xp
         with ignore_overflow(xp):
-            if self.is_numpy:  # a third of the time that `where` takes
-                others = self.values.copy()
-                others[self.label_index] = -np.inf
-            else:
-                others = xp.where(self.is_label, -xp.inf, self.values)
+            own = xp.full_like(self.values[:, :1], -xp.inf)
+            others = put_at_label(self.values.copy() if self.is_numpy else self.values, own, self)
             return self.top - to_float64(xp.max(others, axis=1), xp)
 
     def at_label(self, table: Array) -> Array:

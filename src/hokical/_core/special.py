@@ -21,9 +21,6 @@ _ERFCX = (
     -0.05869339857664934, 0.09230432116428125, -0.10880393014244462, 0.08227673848999506,
     0.0035854154854790257, -0.14024059858554525, 1.2375126308378275,
 )  # fmt: skip
-_ERFCX_RISING = np.array(_ERFCX[::-1])[:, None]
-#: Arrays so small that calls take longer than numbers, and those that stay in the cache.
-_FEW, _CACHED = 256, 1 << 13
 
 
 def constant(table: FloatArray, like: Array) -> Array:
@@ -141,32 +138,7 @@ def erfcx(y: Array) -> Array:
     if own is not None:
         return own
     t = (y - _ERFCX_CENTRE) / (y + _ERFCX_CENTRE)
-    if isinstance(t, np.ndarray):
-        return _erfcx_polynomial(t) / (1.0 + 2.0 * y)
     value = t * _ERFCX[0] + _ERFCX[1]
     for coefficient in _ERFCX[2:]:
         value = value * t + coefficient
     return value / (1.0 + 2.0 * y)
-
-
-def _erfcx_polynomial(t: FloatArray) -> FloatArray:
-    """The polynomial for NumPy: powers in turn, terms added one after the other.
-
-    Few elements take four calls where a loop would take 66. Both round alike, but NumPy would add
-    a single column pairwise, so there are always two or more.
-    """
-    if t.size <= _FEW:
-        powers = np.ones((len(_ERFCX), max(t.size, 2)))
-        powers[1:, : t.size] = t.ravel()
-        np.multiply.accumulate(powers, axis=0, out=powers)
-        powers *= _ERFCX_RISING
-        return np.asarray(np.add.reduce(powers, axis=0)[: t.size].reshape(t.shape))
-    if t.size > _CACHED:
-        parts = np.array_split(t.ravel(), -(-t.size // _CACHED))
-        return np.concatenate([_erfcx_polynomial(part) for part in parts]).reshape(t.shape)
-    power, term = t.copy(), np.empty_like(t)
-    value = t * _ERFCX[-2] + _ERFCX[-1]
-    for coefficient in _ERFCX[-3::-1]:
-        power *= t
-        value += np.multiply(power, coefficient, out=term)
-    return value

@@ -6,9 +6,8 @@ All for a block of rows, in the library of the logits.
 import numpy as np
 
 from hokical._core.arrays import Array, Namespace
-from hokical._core.logits import Logits, put_masked
-from hokical._core.special import normalized_exponential
-from hokical._core.types import FloatArray
+from hokical._core.logits import Logits, put_at_label, put_masked
+from hokical._core.special import exponential, normalized_exponential, row_sums
 
 #: No possible class gets less than this, in float64 and in float32; 0 is for masked ones.
 LEAST, _LEAST_IN_FLOAT32 = 1e-300, 1e-37
@@ -26,13 +25,8 @@ def log_probabilities(logits: Logits) -> Array:
 def probabilities_and_logs(logits: Logits, temperature: Array) -> tuple[Array, Array]:
     """The softmax at a temperature and its log, (n, columns) each."""
     margins = logits.margins / temperature
-    odds, norms = _odds(margins, logits)
-    if not logits.is_numpy:
-        logs = -norms - margins
-        return logits.xp.exp(logs), logs
-    odds[logits.label_index] = 1.0
-    odds *= np.exp(-norms)
-    return odds, np.subtract(-norms, margins, out=margins)
+    logs = -log_norms(margins, logits) - margins
+    return logits.xp.exp(logs), logs
 
 
 def log_norms(margins: Array, logits: Logits) -> Array:
@@ -40,18 +34,9 @@ def log_norms(margins: Array, logits: Logits) -> Array:
 
     Precise for probabilities near 1.
     """
-    return _odds(margins, logits)[1]
-
-
-def _odds(margins: Array, logits: Logits) -> tuple[Array, Array]:
-    """Odds (n, columns) of every class to the label, 0 at the label, and `log_norms`."""
-    xp = logits.xp
-    if logits.is_numpy:
-        odds = np.negative(margins)
-        np.exp(odds, out=odds)[logits.label_index] = 0.0
-    else:
-        odds = xp.where(logits.is_label, xp.zeros_like(margins), xp.exp(-margins))
-    return odds, xp.log1p(xp.sum(odds, axis=1, keepdims=True))
+    odds = exponential(-margins, logits.xp)
+    odds = put_at_label(odds, 0.0 * odds[:, :1], logits)
+    return logits.xp.log1p(row_sums(odds, logits.xp))[:, None]
 
 
 def smooth(log_p: Array, floor: Array, xp: Namespace) -> Array:
@@ -134,42 +119,11 @@ def distribute_remainder(logits: Logits, confidence: Array, shares: Array, width
 
     `shares` (n, classes) are those of each class under noise of that `width`. A row in which
     one class alone is possible gives it 1, whatever the confidence. Where no other class is within
-    reach of the noise, they share as a softmax of that width would. NumPy's `shares` are
-    overwritten.
+    reach of the noise, they share as a softmax of that width would.
     """
-    if logits.is_numpy:
-        return _share_on_host(logits, confidence, shares, width)
-    return distribute_remainder_portably(logits, confidence, shares, width)
-
-
-def _share_on_host(
-    logits: Logits, confidence: FloatArray, shares: FloatArray, width: float
-) -> FloatArray:
-    """The same in two passes over memory, but for rows whose shares have lost their digits."""
-    label = (np.arange(logits.n_rows), logits.label_columns)
-    alone = logits.single_choice
-    shares = np.asarray(shares, order=logits.order)
-    shares[label] = 0.0
-    total = shares.sum(axis=1)
-    lost = np.flatnonzero((total < LEAST_SHARE * logits.n_columns) & ~alone)
-    if lost.size:
-        few = distribute_remainder_portably(
-            logits.take(lost), confidence[lost], shares[lost], width
-        )
-    total[alone] = total[lost] = 1.0
-    own = np.where(alone, 1.0, confidence)
-    shares *= ((1.0 - own) / total)[:, None]
-    shares[label] = own
-    if lost.size:
-        shares[lost] = few
-    return shares
-
-
-def distribute_remainder_portably(
-    logits: Logits, confidence: Array, shares: Array, width: Array
-) -> Array:
-    """`distribute_remainder` for arrays of any library."""
     xp, is_label = logits.xp, logits.is_label
+    if logits.is_numpy:
+        shares = np.asarray(shares, order=logits.order)  # as all tables: sums then round alike
     alone = logits.single_choice[:, None]
     own = xp.where(alone, 1.0, confidence[:, None])
     shares = xp.where(is_label, 0.0, shares)
@@ -177,7 +131,8 @@ def distribute_remainder_portably(
     unit = logits.backend.without_gradient(xp.max(shares, axis=1, keepdims=True))
     lost = (unit < LEAST_SHARE) & ~alone
     shares = shares / xp.where(lost | alone, 1.0, unit)
-    shares = xp.where(lost, _softmax_shares(logits, width), shares)
+    if not logits.is_numpy or lost.any():
+        shares = xp.where(lost, _softmax_shares(logits, width), shares)
     total = xp.where(alone, 1.0, xp.sum(shares, axis=1, keepdims=True))
     return xp.where(is_label, own, shares * ((1.0 - own) / total))
 

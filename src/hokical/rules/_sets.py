@@ -4,7 +4,6 @@ Classes are taken in the order of falling probability, equal ones in the order o
 """
 
 from dataclasses import dataclass
-from functools import reduce
 from operator import attrgetter
 from typing import Any, ClassVar, Literal, get_args
 
@@ -25,7 +24,6 @@ from hokical.rules._wrapped import WrappedRule
 Kind = Literal["smallest", "adaptive", "ordered"]
 #: Share of a threshold by which float32, or another device, may change a probability.
 SLACK = 2.0**-20
-_FEW = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +72,7 @@ class SetRule(WrappedRule):
         if self.kind == "ordered" or (self.kind == "smallest" and not self.max_size):
             least = -self.threshold[None, :]
             if not self.allow_empty:
-                least = xp.minimum(least, _largest(proba, logits))
+                least = xp.minimum(least, xp.max(proba, axis=1, keepdims=True))
             inside = proba >= least
             return inside if self.kind == "smallest" else _run_around_best(inside, proba, logits)
         order = xp.argsort(-proba, axis=1, stable=True)
@@ -106,13 +104,6 @@ def _run_around_best(inside: Array, proba: Array, logits: Logits) -> Array:
     columns = logits.from_host(np.arange(proba.shape[1]))[None, :]
     gaps = xp.where(columns < best, at_best - before, before - at_best)
     return inside & (gaps == 0.0)
-
-
-def _largest(proba: Array, logits: Logits) -> Array:
-    """The largest probability of each row, (n, 1)."""
-    if logits.is_numpy and proba.shape[1] <= _FEW:  # NumPy is slow along a short axis
-        return reduce(np.maximum, proba.T)[:, None]
-    return logits.xp.max(proba, axis=1, keepdims=True)
 
 
 def set_probabilities(rule: Rule, logits: Logits) -> Array:
