@@ -123,3 +123,70 @@ def test_torch_uncertainty_takes_a_quantile_of_n(data: Any) -> None:
     assert float(theirs.q_hat) == pytest.approx(np.quantile(1.0 - noted.proba, 0.9), abs=1e-12)
     assert (sets <= found.members).all()
     assert 0 < (found.members & ~sets).mean() < 0.005
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    found: np.ndarray = np.exp(logits - np.logaddexp.reduce(logits, axis=1)[:, None])
+    return found
+
+
+def test_mapie_controls_precision_as_well() -> None:
+    """The same promise on the same splits: ours finds no less, and neither breaks it too often."""
+    control = pytest.importorskip("mapie.risk_control")
+    new, truth = world(20_000, 2, seed=3, scale=1.0)
+    proba = softmax(new)[:, 1]
+    thresholds, broken, found = np.linspace(0.99, 0.0, 100), np.zeros(2), np.zeros(2)
+    for seed in range(20):
+        rows, labels = world(500, 2, seed=100 + seed, scale=1.0)
+        theirs = control.BinaryClassificationController(
+            lambda X: X, risk="precision", target_level=0.8, confidence_level=0.9
+        ).calibrate(softmax(rows), labels)
+        cal = make("uncalibrated").fit(*world(50, 2)).control_risk(
+            rows, labels, risk=0.2, delta=0.1, thresholds=thresholds,
+            loss=lambda p, y, t: np.where(p[:, 1] >= t, y != 1, np.nan),
+        )  # fmt: skip
+        for k, limit in enumerate((cal.threshold, theirs.best_predict_param)):
+            flagged = proba >= (2.0 if limit is None or np.isnan(limit) else limit)
+            found[k] += flagged.mean()
+            broken[k] += flagged.any() and (truth[flagged] != 1).mean() > 0.2
+    assert broken[0] <= 0.1 * 20 + 2.0 * (0.09 * 20) ** 0.5
+    assert found[0] >= 0.97 * found[1]
+
+
+def test_torchcp_with_many_classes() -> None:
+    """40 classes with about 25 examples each: cluster and RC3P beside pooled thresholds."""
+    torch = pytest.importorskip("torch")
+    predictor = pytest.importorskip("torchcp.classification.predictor")
+    scores = pytest.importorskip("torchcp.classification.score")
+    classes, cpu = 40, torch.device("cpu")
+    rng = np.random.default_rng(0)
+    tilt = rng.normal(size=classes)  # the network is too sure of some classes
+
+    def draw(n: int, seed: int) -> Any:
+        rows, labels = world(n, classes, seed=seed, scale=2.5)
+        return 0.5 * rows + tilt, labels
+
+    new, truth = draw(20_000, 1)
+    sums: dict[str, np.ndarray] = {}
+    for seed in range(4):
+        rows, labels = draw(1000, 10 + seed)
+        cal = make("uncalibrated").fit(*draw(100, 5)).certify(rows, labels)
+        sets = {"pooled": cal.predict_set(new, coverage=0.9, by="class", pooled=True).members}
+        for name, kind, score in (
+            ("cluster", predictor.ClusteredPredictor, scores.LAC()),
+            ("RC3P", predictor.RC3PPredictor, scores.APS()),
+        ):
+            theirs = kind(score, device=cpu)
+            theirs.num_classes = classes  # which RC3P asks for
+            theirs.calculate_threshold(torch.tensor(rows), torch.tensor(labels), 0.1)
+            sets[name] = np.asarray(theirs.predict_with_logits(torch.tensor(new))) > 0
+        for name, members in sets.items():
+            inside = members[np.arange(len(truth)), truth]
+            by_class = np.bincount(truth, inside) / np.bincount(truth)
+            found = [members.sum(axis=1).mean(), inside.mean(), np.abs(by_class - 0.9).mean()]
+            sums[name] = sums.get(name, 0.0) + np.array(found) / 4
+    ours = sums["pooled"]
+    assert ours[1] > 0.88
+    for name in ("cluster", "RC3P"):
+        assert ours[0] <= 1.02 * sums[name][0], (name, sums)  # size, and gap of class coverage
+        assert ours[2] <= 1.05 * sums[name][2], (name, sums)
