@@ -5,7 +5,7 @@ from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader, TensorDataset, random_split
 
 from hokical import calibrate
-from hokical.integrations.torch import CalibratedModel
+from hokical.integrations.torch import CalibratedModel, collect_logits
 
 torch.manual_seed(0)
 X, y = load_digits(return_X_y=True)
@@ -28,8 +28,8 @@ raw = logits.softmax(dim=1).amax(dim=1)
 print(f"accuracy {(labels == truth).float().mean():.1%}")
 print(f"mean confidence: softmax {raw.mean():.1%}, calibrated {confidence.mean():.1%}")
 
-model.certify(DataLoader(held_out, batch_size=256))
-found = model.predict_or_abstain(inputs, risk=0.05)
+cal = model.fitted.certify(*collect_logits(network, DataLoader(held_out, batch_size=256)))
+found = cal.predict_or_abstain(logits, risk=0.05)
 wrong = found.labels[found.accepted] != truth[found.accepted]
 print(f"accepted {found.accepted.float().mean():.0%}, of which wrong {wrong.float().mean():.1%}")
 print(found.guarantee)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +146,7 @@ def test_answers_in_other_libraries(fitted: Any) -> None:
     np.testing.assert_allclose(np.asarray(answer), wanted, rtol=2e-5)
 
 
-def test_as_a_torch_module_and_an_onnx_graph(fitted: Any, tmp_path: Path) -> None:
+def test_as_a_torch_module(fitted: Any) -> None:
     torch = pytest.importorskip("torch")
     from hokical.integrations.torch import as_module
 
@@ -159,15 +158,6 @@ def test_as_a_torch_module_and_an_onnx_graph(fitted: Any, tmp_path: Path) -> Non
     np.testing.assert_allclose(narrow.numpy(), wanted, rtol=2e-5)
     with pytest.raises(ValueError, match="must have 12 labels"):
         module(torch.zeros(4, 3))
-    pytest.importorskip("onnxscript")
-    runtime = pytest.importorskip("onnxruntime")
-    given = torch.tensor(scores)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the exporter remarks on its own choices
-        torch.onnx.export(module, (given,), tmp_path / "cal.onnx", dynamo=True, verbose=False)
-    session = runtime.InferenceSession(tmp_path / "cal.onnx")
-    (found,) = session.run(None, {session.get_inputs()[0].name: scores})
-    np.testing.assert_allclose(found, wanted, rtol=1e-9)
 
 
 def test_least_cost(fitted: Any) -> None:

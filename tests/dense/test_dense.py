@@ -259,12 +259,12 @@ def test_memory_of_a_prediction_is_that_of_the_answer() -> None:
 
 def test_it_is_an_estimator() -> None:
     logits, labels = maps()
-    dense = Dense(make("ets"), class_axis=1, ignore_label=255, max_positions_per_item=100)
+    dense = Dense(make("hoki"), class_axis=1, ignore_label=255, max_positions_per_item=100)
     twin = clone(dense)
     assert twin.get_params()["ignore_label"] == 255
     assert twin.calibrator is not dense.calibrator
-    twin.set_params(calibrator__loss="log", class_axis=-1).fit(logits, labels)
-    assert twin.calibrator_.loss == "log"
+    twin.set_params(calibrator__n_bins=7, class_axis=-1).fit(logits, labels)
+    assert twin.calibrator_.n_bins == 7
     assert not hasattr(twin.calibrator, "rule_")
     check_is_fitted(twin)
     assert twin.n_classes_ == 4

@@ -97,7 +97,8 @@ def test_a_choice_is_even_and_changes_with_the_seed_and_the_item() -> None:
     logits = np.stack([numbers, -numbers], axis=-1)
     taken = []
     for seed in range(2):
-        rows = Dense().draw_positions(logits, per_item=5, random_state=seed)[0]
+        labels = np.zeros(numbers.shape, int)
+        rows = Dense(random_state=seed).draw_positions(logits, labels, per_item=5)[0]
         taken.append(rows[:, 0].reshape(500, 5))
     assert (taken[0] != taken[1]).any()
     assert (taken[0][0] != taken[0][1]).any()

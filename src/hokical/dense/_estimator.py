@@ -258,27 +258,20 @@ class Dense(Estimator):
         return control_risk(proba, to_host(labels), thresholds=thresholds, **options)
 
     def draw_positions(
-        self,
-        logits: Any,
-        labels: Any = None,
-        *,
-        mask: Any = None,
-        per_item: int = 1,
-        random_state: int | None = None,
+        self, logits: Any, labels: Any = None, *, mask: Any = None, per_item: int = 1
     ) -> tuple[Any, Any]:
         """Logits (rows, classes) and labels (rows,) of positions drawn at random from each item.
 
         One per item are as independent as the items are: a test set for everything that counts
         rows, such as `hokical.compare`; its methods can be fitted on more. Items in which no
-        position counts are left out. Without labels the second is None.
+        position counts are left out.
 
         >>> logits, labels = np.zeros((5, 8, 8, 3)), np.zeros((5, 8, 8), int)
         >>> rows, truth = Dense().draw_positions(logits, labels)
         >>> rows.shape, truth.shape
         ((5, 3), (5,))
         """
-        given = (logits, labels, mask, None)
-        return self._flatten(*given, per_item, random_state, labelled=False)[:2]
+        return self._flatten(logits, labels, mask, None, per_item)[:2]
 
     def save(self, path: str | os.PathLike[str], *, metadata: dict[str, Any] | None = None) -> None:
         """Write the fitted calibrator and the options of this wrapper to a JSON file, atomically.
@@ -343,25 +336,17 @@ class Dense(Estimator):
         return self._ignored()
 
     def _read(
-        self,
-        logits: Any,
-        labels: Any,
-        mask: Any,
-        weights: Any,
-        most: int | None,
-        seed: int | None = None,
-        *,
-        labelled: bool = True,
+        self, logits: Any, labels: Any, mask: Any, weights: Any, most: int | None
     ) -> Iterator[Positions]:
         """The positions that count, slab after slab."""
         ignored, rows = self._check_options(), 0
         for maps in open_maps(logits, labels, mask, weights, self.class_axis, ignored):
-            if labelled and maps.labels is None:
+            if maps.labels is None:
                 raise ValueError(
                     "`labels` must be given: the true class of each position, of shape "
                     f"{maps.positions}, or in each batch, as (logits, labels)."
                 )
-            for part in maps.read(most, self.random_state if seed is None else seed):
+            for part in maps.read(most, self.random_state):
                 rows += part.items.size
                 yield part
         if not rows:
@@ -371,19 +356,10 @@ class Dense(Estimator):
             )
 
     def _flatten(
-        self,
-        logits: Any,
-        labels: Any,
-        mask: Any,
-        weights: Any,
-        most: int | None = None,
-        seed: int | None = None,
-        *,
-        labelled: bool = True,
+        self, logits: Any, labels: Any, mask: Any, weights: Any, most: int | None = None
     ) -> Positions:
         """All positions that count, or at most so many of each item, on the host."""
-        given = (logits, labels, mask, weights, most, seed)
-        parts = list(self._read(*given, labelled=labelled))
+        parts = list(self._read(logits, labels, mask, weights, most))
         columns: list[Any] = [
             None if column[0] is None else np.concatenate([to_host(part) for part in column])
             for column in zip(*parts, strict=True)

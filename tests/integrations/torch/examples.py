@@ -25,7 +25,6 @@ MAKERS: dict[str, Callable[[], Calibrator]] = {
         for name in ("uncalibrated", "temps", "vecs", "ets", "irm", "irova_ts", "auto")
     },
     "structured": lambda: make("structured"),
-    "irm not normalised": lambda: make("irm", normalize=False),
     "hoki gaussian": lambda: make("hoki", noise=Gaussian(2.0)),
     "hoki uniform": lambda: make("hoki", noise=Uniform(-3.0, 3.0)),
     "hoki gumbel": lambda: make("hoki", noise=Gumbel(1.5)),

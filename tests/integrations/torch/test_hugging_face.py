@@ -70,7 +70,7 @@ def raw_logits(model: Any, tokenizer: Any, texts: list[str]) -> np.ndarray:
     return torch.cat(rows).double().numpy()
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "irm not normalised"])
+@pytest.mark.parametrize("name", NAMES)
 def test_scores_of_a_pipeline_are_the_calibrated_probabilities(name: str, tokenizer: Any) -> None:
     model = network()
     calibrated = CalibratedModel(model, fitted(name))

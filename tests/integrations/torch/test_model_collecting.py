@@ -267,5 +267,3 @@ def test_a_sigmoid_for_each_label() -> None:
     torch.testing.assert_close(model.predict_proba(inputs), output.confidence)
     assert torch.equal(output.labels, output.confidence >= 0.5)
     assert abs(float(output.confidence.mean() - labels.double().mean())) < 0.01
-    with pytest.raises(TypeError, match=r"several labels at once.*model.fitted.predict_set"):
-        model.predict_set(inputs)

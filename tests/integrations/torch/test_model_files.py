@@ -77,36 +77,23 @@ def test_files_that_are_not_ours(tmp_path: Path) -> None:
 
 
 def test_a_state_dict_has_the_calibrator(tmp_path: Path) -> None:
-    model = calibrate(trained_network(), batches(0), "hoki").certify(batches(1))
+    model = calibrate(trained_network(), batches(0), "hoki")
+    model.fitted.certify(*collect_logits(model.model, batches(1)))
     torch.save(model.state_dict(), tmp_path / "model.pt")
     again = CalibratedModel(make_network(), make("uncalibrated").fit(torch.eye(3), [0, 1, 2]))
     again.load_state_dict(torch.load(tmp_path / "model.pt", weights_only=True))
-    inputs = batches(2)[0][0]
-    found, expected = (each.eval().predict_set(inputs).members for each in (again, model))
+    logits = collect_logits(model.model, batches(2))[0]
+    found, expected = (
+        each.fitted.predict_set(logits, coverage=0.9).members for each in (again, model)
+    )
     assert torch.equal(found, expected)
-
-
-def test_abstention_is_that_of_the_calibrator() -> None:
-    network = trained_network()
-    model = calibrate(network, batches(0), "temps").eval()
-    inputs, truth = (torch.cat(part) for part in zip(*batches(2), strict=True))
-    logits, _ = collect_logits(network, batches(2))
-    assert model.fitted is not None
-    for source in ("fit", "held-out"):
-        found = model.predict_or_abstain(inputs, risk=0.1)
-        twin = model.fitted.predict_or_abstain(logits, risk=0.1)
-        assert found.certified_on == source
-        assert torch.equal(found.accepted, twin.accepted)
-        assert found.accepted.any()
-        assert (found.labels != truth)[found.accepted].float().mean() <= 0.1
-        model.certify(batches(1))
 
 
 @pytest.mark.parametrize("training", [True, False])
 def test_modes_are_kept(training: bool) -> None:
     network = trained_network().train(training)
     network[1].train(not training)
-    model = calibrate(network, batches(0), "temps").certify(batches(1))
+    model = calibrate(network, batches(0), "temps")
     modes = [module.training for module in (network, network[0], network[1])]
     assert modes == [training, training, not training]
     assert model.training is training
@@ -118,9 +105,8 @@ def test_positions_of_items_prove_nothing() -> None:
     model = calibrate(trained_network(), [tokens], "temps")
     assert model.fitted is not None
     assert model.fitted.kept_.fit_scores is None
-    for ask in (lambda: model.predict_or_abstain(tokens[0]), lambda: model.certify([tokens])):
-        with pytest.raises(ValueError, match=r"one prediction per example.*Dense"):
-            ask()
+    with pytest.raises(ValueError, match="pixels or tokens"):
+        model.fitted.predict_set(tokens[0], coverage=0.9)
 
 
 def test_a_model_says_what_it_is() -> None:

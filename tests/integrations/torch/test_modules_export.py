@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from tests.integrations.torch.examples import NAMES, awkward, fitted, synthetic_
 torch = pytest.importorskip("torch")
 
 from hokical.integrations.torch import CalibratedModel, as_module  # noqa: E402
-from hokical.integrations.torch._backend import _bisect  # noqa: E402
 
 EXPORTED = [name for name in NAMES if name != "auto"]  # its parts are exported by themselves
 
@@ -89,31 +87,6 @@ def test_compiled_as_one_graph(backend: str, name: str, logits: torch.Tensor) ->
     assert torch.equal(got.labels, wanted.labels)
     torch.testing.assert_close(got.confidence, wanted.confidence, rtol=0, atol=1e-12)
     torch.testing.assert_close(compiled(logits[:4]).confidence, wanted.confidence[:4])
-
-
-@pytest.mark.parametrize("name", ["hoki uniform", "irm", "structured"])
-def test_the_exporter_of_torch_makes_onnx(name: str, logits: torch.Tensor, tmp_path: Path) -> None:
-    pytest.importorskip("onnxscript")
-    runtime = pytest.importorskip("onnxruntime")
-    model = CalibratedModel(torch.nn.Identity(), as_module(fitted(name)), as_tuple=True).eval()
-    rows = logits[torch.isfinite(logits).all(dim=1)].float()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the exporter remarks on its own choices
-        torch.onnx.export(model, (rows,), tmp_path / "model.onnx", dynamo=True, verbose=False)
-    session = runtime.InferenceSession(tmp_path / "model.onnx")
-    found = session.run(None, {session.get_inputs()[0].name: rows.numpy()})
-    np.testing.assert_array_equal(found[1], model(rows)[1])
-    np.testing.assert_allclose(found[2], model(rows)[2], atol=1e-6)
-
-
-@pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("size", [0, 1, 2, 3, 8, 33])
-def test_bisection_of_exported_graphs(size: int, side: str) -> None:
-    edges = torch.sort(torch.randn(size, dtype=torch.float64)).values
-    ends = torch.tensor([-torch.inf, torch.inf])
-    values = torch.cat([torch.randn(50, dtype=torch.float64), edges, ends])
-    expected = torch.searchsorted(edges, values, side=side)
-    assert torch.equal(_bisect(edges, values, side), expected)
 
 
 @pytest.mark.usefixtures("fresh_compiler")

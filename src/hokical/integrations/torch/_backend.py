@@ -35,9 +35,6 @@ _RECORDED = 32
 #: Tables up to this many numbers are kept on the devices to which they were brought.
 _KEPT_UP_TO = 1 << 13
 
-#: Whether a graph is exported, perhaps to ONNX, which has fewer functions than torch.
-_is_exporting = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
-
 
 class _Standard:
     """The array API in torch, but for a few functions.
@@ -58,7 +55,7 @@ class _Standard:
         return array_api_compat.torch.clip(x, min, max)
 
     def take(self, x: Tensor, indices: Tensor, /, *, axis: int = 0) -> Tensor:
-        if x.ndim == 1 and not _is_exporting():  # the same, in less time
+        if x.ndim == 1:  # the same, in less time
             return torch.gather(x, 0, indices)
         return torch.index_select(x, axis, indices)
 
@@ -72,21 +69,7 @@ class _Standard:
         return torch.sort(x, dim=axis).values
 
     def searchsorted(self, x1: Tensor, x2: Tensor, /, *, side: str = "left") -> Tensor:
-        search = _bisect if _is_exporting() else torch.searchsorted
-        return search(x1, x2.contiguous(), side=side)
-
-
-def _bisect(edges: Tensor, values: Tensor, side: str) -> Tensor:
-    """`torch.searchsorted` of an exported graph, for ONNX has none; steps are powers of two."""
-    is_reached = torch.le if side == "right" else torch.lt
-    step = 1 << edges.shape[0].bit_length()
-    padded = torch.cat([edges[:0].new_zeros(1), edges, edges.new_full((2 * step,), torch.inf)])
-    found = torch.zeros_like(values, dtype=torch.int64)
-    while step > 1:
-        step //= 2
-        trial = found + step
-        found = torch.where(is_reached(padded[trial], values), trial, found)
-    return torch.clamp(found, max=edges.shape[0])
+        return torch.searchsorted(x1, x2.contiguous(), side=side)
 
 
 _standard = _Standard()
@@ -103,13 +86,11 @@ class TorchBackend(Backend):
 
     def check(self, array: Tensor, name: str) -> Tensor:
         """Dense, on a device with float64; float8 and the like are widened to float32."""
-        for unfit, form, remedy in (
-            (array.is_nested, "nested", "to_padded_tensor(float('-inf'))"),
-            (array.layout != torch.strided, array.layout, "to_dense()"),
-            (array.is_quantized, "quantised", "dequantize()"),
-        ):
-            if unfit:
-                raise TypeError(f"`{name}` must be dense; got a {form} tensor. Use `.{remedy}`.")
+        if array.is_nested or array.layout != torch.strided or array.is_quantized:
+            raise TypeError(
+                f"`{name}` must be a dense tensor; got a nested, sparse or quantised one. Use "
+                "`.to_padded_tensor(float('-inf'))`, `.to_dense()` or `.dequantize()`."
+            )
         if not array.is_floating_point():
             return array
         if array.device.type == "mps":
@@ -164,10 +145,9 @@ class TorchBackend(Backend):
             return rounded
         return rounded.detach() + (smooth - smooth.detach())
 
-    def erfcx(self, y: Tensor) -> Tensor | None:
+    def erfcx(self, y: Tensor) -> Tensor:
         # Recorded step by step, the portable form would keep some fifty arrays for a gradient.
-        # ONNX has no such function.
-        return None if _is_exporting() else torch.special.erfcx(y)
+        return torch.special.erfcx(y)
 
     def stability(self, family: str, logits: Any, width: Any) -> Tensor | None:
         if family == "uniform" and is_recorded(logits, width):

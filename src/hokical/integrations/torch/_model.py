@@ -3,9 +3,8 @@
 import copy
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple, Self, cast
 
 import torch
@@ -17,11 +16,8 @@ from hokical._core.storage import CalibratorFileError
 from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._checks import refuse_groups
 from hokical.calibrators._multilabel import MultilabelCalibrator
-from hokical.guarantees._selective import SelectivePrediction
-from hokical.guarantees._sets import PredictionSets
 from hokical.integrations.torch import _batches as batches
 from hokical.integrations.torch._batches import GetLogits
-from hokical.integrations.torch._collecting import collect_logits
 from hokical.integrations.torch._module import (
     CalibratorModule,
     MultilabelModule,
@@ -59,7 +55,8 @@ class CalibratedModel(nn.Module):
         mode, device, gradients are as ever. A network in training mode therefore stays in it:
         call `.eval()` before predicting.
     calibrator : a fitted calibrator, or a CalibratorModule
-        It goes to where the logits are; `fitted` is the calibrator itself, for `fitted.save(...)`.
+        It goes to where the logits are. `fitted` is the calibrator itself: for `fitted.save(...)`,
+        and for guarantees, as in `fitted.predict_or_abstain(network(inputs), risk=0.05)`.
     class_axis : int
         Where the classes are in the logits: -1 for (n, classes) and (n, tokens, classes), 1 for
         (n, classes, height, width).
@@ -166,64 +163,6 @@ class CalibratedModel(nn.Module):
             proba, labels = self.calibrator.proba(rows), self.calibrator.labels(rows)
             logs = batches.log_probabilities(proba, labels)
         return batches.replace_logits(output, logs.movedim(-1, self.class_axis))
-
-    @torch.no_grad()
-    def predict_or_abstain(
-        self, *args: Any, risk: float = 0.05, delta: float = 0.1, **kwargs: Any
-    ) -> SelectivePrediction:
-        """Labels, and which of them to accept so that at most a fraction `risk` is wrong.
-
-        For networks with one prediction per example; see `Calibrator.predict_or_abstain`. After
-        `calibrate` alone the threshold is on the softmax, after `certify` on the confidence.
-        """
-        fitted, logits = self._exclusive("abstain"), self._examples(self.model(*args, **kwargs))
-        return fitted.predict_or_abstain(logits, risk=risk, delta=delta)
-
-    def certify(self, loader: Any) -> Self:
-        """Count how often the confidence is right on batches that were used for nothing else.
-
-        `predict_or_abstain` then uses these counts; `loader` is as in `collect_logits`.
-        """
-        fitted = self._exclusive("certify")
-        fitted.certify(*collect_logits(self.model, loader, get_logits=self._examples))
-        return self
-
-    @torch.no_grad()
-    def predict_set(
-        self,
-        *args: Any,
-        coverage: float | None = 0.9,
-        options: Mapping[str, Any] = MappingProxyType({}),
-        **kwargs: Any,
-    ) -> PredictionSets:
-        """The classes that each input may have, with that coverage.
-
-        For networks with one prediction per example; further `options` are those of
-        `Calibrator.predict_set`, such as `{"by": "class"}`.
-        """
-        fitted, logits = self._exclusive("predict_set"), self._examples(self.model(*args, **kwargs))
-        return fitted.predict_set(logits, coverage=coverage, **options)
-
-    def _exclusive(self, task: str) -> Calibrator:
-        """The calibrator, if it is one of classes that exclude each other."""
-        if isinstance(self.fitted, MultilabelCalibrator):
-            raise TypeError(
-                f"`{task}` is for networks whose classes exclude each other; this calibrator is of "
-                "several labels at once. Use its own methods on the logits, for example "
-                "`model.fitted.predict_set(logits)`."
-            )
-        return self.fitted
-
-    def _examples(self, output: Any) -> Tensor:
-        """The logits (n, classes) in a network's output, if each row is an example of its own."""
-        logits = batches.classes_last(self.get_logits(output), self.class_axis)
-        if logits.ndim != 2:
-            raise ValueError(
-                "a guarantee needs one prediction per example, logits (n, classes); got shape "
-                f"{tuple(logits.shape)}. Pixels or tokens of one item are not independent: see "
-                "`hokical.Dense`."
-            )
-        return logits
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the network's numbers and the calibrator to one file (safetensors, no pickle)."""

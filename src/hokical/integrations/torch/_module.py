@@ -188,7 +188,7 @@ class CalibratorModule(_FittedModule):
 class MultilabelModule(_FittedModule):
     """Scores (..., labels) in, probabilities of the same shape out; made by `as_module`.
 
-    They are float32, and float64 where the scores are. `torch.onnx.export` takes it.
+    They are float32, and float64 where the scores are.
     """
 
     fitted: MultilabelCalibrator
