@@ -9,7 +9,6 @@ sides as a function of log beta, which is close to a straight line.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -20,11 +19,11 @@ from hokical._core.types import FloatArray
 from hokical._fitting.examples import Examples
 from hokical._fitting.newton import Solution, StopReason
 from hokical._fitting.softmax_moments import moment_sums, softmax_moments
-from hokical.rules._checks import LARGEST_TEMPERATURE, LEAST_TEMPERATURE
+from hokical.rules._checks import LARGEST_TEMPERATURE
 
 #: Temperatures are sought between these two unless others are given.
 BOUNDS = (1e-5, 1e5)
-#: Most passes over the examples unless set otherwise.
+#: Most passes over the examples.
 MAX_ITER = 200
 #: The last step's relative length. Newton squares the error, so what is left is about 1e-13.
 TOLERANCE = 1e-6
@@ -40,7 +39,6 @@ def best_temperature(
     examples: Examples,
     *,
     bounds: tuple[float, float] = BOUNDS,
-    max_iter: int = MAX_ITER,
     tol: float = TOLERANCE,
     start: float | None = None,
 ) -> Solution[float]:
@@ -59,14 +57,14 @@ def best_temperature(
         )
         some = examples.every(step) if step >= 4 else examples
         if some is not examples and some.counting.any() and some.mean_true_margin > 0.0:
-            start = _search(some, start, bounds, max_iter, tol).x
-    found = _search(examples, start, bounds, max_iter, tol)
+            start = _search(some, start, bounds, tol).x
+    found = _search(examples, start, bounds, tol)
     scale = examples.mean_true_margin
     if found.x < bounds[1] or bounds != BOUNDS or scale < _HUGE:
         return found
     # Not degenerate labels, as a rule, but huge logits: the bound goes with their scale.
     wide = bounds[0], min(bounds[1] * scale, LARGEST_TEMPERATURE)
-    return _search(examples, found.x, wide, max_iter, tol)
+    return _search(examples, found.x, wide, tol)
 
 
 def base_temperature(examples: Examples, spread: float, reach: tuple[float, float]) -> float:
@@ -86,29 +84,15 @@ def neutral_temperature(spread: float) -> float:
     return min(max(1.0, spread / 1e3), spread * 1e3)
 
 
-def check_bounds(bounds: Any) -> tuple[float, float]:
-    """The two bounds on the temperature, checked."""
-    try:
-        low, high = (float(bound) for bound in bounds)
-    except (TypeError, ValueError):
-        low, high = math.nan, math.nan
-    if not LEAST_TEMPERATURE <= low < high <= LARGEST_TEMPERATURE:
-        raise ValueError(
-            f"`bounds` must be two temperatures from {LEAST_TEMPERATURE:g} to "
-            f"{LARGEST_TEMPERATURE:g}, the smaller first; got {bounds!r}. The default is {BOUNDS}."
-        )
-    return low, high
-
-
 def _search(
-    examples: Examples, start: float, bounds: tuple[float, float], max_iter: int, tol: float
+    examples: Examples, start: float, bounds: tuple[float, float], tol: float
 ) -> Solution[float]:
     """Newton's steps in s = log(1 / temperature) inside a bracket, which every step narrows."""
     lowest, highest = -math.log(bounds[1]), -math.log(bounds[0])
     low, high = -math.inf, math.inf
     at = following = min(max(-math.log(start), lowest), highest)
     value = math.inf
-    for iteration in range(1, max_iter + 1):
+    for iteration in range(1, MAX_ITER + 1):
         at, beta = following, math.exp(following)
         log_sum, expected, variance = softmax_moments(examples, beta)
         observed = beta * examples.mean_true_margin
@@ -126,7 +110,7 @@ def _search(
         following = min(max(at + step, lowest), highest)
         if not low < following < high:
             following = 0.5 * (low + high)
-    return Solution(math.exp(-at), value, max_iter, StopReason.MAX_ITER)
+    return Solution(math.exp(-at), value, MAX_ITER, StopReason.MAX_ITER)
 
 
 def _log_step(expected: float, observed: float, variance: float) -> float:

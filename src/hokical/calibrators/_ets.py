@@ -3,7 +3,6 @@
 from hokical._core.types import FloatArray
 from hokical._fitting.ensemble import fit_ensemble
 from hokical._fitting.examples import Examples
-from hokical._fitting.temperature import BOUNDS, MAX_ITER
 from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._method import Fit, MethodInfo
 from hokical.rules._scaling import EnsembleRule
@@ -51,6 +50,6 @@ class EnsembleTemperatureScaling(Calibrator):
     loss_: float
 
     def _fit(self, examples: Examples) -> Fit:
-        found, weights = fit_ensemble(examples.learnable, "mse", BOUNDS, MAX_ITER)
+        found, weights = fit_ensemble(examples.learnable)
         ending = self._convergence_report(found.n_iter, found.message)
         return Fit(EnsembleRule(found.x, weights), {"loss": found.value, **ending})
