@@ -78,23 +78,16 @@ class _Part:
     rows: IntArray
     block: Examples
 
-    def up_to(self, threshold: float) -> _Part:
-        chosen = np.flatnonzero(self.keys <= threshold)
-        if chosen.size == self.keys.size:
-            return self
-        return _Part(self.keys[chosen], self.rows[chosen], self.block.take(chosen))
-
 
 @dataclass(frozen=True, eq=False)
 class _Kept:
-    """What is kept of the rows read so far: those with keys up to a threshold, in order."""
+    """What is kept of the rows read so far: those that can be in the sample, in order."""
 
     n_rows: int
     n_counting: int
     parts: tuple[_Part, ...]
     counting: tuple[BoolArray, ...]
     rows_per_class: int
-    threshold: float = np.inf
 
     @property
     def _whole(self) -> int:
@@ -117,29 +110,25 @@ class _Kept:
 
     def pruned(self) -> _Kept:
         """The same without rows that cannot be in the sample, once there are many of them."""
-        wanted = self._wanted
-        if self.is_whole or sum(part.keys.size for part in self.parts) <= 2 * wanted:
+        if self.is_whole or sum(part.keys.size for part in self.parts) <= 2 * self._wanted:
             return self
-        threshold = 1.0  # all rows that have a weight
-        if self.n_counting > self._whole:
-            keys = np.concatenate([part.keys for part in self.parts])
-            threshold = float(np.partition(keys, wanted - 1)[wanted - 1])
-        parts = [part.up_to(threshold) for part in self.parts]
-        some = tuple(part for part in parts if part.keys.size) or (parts[0],)
-        return replace(self, parts=some, threshold=threshold)
+        return replace(self, parts=(self._cut(),))
+
+    def _cut(self) -> _Part:
+        """The rows with a weight whose keys are smallest, as many as are wanted."""
+        keys = np.concatenate([part.keys for part in self.parts])
+        size = min(self._wanted, np.count_nonzero(keys < _NEVER))
+        chosen = np.sort(np.argsort(keys, kind="stable")[:size])
+        rows = np.concatenate([part.rows for part in self.parts])
+        block = _join_blocks([part.block for part in self.parts])
+        return _Part(keys[chosen], rows[chosen], block.take(chosen))
 
     def finish(self) -> tuple[Examples, IntArray | None]:
         """The sample, and the numbers (n,) of its rows; None if that is all of them."""
-        block = _join_blocks([part.block for part in self.parts])
         if self.is_whole:
-            return block, None
-        keys, rows = (
-            np.concatenate([getattr(part, name) for part in self.parts])
-            for name in ("keys", "rows")
-        )
-        first = np.argsort(keys, kind="stable")[: min(self._wanted, self.n_counting)]
-        chosen = np.sort(first)
-        return block.take(chosen), rows[chosen]
+            return _join_blocks([part.block for part in self.parts]), None
+        sample = self._cut()
+        return sample.block, sample.rows
 
 
 def _keep_block(block: Examples, grouped: bool = False, rows_per_class: int = 0) -> _Kept:
@@ -151,14 +140,12 @@ def _keep_block(block: Examples, grouped: bool = False, rows_per_class: int = 0)
 
 
 def _join(left: _Kept, right: _Kept, refusal: str | None) -> _Kept:
-    new = tuple(part.up_to(left.threshold) for part in right.parts)
     found = _Kept(
         left.n_rows + right.n_rows,
         left.n_counting + right.n_counting,
-        left.parts + tuple(part for part in new if part.keys.size),
+        left.parts + right.parts,
         left.counting + right.counting,
         left.rows_per_class,
-        min(left.threshold, right.threshold),
     )
     found.refuse(refusal)
     return found.pruned()
