@@ -29,7 +29,7 @@ from hokical.guarantees._row_sketch import row_draws
 from hokical.guarantees._score_table import ScoreTable
 from hokical.guarantees._scores import confidence_log_odds, score_levels
 from hokical.rules._base import Rule
-from hokical.rules._predicting import Output, predict_on_host
+from hokical.rules._predicting import Output, predict_blocks, predict_on_host
 from hokical.rules._wrapped import FlooredRule
 from hokical.stability._noise import Noise
 
@@ -221,11 +221,13 @@ def _add_counts(found: Fit, block: Examples) -> Fit:
     weights = block.counts[rows][:most]
     if isinstance(data, TopK) or not weights.any():
         return replace(found, confidences=table)
-    weights = weights / weights.sum()
-    proba = predict_on_host(found.rule, "proba", data.take(slice(0, most))).astype(np.float64)
-    mean = weights @ proba
-    variance = (weights**2).sum() * (weights @ (proba - mean) ** 2)
-    return replace(found, confidences=table, mean_proba=np.stack([mean, variance]))
+    weights, some = weights / weights.sum(), data.take(slice(0, most))
+    with some.backend.in_float64():  # and on the device of the logits
+        proba, share = predict_blocks(found.rule, "proba", some), some.from_host(weights)
+        mean = share @ proba
+        variance = (share @ (proba - mean) ** 2) * float((weights**2).sum())
+        both = np.stack([some.to_host(mean), some.to_host(variance)])
+    return replace(found, confidences=table, mean_proba=both)
 
 
 def _check_document(document: dict[str, Any]) -> tuple[Rule, int]:

@@ -23,7 +23,6 @@ N_ROWS, N_CLASSES = 240, 12
 LOOSE = {"familiar.precision": 1e-6}
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "hoki chosen": ("hoki gaussian", {"noise": "auto"}),
-    "ets log": ("ets", {"loss": "log"}),
 }
 METHODS = [*MAKERS, *VARIANTS]
 
