@@ -33,6 +33,14 @@ def open_parquet(files: Sequence[Path], **options: Any) -> Any:
         return arrow.dataset([str(file) for file in files], format="parquet", **options)
 
 
+def as_arrow(data: Any) -> Any:
+    """A pyarrow Dataset as it is, and of anything that gives an Arrow stream."""
+    arrow = arrow_library(IN_MEMORY)
+    if isinstance(data, arrow.Dataset):
+        return data
+    return arrow.dataset(arrow_library(IN_MEMORY, "pyarrow").table(data))
+
+
 class ArrowTable(Table):
     """Columns of a pyarrow Dataset or Table; a column of lists holds the scores of all classes.
 

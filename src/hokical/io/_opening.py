@@ -6,14 +6,14 @@ from typing import Any
 
 from hokical._core.arrays import library_of
 from hokical._core.logits import Logits
-from hokical.io._arrow import open_parquet
+from hokical.io._arrow import as_arrow, open_parquet
 from hokical.io._convention import Columns, FileSplit, Kind
 from hokical.io._datasets import TableSource
 from hokical.io._errors import DataFileError, report_file
 from hokical.io._examples import RowReader
 from hokical.io._formats import find_format
 from hokical.io._labels import tidy_labels, to_numbers
-from hokical.io._reading import OpenedFile, as_arrow
+from hokical.io._reading import OpenedFile
 from hokical.io._sources import ChunkSource, from_array, from_chunks
 from hokical.io._tables import ArrayTable
 

@@ -1,4 +1,4 @@
-"""From a file, or a table of another library, to examples."""
+"""From a file of any format to examples."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from hokical._core.conversion import Zeros
-from hokical.io._arrow import IN_MEMORY, ArrowTable, arrow_library, open_parquet
+from hokical.io._arrow import ArrowTable, open_parquet
 from hokical.io._convention import LABELS, Columns, FileSplit, Kind, Names, Roles, find_roles
 from hokical.io._errors import DataFileError
 from hokical.io._examples import Examples, Labelled, RowReader
@@ -84,39 +84,6 @@ def read_examples(
         )
     reader = RowReader(file.roles, wanted, labelled, missing == "drop", fitted_by)
     return reader.read(file.table, where)
-
-
-def examples_of_table(
-    data: Any,
-    *,
-    labels: str | Literal[False] | None = None,
-    score_columns: tuple[str, ...] = (),
-    classes: tuple[str, ...] = (),
-    groups: tuple[str, ...] = (),
-    kind: Kind | None = None,
-) -> Examples:
-    """Examples of a pyarrow Table or Dataset, or anything that gives an Arrow stream.
-
-    `labels` is the name of their column, False if none are read; the rest as in `read_examples`.
-
-    >>> import pyarrow as pa
-    >>> table = pa.table({"logit_no": [0.5, 2.0], "logit_yes": [1.0, 0.0], "y": ["yes", "no"]})
-    >>> examples_of_table(table).labels
-    array([1, 0])
-    """
-    column = labels or None
-    wanted = Columns("val", kind, score_columns, column, classes, groups)
-    file = OpenedFile.of(ArrowTable(IN_MEMORY, as_arrow(data)), wanted)
-    where = None if labels is False else file.find_labels()
-    return RowReader(file.roles, wanted, "none" if where is None else "all").read(file.table, where)
-
-
-def as_arrow(data: Any) -> Any:
-    """A pyarrow Dataset as it is, and of anything that gives an Arrow stream."""
-    arrow = arrow_library(IN_MEMORY)
-    if isinstance(data, arrow.Dataset):
-        return data
-    return arrow.dataset(arrow_library(IN_MEMORY, "pyarrow").table(data))
 
 
 def options_from(metadata: Mapping[str, Any]) -> dict[str, Any]:
