@@ -34,19 +34,16 @@ class SetSummary:
     """`overall`, `by_class` (true classes that occur) and `by_size` of the sets.
 
     The interval of the mean size is normal, those of coverage are Clopper and Pearson's; each
-    misses with probability `delta`. `size_violation` is the largest distance of the coverage of
-    sets of one size from `goal`, None without one; `empty` the share of empty sets; `source` says
-    where thresholds come from.
+    misses with probability `delta`. `goal` is the coverage that was asked for; `source` says where
+    thresholds come from.
     """
 
     overall: SetRow
     size_low: float
     size_high: float
-    empty: float
     by_class: tuple[SetRow, ...]
     by_size: tuple[SetRow, ...]
     goal: float | None
-    size_violation: float | None
     delta: float
     source: str = ""
 
@@ -61,8 +58,8 @@ def summarize_sets(
     """Coverage and size of sets `members` (n, classes), bool, for true `labels` (n,).
 
     >>> found = summarize_sets([[True, False], [True, True]], [1, 1], goal=0.9)
-    >>> found.overall.coverage, found.overall.mean_size, found.size_violation
-    (0.5, 1.5, 0.9)
+    >>> found.overall.coverage, found.overall.mean_size, [row.name for row in found.by_size]
+    (0.5, 1.5, ['1', '2'])
     """
     inside = np.asarray(to_numpy(members, "members"))
     if inside.ndim != 2 or inside.dtype != np.bool_ or not inside.size:
@@ -75,31 +72,27 @@ def summarize_sets(
     covered, sizes = inside[np.arange(truth.size), truth], inside.sum(axis=1)
     width = float(normal_quantile(np.array([1.0 - delta / 2.0]))[0] * sizes.std())
     width /= np.sqrt(sizes.size)
-    stratum = np.minimum(sizes, _SIZES + 1)
-    by_size = _rows(stratum, covered, sizes, delta)
-    by_size = tuple(
-        SetRow(f"> {_SIZES}", *list(vars(row).values())[1:]) if row.name == str(_SIZES + 1) else row
-        for row in by_size
-    )
-    gaps = [abs(row.coverage - goal) for row in by_size] if goal is not None else []
     return SetSummary(
         overall=_rows(np.zeros_like(truth), covered, sizes, delta)[0],
         size_low=float(sizes.mean()) - width,
         size_high=float(sizes.mean()) + width,
-        empty=float((sizes == 0).mean()),
         by_class=_rows(truth, covered, sizes, delta),
-        by_size=by_size,
+        by_size=_rows(np.minimum(sizes, _SIZES + 1), covered, sizes, delta, most=_SIZES),
         goal=goal,
-        size_violation=max(gaps, default=None),
         delta=delta,
         source=source,
     )
 
 
-def _rows(group: IntArray, covered: BoolArray, sizes: IntArray, delta: float) -> tuple[SetRow, ...]:
-    """A row for each group that occurs."""
+def _rows(
+    group: IntArray, covered: BoolArray, sizes: IntArray, delta: float, most: float = np.inf
+) -> tuple[SetRow, ...]:
+    """A row for each group that occurs; one above `most` is named so."""
     names, place = np.unique(group, return_inverse=True)
     n, hits, total = (np.bincount(place, part) for part in (None, covered, sizes))
     ends = clopper_pearson(hits, n, delta=delta)
     numbers = zip(names, n, hits / n, ends[:, 0], ends[:, 1], total / n, strict=True)
-    return tuple(SetRow(str(name), int(k), *map(float, rest)) for name, k, *rest in numbers)
+    return tuple(
+        SetRow(str(name) if name <= most else f"> {most}", int(k), *map(float, rest))
+        for name, k, *rest in numbers
+    )
