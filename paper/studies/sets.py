@@ -103,7 +103,9 @@ def imagenet(path: Path, seeds: int) -> None:
     probs, classes = (arrays[f"resnet152_pytorch/{name}"] for name in ("probs", "classes"))
     probs = np.minimum(probs.astype(np.float64), 1.0)
     probs /= np.maximum(1.0, probs.sum(axis=1, keepdims=True))
-    rows, labels = hokical.TopK.from_probabilities(probs, classes, 1000), arrays["labels"]
+    classes = np.where(probs > 0.0, classes, -1)
+    logs = np.log(np.where(probs > 0.0, probs, 1.0))
+    rows, labels = hokical.TopK.from_log_probabilities(logs, classes, 1000), arrays["labels"]
     print("| method | sets | covered | mean size of what is seen | 'or another' |")
     print("|---|---|---|---|---|")
     for method in ("uncalibrated", "temps"):

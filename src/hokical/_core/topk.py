@@ -21,7 +21,6 @@ from hokical._core import topk_checks
 from hokical._core.arrays import NUMPY
 from hokical._core.bins import check_count
 from hokical._core.blocks import row_slices
-from hokical._core.conversion import Zeros, check_zeros
 from hokical._core.logits import Logits, Tail, as_float_matrix, as_logits, find_row_maxima
 from hokical._core.properties import cached_property
 from hokical._core.reading import to_numpy
@@ -103,53 +102,19 @@ class TopK(Logits):
         values: ArrayLike,
         indices: ArrayLike,
         n_classes: int,
-        *,
-        ceiling: ArrayLike | None = None,
     ) -> Self:
         """From log-probabilities of the best classes, whose sum gives the mass of the others.
 
         Only for probabilities over exactly the `n_classes` classes. If they are over a larger set,
-        such as a vocabulary that contains the classes, use `TopK`.
+        such as a vocabulary that contains the classes, use `TopK`. For probabilities take their
+        logarithms; a class with probability 0 gets the index -1, and so a share of the rest.
 
         >>> top = TopK.from_log_probabilities(np.log([[0.7, 0.2]]), [[4, 2]], n_classes=10)
         >>> np.exp(top.rest).round(3)
         array([0.1])
         """
-        seen = cls(values, indices, n_classes, ceiling=ceiling)
-        return cls(
-            seen.values, seen.indices, n_classes, ceiling=seen.ceiling, rest=_unseen_mass(seen)
-        )
-
-    @classmethod
-    def from_probabilities(
-        cls,
-        values: ArrayLike,
-        indices: ArrayLike,
-        n_classes: int,
-        *,
-        zeros: Zeros = "unlikely",
-        ceiling: ArrayLike | None = None,
-    ) -> Self:
-        """From probabilities of the best classes, see `from_log_probabilities`.
-
-        A class with probability 0 counts as hidden, so that it keeps a share of what is left, or
-        with `zeros="impossible"` as impossible.
-
-        >>> TopK.from_probabilities([[0.6, 0.4, 0.0]], [[4, 2, 7]], n_classes=10).hidden
-        array([8])
-        """
-        check_zeros(zeros)
-        proba, classes = to_numpy(values, "values"), to_numpy(indices, "indices")
-        if proba.size and not 0.0 <= proba.min() <= proba.max() <= 1.0 + topk_checks.SLACK:
-            raise ValueError(
-                f"`values` must be probabilities, in [0, 1]; got {proba.min()} to {proba.max()}. "
-                "For log-probabilities use `from_log_probabilities`, for logits `TopK`."
-            )
-        if zeros == "unlikely" and classes.shape == proba.shape:
-            classes = np.where(proba > 0.0, classes, topk_checks.EMPTY)
-        with np.errstate(divide="ignore"):
-            logs = np.log(proba)
-        return cls.from_log_probabilities(logs, classes, n_classes, ceiling=ceiling)
+        seen = cls(values, indices, n_classes)
+        return cls(seen.values, seen.indices, n_classes, rest=_unseen_mass(seen))
 
     @classmethod
     def from_logits(cls, logits: Any, k: int, *, keep_rest: bool = True) -> Self:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import ClassVar
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -65,23 +66,14 @@ class MultilabelCurves:
 
     def proba(self, scores: Array, backend: Backend) -> Array:
         """Probabilities (n, labels), float64, of scores (n, labels)."""
-        numbers = (getattr(self, part.name) for part in fields(self))
-        return curve_proba(scores, backend, *(backend.from_host(n, scores) for n in numbers))
+        numbers = {f.name: backend.from_host(getattr(self, f.name), scores) for f in fields(self)}
+        return curve_proba(scores, backend, SimpleNamespace(**numbers))
 
 
-def curve_proba(
-    scores: Array,
-    backend: Backend,
-    shift: Array,
-    slope: Array,
-    tilt: Array,
-    edges: Array,
-    ends: Array,
-    jumps: Array,
-) -> Array:
-    """The same with the numbers of the rule where the scores are."""
+def curve_proba(scores: Array, backend: Backend, rule: Any) -> Array:
+    """The same with the attributes of a rule that are where the scores are."""
     xp = backend.namespace(scores)
-    odds, spread, low, high = score_features(scores, backend, edges, ends)
-    eta = shift + slope * odds + tilt * spread
-    eta = eta + xp.where(low, jumps[0], 0.0) + xp.where(high, jumps[1], 0.0)
+    odds, spread, low, high = score_features(scores, backend, rule.edges, rule.ends)
+    eta = rule.shift + rule.slope * odds + rule.tilt * spread
+    eta = eta + xp.where(low, rule.jumps[0], 0.0) + xp.where(high, rule.jumps[1], 0.0)
     return expit(xp.clip(eta, -FARTHEST, FARTHEST), xp)

@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from hokical._core.arrays import Array
-from hokical._core.logits import Logits, put_at_label
+from hokical._core.logits import Logits, put_at_label, put_masked
 from hokical._core.special import FAR, at_least, at_most
 from hokical._core.types import FloatArray
 from hokical.rules._base import Rule
@@ -85,8 +85,6 @@ class StructuredRule(Rule):
 def mix_evenly(proba: Array, even: Array, logits: Logits) -> Array:
     """Probabilities (n, classes) mixed with a share `even` of uniform ones on possible classes."""
     xp = logits.xp
-    if logits.all_possible:
-        return (1.0 - even) * proba + even * (1.0 / logits.n_columns)  # rounded as below
     uniform = xp.astype(logits.possible, xp.float64) / logits.possible_counts[:, None]
     return (1.0 - even) * proba + even * uniform
 
@@ -131,8 +129,7 @@ def _softmax_parts(odds: Array, logits: Logits) -> tuple[Array, Array, Array]:
     """
     xp = logits.xp
     rivals = put_at_label(odds, 0.0 * odds[:, :1], logits)
-    if not logits.all_possible:
-        rivals = xp.where(logits.possible, rivals, xp.zeros_like(rivals))
+    rivals = put_masked(rivals, 0.0, logits)
     rest = xp.sum(rivals, axis=1, keepdims=True)
     norm, share = xp.log1p(rest), 1.0 / (1.0 + rest)
     p = put_at_label(rivals * share, share, logits)

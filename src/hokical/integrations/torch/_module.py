@@ -204,7 +204,7 @@ class MultilabelModule(_FittedModule):
                 f"`scores` must have {size} labels, along the last axis; got shape "
                 f"{tuple(scores.shape)}."
             )
-        found = curve_proba(scores, BACKEND, **dict(self.named_buffers()))
+        found = curve_proba(scores, BACKEND, self)
         return found if scores.dtype == torch.float64 else found.float()
 
 
