@@ -279,6 +279,9 @@ class Calibrator(FittedPredictions):
         the same distribution as in the fit. `holds` and `verdict` say whether that explains the
         rows; where it does not, intervals are from 0 to 1. See `docs/shift.md`.
 
+        A calibrator that learned from groups is used without them: class frequencies by group may
+        have changed too. So is that of `adapt()`.
+
         Parameters
         ----------
         logits : array of shape (n, classes)
@@ -291,9 +294,6 @@ class Calibrator(FittedPredictions):
             For `by_group`: an estimate for the rows of each group, whose pseudo-counts are in
             proportion to the class frequencies of all rows. Verdicts allow for the number of
             groups.
-
-        A calibrator that learned from groups is used without them: class frequencies by group may
-        have changed too. So is that of `adapt()`.
 
         Examples
         --------
