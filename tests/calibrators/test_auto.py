@@ -8,18 +8,13 @@ import numpy as np
 import pytest
 
 import hokical
-from hokical._fitting import row_sample
 from hokical._fitting.averaging import _best_weights, _hold_out
-from hokical._fitting.examples import spaced_rows
 from hokical._fitting.floor import Base, choose_base, with_floor
-from hokical._fitting.leave_one_out import scores_left_out
 from hokical._fitting.newton import Solution, StopReason
 from hokical._fitting.structured import fit_structured
-from hokical._fitting.temperature import best_temperature
 from hokical.calibrators import AutoCalibrator, Examples, TemperatureScaling, load, make
-from hokical.rules import as_logits
-from hokical.rules._auto import AutoRule, Average, ClassScaling
-from hokical.rules._structured import StructuredRule
+from hokical.rules import AutoRule, StructuredRule, as_logits
+from hokical.rules._auto import Average, ClassScaling
 
 
 def softmax_world(n, classes=5, temperature=3.0, seed=0):
@@ -186,7 +181,8 @@ def test_left_out_scores_match_fits_from_scratch():
             floor=fit.rule.floor,
             temperature=fit.rule.temperature,
         )
-        cooler = best_temperature(with_floor(less, fit.rule.floor)).x
+        floored = with_floor(less, fit.rule.floor).logits.values
+        cooler = make("temps").fit(floored, labels[others]).temperature_
         asked, truth = as_logits(logits[[row]]), labels[row]
         scaled = replace(alone.rule, temperature=cooler, shape=np.zeros(3), even=0.0)
         plain = {"scale": np.ones(classes), "bias": np.zeros(classes), "cross": np.zeros((0, 0))}
@@ -204,24 +200,6 @@ def softmax_of(logits):
     return make("uncalibrated").fit(logits, np.zeros(len(logits), int)).predict_proba(logits)
 
 
-def test_the_change_without_an_example_by_its_formula():
-    """Blocks of rows and packed products, against the matrices written out."""
-    logits, labels = softmax_world(60, 6)
-    _, fit = fit_candidates(logits, labels, cross_terms=True)
-    point, x = fit.minimum.point, fit.minimum.x
-    found = np.concatenate(scores_left_out(point, x, 1.0))
-    (block,), proba, n = point.objective.blocks, point.proba[0], 60
-    shapes = np.moveaxis(block.shapes.reshape(3, n, 6), 0, 2)
-    wide = np.einsum("kl,nw->nklw", np.eye(6), block.inputs).reshape(n, 6, -1)
-    a = np.concatenate([shapes, wide], axis=2)
-    w = np.einsum("nk,kl->nkl", proba, np.eye(6)) - proba[:, :, None] * proba[:, None, :]
-    hessian = np.einsum("nkp,nkl,nlq->pq", a, w, a) / n + np.diag(point.objective.penalty)
-    s = a @ np.linalg.inv(hessian) @ np.swapaxes(a, 1, 2) / n
-    residual = (proba - np.eye(6)[labels])[:, :, None]
-    change = s @ np.linalg.solve(np.eye(6) - w @ s, residual)
-    np.testing.assert_allclose(found, block.scores(x) + change[:, :, 0], rtol=1e-7, atol=1e-9)
-
-
 def test_rows_that_are_not_asked_about_stay_in_every_fit(monkeypatch):
     """With one row in three asked about, its own fit still has all the others."""
     logits, labels = softmax_world(600, 6)
@@ -232,7 +210,10 @@ def test_rows_that_are_not_asked_about_stay_in_every_fit(monkeypatch):
     monkeypatch.setattr("hokical._fitting.averaging.WEIGHED_ROWS", 200)
     assert "loss of 200 of 600 examples: " in AutoCalibrator().fit(logits, labels).reason_
     held_labels, held = held_out_chances(counted, fit)
-    asked = spaced_rows(0, 600, 3)
+    asked = _hold_out(counted, fit)[0]
+    asked = np.array(
+        [np.flatnonzero((logits == row).all(axis=1))[0] for row in asked.logits.values]
+    )
     np.testing.assert_array_equal(held_labels, labels[asked])
     in_sample = fit.rule.proba(as_logits(logits))[asked, labels[asked]]
     gaps = np.abs(np.log(held[:, 2] / whole[asked, 2]))
@@ -423,22 +404,12 @@ def test_classes_that_take_turns_are_all_seen(n, classes):
 
 def test_the_reason_gives_the_size_of_the_sample(monkeypatch):
     logits, labels = softmax_world(4000, 5)
-    monkeypatch.setattr(row_sample, "MOST_LOGITS", 10_000)
-    monkeypatch.setattr(row_sample, "MOST_ROWS", 1500)
+    monkeypatch.setattr("hokical._fitting.row_sample.MOST_LOGITS", 10_000)
+    monkeypatch.setattr("hokical._fitting.row_sample.MOST_ROWS", 1500)
     for truth, told in ((labels, "was chosen"), (logits.argmax(axis=1), "no mistake")):
         reason = AutoCalibrator().fit(logits, truth).reason_
         assert told in reason
         assert reason.endswith(" It was fitted on 1,500 of 4,000 rows.")
-
-
-def test_spaced_rows_are_one_of_each_run_and_keep_no_time():
-    rows = spaced_rows(0, 1003, 4)
-    np.testing.assert_array_equal(rows[:-1] // 4, np.arange(250))
-    assert (np.bincount(rows % 4, minlength=4) > 40).all()
-    parts = [start + spaced_rows(start, min(77, 1003 - start), 4) for start in range(0, 1003, 77)]
-    np.testing.assert_array_equal(np.concatenate(parts), rows)
-    np.testing.assert_array_equal(spaced_rows(5, 9, 1), np.arange(9))
-    assert spaced_rows(5, 0, 3).size == 0
 
 
 @pytest.mark.parametrize("kind", ["scales", "cauchy", "impossible"])

@@ -9,18 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from sklearn.base import clone
-from sklearn.isotonic import IsotonicRegression
 
 import hokical
 from hokical import ConfidenceCalibrator, FitDataWarning, calibrate_confidence
-from hokical.calibrators import CalibratorFileError
-from hokical.rules._confidence import _make_rising
-from tests.conftest import max_examples
 
 SUBJECTS = np.array(["law", "maths", "music", "physics"])
 
@@ -108,7 +101,6 @@ def test_groups_of_weight_0_are_not_known() -> None:
     named = np.where(odd, subject, "elsewhere")
     cal = calibrate_confidence(stated, right, named, sample_weight=odd)
     alone = calibrate_confidence(stated[odd], right[odd], subject[odd])
-    assert cal.unknown_groups(named) == {"group": 500}
     np.testing.assert_array_equal(cal.predict(stated, subject), alone.predict(stated, subject))
 
 
@@ -134,9 +126,6 @@ def test_unknown_and_missing_groups_get_the_common_answer(fitted: Any) -> None:
     with pytest.warns(UserWarning, match="not in the fit: 3 in 'group'"):
         unknown = fitted.predict([0.9] * 3, ["chess", None, "art"])
     np.testing.assert_array_equal(unknown, common)
-    assert fitted.unknown_groups(["chess", None, "law"]) == {"group": 2}
-    frame = pd.DataFrame({"group": ["chess", "law"]})
-    assert fitted.unknown_groups(frame) == {"group": 1} == fitted.unknown_groups(dict(frame))
     assert (fitted.predict([0.9] * 4, SUBJECTS) != common[0]).all()
 
 
@@ -196,16 +185,6 @@ def test_monotone_curves_do_not_fall(seed: int) -> None:
     assert (np.diff(rising.predict(grid)) >= 0.0).all()
     assert (np.diff(free.predict(grid)) < 0.0).any()
     assert abs(rising.predict(stated, subject).mean() - right.mean()) < 0.03
-
-
-@max_examples(50)
-@given(st.lists(st.tuples(st.floats(0, 1), st.integers(1, 9)), min_size=1, max_size=30))
-def test_projection_is_isotonic_regression(pairs: list[tuple[float, int]]) -> None:
-    values, counts = np.array(pairs, float).T
-    wanted = IsotonicRegression().fit(np.arange(values.size), values, counts)
-    np.testing.assert_allclose(
-        _make_rising(values, counts), wanted.predict(np.arange(values.size)), atol=1e-9
-    )
 
 
 def test_percentages_and_other_libraries(fitted: Any) -> None:
@@ -315,18 +294,6 @@ def test_files_answer_alike_without_heavy_libraries(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found, cal.predict([0.9, 0.2], ["law", "art"]))
     assert reason == cal.reason_
     assert not {"scipy", "sklearn", "numba"} & set(loaded)
-
-
-def test_damaged_files_are_refused(tmp_path: Path, fitted: Any) -> None:
-    from hokical._core.storage import read_document, write_document
-
-    fitted.save(tmp_path / "cal.json")
-    body = read_document(tmp_path / "cal.json")
-    for name in ("format", "format_version"):
-        body.pop(name)
-    write_document(tmp_path / "bad.json", body | {"report": None})
-    with pytest.raises(CalibratorFileError, match="no usable `report`"):
-        hokical.load(tmp_path / "bad.json")
 
 
 def test_metrics_and_monitor_take_its_answers(fitted: Any) -> None:

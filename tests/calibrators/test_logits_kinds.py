@@ -35,8 +35,8 @@ class Tempered(Logits):
         made.__dict__.update(own=np.asarray(own), given=logits)
         return made
 
-    def _some(self, rows: Any, total: int) -> Self:
-        some = super()._some(rows, total)
+    def _take(self, rows: Any) -> Self:
+        some = super()._take(rows)
         some.__dict__.update(own=self.own[rows], given=self.given)
         return some
 
@@ -64,7 +64,7 @@ class TemperedScaling(Calibrator):
 def _registered() -> Iterator[None]:
     catalog.register(TemperedScaling)
     yield
-    catalog.unregister("tempered")
+    catalog._registered.pop("tempered", None)
 
 
 @pytest.fixture

@@ -78,11 +78,6 @@ def register(kind: type[Any]) -> type[Any]:
     return kind
 
 
-def unregister(name: str) -> None:
-    """Remove a registered method; those of this package stay."""
-    _registered.pop(name, None)
-
-
 def method_names(n_classes: int | None = None) -> list[str]:
     """The names of all methods, those of other packages last, without "auto".
 
@@ -117,14 +112,6 @@ def make(name: str, **parameters: Any) -> Calibrator:
         if parameter not in known:
             raise TypeError(f"{name!r} has no parameter {parameter!r}; it has {list(known)}.")
     made: Calibrator = kind(**parameters)
-    return made
-
-
-def make_seeded(name: str, seed: int, **parameters: Any) -> Calibrator:
-    """`make`, with the seed as `random_state` if the method has one."""
-    made = make(name, **parameters)
-    if "random_state" in made.get_params(deep=False):
-        made.set_params(random_state=seed)
     return made
 
 
@@ -182,27 +169,19 @@ def _import_class(module: str, name: str) -> type[Any]:
 
 
 def find_method(name: str) -> str:
-    """The name of a method that is called by an alias or by the name of its class.
+    """The name of a method that is called by an alias.
 
-    >>> find_method("temperature"), find_method("VectorScaling"), find_method("isotonic_ovr")
-    ('temps', 'vecs', 'irova_ts')
+    >>> find_method("temperature"), find_method("isotonic_ovr"), find_method("hoki")
+    ('temps', 'irova_ts', 'hoki')
     """
-    if name in ALIASES:
-        return ALIASES[name]
-    wanted = _letters(name)
-    # Searching entry points takes longer.
-    known = name in BUILT_IN or name in AUTOMATIC or name in method_names()
-    for method, (_, kind) in ({} if known else BUILT_IN).items():
-        if wanted in (kind.lower(), _letters(method)):
-            return method
-    return name
+    return ALIASES.get(name, name)
 
 
 def suggest(name: Any) -> str:
     """What to do about an unknown name, with a space before it; empty if no method is like it.
 
     >>> suggest("vec")
-    ' Did you mean vecs?'
+    ' Did you mean vecs or vector?'
     """
     import difflib
 
@@ -210,15 +189,9 @@ def suggest(name: Any) -> str:
         return f" {OF_SKLEARN[name]}"
     if str(name) in IN_PAPER:
         return " It is in another package: `pip install hokical-paper`."
-    wanted = _letters(str(name))
-    alike = [method for method, (_, kind) in BUILT_IN.items() if wanted and wanted in kind.lower()]
-    known = dict.fromkeys([*method_names(), *AUTOMATIC, *IN_PAPER])
-    alike = alike or difflib.get_close_matches(str(name).lower(), known, 2)
+    known = [*method_names(), *AUTOMATIC, *ALIASES]
+    alike = difflib.get_close_matches(str(name).lower(), known, 2)
     return f" Did you mean {' or '.join(alike)}?" if alike else ""
-
-
-def _letters(name: str) -> str:
-    return "".join(letter for letter in name.lower() if letter.isalnum())
 
 
 def find_rule(record: str) -> None:

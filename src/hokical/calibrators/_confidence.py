@@ -128,7 +128,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         """The probability (n,) that each answer is right, in the library of the confidences.
 
         A group that is missing or was not seen in `fit` gets the common answer, and a warning
-        counts such rows, as `unknown_groups` does. So do all without `groups`.
+        counts such rows. So do all without `groups`.
         """
         return to_input_library(self._predict(confidence, groups), confidence)
 
@@ -136,14 +136,6 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         """The confidences (n,) as they are stated, on a scale to 1; the mean of several signals."""
         stated = self._read(confidence)
         return stated if stated.ndim == 1 else np.asarray(stated.mean(axis=1))
-
-    def unknown_groups(self, groups: Any) -> dict[str, int]:
-        """How many rows have a group that is missing or was not seen in `fit`, by column."""
-        self._check_fitted()
-        coding = self.rule_.coding
-        if coding is None:
-            return {}
-        return coding.count_unknown(coding.codes(groups, count_rows(groups)))
 
     def group_codes(self, groups: Any) -> IntArray:
         """Integers (n, columns), which exported ONNX graphs take in place of groups."""

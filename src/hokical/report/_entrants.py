@@ -6,7 +6,7 @@ from typing import Any
 from hokical._core.logits import Logits
 from hokical._core.topk import TopK
 from hokical.calibrators import Calibrator
-from hokical.calibrators._catalog import make_seeded, method_names
+from hokical.calibrators._catalog import make, method_names
 from hokical.calibrators._checks import check_plain_logits
 from hokical.calibrators._estimator import clone
 
@@ -59,7 +59,9 @@ def _name_methods(methods: Methods, random_state: int) -> Iterable[tuple[str, Ca
 def _as_calibrator(given: Any, random_state: int) -> Calibrator:
     """A new estimator, or the given calibrator if it is fitted."""
     if isinstance(given, str):
-        return make_seeded(given, random_state)
+        made = make(given)
+        seeded = "random_state" in made.get_params(deep=False)
+        return made.set_params(random_state=random_state) if seeded else made
     if isinstance(given, type) and issubclass(given, Calibrator):
         return given()
     if not isinstance(given, Calibrator):
