@@ -5,6 +5,6 @@ of each. An attack is a function of a random generator and an empty folder that 
 returns what came of it in a word or two; whatever it raises says what was lost or wrong.
 """
 
-from tests.soak import calls, files, kills
+from tests.soak import calls, files, frames, kills
 
-ATTACKS = files.ATTACKS | calls.ATTACKS | kills.ATTACKS
+ATTACKS = files.ATTACKS | calls.ATTACKS | frames.ATTACKS | kills.ATTACKS
