@@ -490,11 +490,6 @@ def test_calibrators_with_groups() -> None:
     np.testing.assert_allclose(
         twin.predict_proba(logits, groups=site), old / old.sum(axis=1, keepdims=True)
     )
-    monitor = hokical.CalibrationMonitor.from_validation(
-        fitted, fitted._attach_groups(logits, site), labels
-    )
-    seen = monitor.update_logits(fitted._attach_groups(logits, site)).estimate_shift()
-    np.testing.assert_allclose(seen.accuracy, found.accuracy, atol=1e-4)
 
 
 def test_words_say_what_cannot_be_seen(cal) -> None:

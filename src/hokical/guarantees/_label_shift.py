@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from hokical._core.bins import sum_by
-from hokical._core.types import BoolArray, FloatArray, IntArray
+from hokical._core.types import FloatArray, IntArray
 from hokical.guarantees._chi_square import chi_square_tail, merge_cells
 from hokical.guarantees._class_scores import N_LEVELS, ClassScores
 from hokical.guarantees._scores import middle_log_odds
@@ -151,32 +151,22 @@ class ClassFrequencies:
         """How each row moves numbers (few, m) with `slopes` (m, classes) by the frequencies."""
         return np.asarray(self._pull @ slopes.T)
 
-    @cached_property
-    def free(self) -> FloatArray:
-        """Directions (classes, m) of class frequencies that the rows hardly determine.
-
-        The expansion to first order does not hold there; they are taken for unknown.
-        """
-        if self.share.size > _MOST_FREE:  # then hardly any class has so large a share
-            return np.zeros((self.share.size, 0))
-        values, vectors = np.linalg.eigh(self._uncertainty)
-        return np.asarray(vectors[:, self._is_free(values, vectors)])
-
-    def _is_free(self, values: FloatArray, vectors: FloatArray) -> BoolArray:
-        """Which directions with these variances labels of the rows would determine better."""
-        labelled = (self.share @ vectors**2 - (self.share @ vectors) ** 2) / self.rows.effective
-        return np.asarray((values > _FREE**2) & (values > _BLURRED * labelled))
-
-    @cached_property
-    def _uncertainty(self) -> FloatArray:
-        """The covariance of the class frequencies, (classes, classes)."""
-        return self.covariance(self._pull, np.eye(self.share.size))
-
     def variance(self) -> FloatArray:
-        """Of the frequencies, (classes,); by a row at least, which a class without any may have."""
-        found = self.variances(self._pull, np.eye(self.share.size))
-        unknown = (self.free**2).sum(axis=1)
-        return np.asarray(found + unknown + self.rows.effective**-2.0)
+        """Of the frequencies, (classes,); by a row at least, which a class without any may have.
+
+        The expansion to first order does not hold in directions that the rows hardly determine;
+        they are taken for unknown. With many classes hardly any frequency is so uncertain.
+        """
+        everything = np.eye(self.share.size)
+        if self.share.size > _MOST_FREE:
+            found = self.variances(self._pull, everything)
+            return np.asarray(found + self.rows.effective**-2.0)
+        covariance = self.covariance(self._pull, everything)
+        values, vectors = np.linalg.eigh(covariance)
+        labelled = (self.share @ vectors**2 - (self.share @ vectors) ** 2) / self.rows.effective
+        free = (values > _FREE**2) & (values > _BLURRED * labelled)
+        found = np.diag(covariance) + (vectors[:, free] ** 2).sum(axis=1)
+        return np.asarray(found + self.rows.effective**-2.0)
 
     def accuracy(self) -> tuple[float, float]:
         """The expected accuracy of the labels, and its variance."""
@@ -214,24 +204,15 @@ class ClassFrequencies:
     def change_p_value(self) -> float:
         """The probability of such different frequencies if they are the old ones.
 
-        By the likelihood ratio and, of few classes, also by their uncertainty (Wald):
-        the larger one, as weak scores amplify the errors of a calibrator.
+        By the likelihood ratio, less what the errors of examples and of the calibrator explain.
         """
-        n, classes = self.rows.effective, self.old.size
+        n = self.rows.effective
         noise = float((self.old**2 * self.noise / self.share**2).sum())
         given = self.rows.weights[self.few]
         trace = float((given / given.sum()) @ (self._pull**2).sum(axis=1))
         misfit = float(_MISFIT**2 * (self.share**2).sum() / max(trace, 1e-300))
         statistic = 2.0 * n * self.log_ratio / (1.0 + n * (noise + misfit + 1.0 / _MOST_ROWS))
-        found = chi_square_tail(classes - 1, statistic)
-        if classes > _MOST_FREE:
-            return found
-        values, vectors = np.linalg.eigh(self._uncertainty)
-        known = (values > _FLAT * values[-1]) & ~self._is_free(values, vectors)
-        wald = ((self.share - self.old) @ vectors)[known] ** 2 / values[known]
-        return max(
-            found, chi_square_tail(int(known.sum()), float(wald.sum())) if wald.size else 1.0
-        )
+        return chi_square_tail(self.old.size - 1, statistic)
 
     def fit_p_value(self) -> float:
         """The probability of such different rows if only the class frequencies changed.
@@ -258,24 +239,10 @@ class ClassFrequencies:
         # Few rows with similar scores by coincidence: at least as uncertain as in the fit.
         within = float((score**2 @ shares - slopes[0] ** 2) @ self.share) / self.rows.effective
         error = math.sqrt(max(float(spread[0, 0]), within, 1e-300))
-        gap -= self._explained(gap, slopes[0])
         wrong = self.rows.weights * (1.0 - self.rows.at(self.rows.labels, self.posterior))
         apart = max(float((wrong / max(wrong.sum(), 1e-300) - self.rows.weights) @ unsure), 1e-300)
         lost = min(max(gap + _REACH * error, 0.0) / apart, 1.0)
         return 0.5 * math.erfc(gap / error / math.sqrt(2.0)), lost
-
-    def _explained(self, gap: float, slopes: FloatArray) -> float:
-        """The part of a gap that class frequencies explain along `free` directions."""
-        found = 0.0
-        for way in self.free.T:
-            steps = -self.share[way != 0.0] / way[way != 0.0]  # where a share becomes 0
-            ends = (
-                np.max(steps[steps <= 0.0], initial=-1.0),
-                np.min(steps[steps > 0.0], initial=1.0),
-            )
-            reach = sorted(float(slopes @ way) * end for end in ends)
-            found += float(np.clip(gap - found, *reach))
-        return found
 
     def _feature(self, k: int) -> tuple[FloatArray, IntArray]:
         """The share of each class's examples in the cells of a feature, and the cells of rows."""
@@ -303,9 +270,6 @@ class ClassFrequencies:
         both = trust * seen + (1.0 - trust) * expected
         common = np.divide(both, seen, out=np.ones_like(seen), where=seen > 0.0)
         spread = self.covariance(moved, slopes, common[group[place[self.few]]])
-        free, _ = np.linalg.qr(slopes @ self.free)
-        rest = np.eye(n_groups) - free @ free.T
-        gap, spread = rest @ gap, rest @ spread @ rest
         values, vectors = np.linalg.eigh(spread)
         # Without directions that the frequencies have used up, and those within a row's share.
         kept = values > np.maximum(_FLAT * values[-1], self.rows.effective**-2.0)
