@@ -73,7 +73,8 @@ class LevelSums:
             parts.append(_collect(rows.confidence[some], sums, n))
         value, sums = (np.concatenate(column, axis=-1) for column in zip(*parts, strict=True))
         value, sums = (value, sums) if len(parts) == 1 else _collect(value, sums, n)
-        return cls(value, sums, n, float((weight**2).sum()))
+        with np.errstate(over="ignore"):  # infinite of weights above 1e150
+            return cls(value, sums, n, float((weight**2).sum()))
 
     def __add__(self, other: object) -> Self:
         if not isinstance(other, LevelSums):

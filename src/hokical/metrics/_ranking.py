@@ -1,7 +1,7 @@
 """How well confidence separates right from wrong: AUROC, selective risk and the area under it.
 
 Examples of equal confidence cannot be ordered, so every metric averages over their orders. Risk is
-the share of wrong answers among those kept, the most confident first.
+the share of wrong predictions among those kept, the most confident first.
 """
 
 import math
@@ -42,7 +42,7 @@ def aurc(proba: Any, labels: Any = None, *, sample_weight: Any = None) -> float:
 def selective_risk(
     proba: Any, labels: Any = None, *, coverage: Any = 0.8, sample_weight: Any = None
 ) -> Any:
-    """Share of wrong answers among the most confident `coverage` of the examples.
+    """Share of wrong predictions among the most confident `coverage` of the examples.
 
     `coverage` is a share above 0 and at most 1, or several of them, which give an array. The
     example at the cut counts partly, so the risk is continuous in the coverage.

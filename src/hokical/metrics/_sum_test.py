@@ -1,4 +1,4 @@
-"""Is a number of right answers what their probabilities predict? Tests of sums of events.
+"""Is a number of right predictions what their probabilities predict? Tests of sums of events.
 
 Without weights the distribution of the sum is exact. A weighted sum is tested by Lugannani and
 Rice's saddlepoint approximation with a correction for its steps, which is conservative for few

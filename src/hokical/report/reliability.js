@@ -29,7 +29,7 @@ function drawFrame(picture, x, y, width) {
 
 function drawBin(bins, k, x, y, hatch) {
   const right = bins.accuracy[k];
-  const said = bins.confidence[k];
+  const stated = bins.confidence[k];
   const left = x(bins.low[k]);
   const width = Math.max(x(bins.high[k]) - left, 1.5); // a bin of one confidence must be seen too
   const thin = width < 4 ? " thin" : "";
@@ -38,10 +38,10 @@ function drawBin(bins, k, x, y, hatch) {
     return svg("rect", { x: left, width, y: y(Math.max(from, to)), height, ...look });
   };
   const [low, high] = [y(bins.accuracy_low[k]), y(bins.accuracy_high[k])];
-  const centre = x(said);
+  const centre = x(stated);
   return svg("g", { class: "bin" },
     block(0, right, { class: `bar${thin}` }),
-    block(right, said, { class: "gap", fill: `url(#${hatch})` }),
+    block(right, stated, { class: "gap", fill: `url(#${hatch})` }),
     svg("path", { class: "band", d: `M${centre - 3} ${low}h6m-3 0V${high}m-3 0h6` }),
     svg("circle", { class: "dot", cx: centre, cy: y(right), r: 2.5 }));
 }
