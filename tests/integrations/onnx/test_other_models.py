@@ -101,14 +101,16 @@ def test_the_other_name_of_the_default_domain(opset):
 
 
 def test_an_opset_older_than_13_is_refused():
-    with pytest.raises(ValueError, match=r"opset from 13 to.*got 12.*convert_version"):
+    with pytest.raises(
+        ValueError, match=r"opset of `model` must be from 13 to.*got 12.*convert_version"
+    ):
         attach(network(opset=12), fitted("hoki", 4))
 
 
 def test_an_opset_newer_than_onnx_knows():
     newest = onnx.defs.onnx_opset_version()
     net = model_of([helper.make_node("Neg", ["x"], ["scores"])], opset=newest + 1)
-    with pytest.raises(ValueError, match=f"opset from 13 to {newest}.*got {newest + 1}"):
+    with pytest.raises(ValueError, match=f"must be from 13 to {newest}.*got {newest + 1}"):
         attach(net, fitted("temps", 4))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from hokical._core.files import replace_file
 from hokical.integrations.onnx._backend import onnx_module
 from hokical.integrations.onnx._rewriting import every_graph
-from hokical.integrations.onnx._tracing import DEFAULT_OPSET, OLDEST_OPSET
+from hokical.integrations.onnx._tracing import DEFAULT_OPSET, check_opset
 
 #: Both names of the domain of ONNX's own operators.
 _DEFAULT_DOMAIN = ("", "ai.onnx")
@@ -29,13 +29,7 @@ def read_model(model: Any) -> Any:
     _check_size(copy)
     if not opset_of(copy):
         copy.opset_import.append(onnx_module("onnx.helper").make_opsetid("", DEFAULT_OPSET))
-    found, newest = opset_of(copy), onnx_module("onnx.defs").onnx_opset_version()
-    if not OLDEST_OPSET <= found <= newest:
-        raise ValueError(
-            f"`model` must have an opset from {OLDEST_OPSET} to {newest}, the newest that this "
-            f"`onnx` knows; got {found}. Export it again with another opset, or use "
-            f"`onnx.version_converter.convert_version(model, {DEFAULT_OPSET})`."
-        )
+    check_opset(opset_of(copy), "the opset of `model`")
     return copy
 
 

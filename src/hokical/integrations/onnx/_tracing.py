@@ -126,15 +126,16 @@ def check_types(opset: Any, input_dtype: str, precision: str) -> None:
         )
 
 
-def check_opset(opset: Any) -> None:
+def check_opset(opset: Any, name: str = "`opset`") -> None:
     """Refuse what this `onnx` cannot write."""
     newest = onnx_module("onnx.defs").onnx_opset_version()
     if isinstance(opset, bool) or not isinstance(opset, (int, np.integer)):
-        raise TypeError(f"`opset` must be an integer; got {opset!r}.")
+        raise TypeError(f"{name} must be an integer; got {opset!r}.")
     if not OLDEST_OPSET <= opset <= newest:
         raise ValueError(
-            f"`opset` must be from {OLDEST_OPSET} to {newest}, the newest this `onnx` knows; got "
-            f"{opset}. The default is {DEFAULT_OPSET}."
+            f"{name} must be from {OLDEST_OPSET} to {newest}, the newest this `onnx` knows; got "
+            f"{opset}. Use {DEFAULT_OPSET}, or for a model "
+            f"`onnx.version_converter.convert_version(model, {DEFAULT_OPSET})`."
         )
 
 
