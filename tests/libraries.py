@@ -12,6 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hokical._core.arrays import backend_of
+from hokical._core.logits import find_row_maxima
+from hokical.rules import Logits
+
 
 @dataclass(frozen=True)
 class Library:
@@ -120,3 +124,12 @@ def get_library(name: str) -> Library:
     if find_spec(package) is None:
         pytest.skip(f"{package} is not installed")
     return (_MAKERS | _ON_DEVICES)[name]()
+
+
+def in_library(values: Any, block_size: int | None = None) -> Logits:
+    """Checked logits that stay in their library, even where NumPy could look at them."""
+    home = backend_of(values)
+    assert home is not None
+    sizes = {} if block_size is None else {"block_size": block_size}
+    backend = type("SmallBlocks", (type(home),), sizes)() if sizes else home
+    return Logits(values, find_row_maxima(values, home, "logits"), backend)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,14 +11,6 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax
 
 from hokical._fitting import class_scaling
-from hokical._fitting.class_scaling import (
-    class_objective,
-    class_step,
-    fit_class_scaling,
-    scores_left_out,
-)
-from hokical._fitting.newton import Solution, minimize_newton
-from hokical._fitting.softmax_objective import SoftmaxObjective
 from hokical.calibrators import Examples
 from hokical.rules import as_logits
 
@@ -49,15 +42,16 @@ def slow_objective(
     return float(value), slope.ravel() + penalty * coef
 
 
-def minimum(objective: SoftmaxObjective, tol: float) -> Solution[np.ndarray]:
+def minimum(objective: Any, tol: float) -> Any:
     start = np.zeros(objective.penalty.size)
-    return minimize_newton(objective.evaluate, start, class_step, tol=tol, max_iter=100)
+    step = class_scaling.class_step
+    return class_scaling.minimize_newton(objective.evaluate, start, step, tol=tol, max_iter=100)
 
 
 @pytest.mark.parametrize("n_classes", [31, 100])
 def test_the_minimum_is_scipys(n_classes: int) -> None:
     problem = world(800, n_classes, 0), 1.2, 0.3 * n_classes / 800
-    objective, start = class_objective(*problem), np.zeros(2 * n_classes)
+    objective, start = class_scaling.class_objective(*problem), np.zeros(2 * n_classes)
     found = minimum(objective, class_scaling.TOLERANCE)
     best = minimize(slow_objective, start, problem, jac=True, options={"gtol": 1e-7})
     before, after = (slow_objective(coef, *problem)[0] for coef in (start, found.x))
@@ -72,9 +66,9 @@ def test_the_minimum_is_scipys(n_classes: int) -> None:
 def test_scores_left_out_by_refits() -> None:
     """Blocks of the Hessian alone, so that about a quarter of the change is missed."""
     examples = world(120, 8, 1)
-    objective = class_objective(examples, 1.2, 0.3 * 8 / 120)
+    objective = class_scaling.class_objective(examples, 1.2, 0.3 * 8 / 120)
     fit = minimum(objective, 1e-12)
-    found = np.concatenate(scores_left_out(fit.point, fit.x))
+    found = np.concatenate(class_scaling.scores_left_out(fit.point, fit.x))
     (block,) = objective.blocks
     own, exact = block.scores(fit.x), np.empty_like(found)
     for row in range(120):
@@ -90,7 +84,7 @@ def test_scores_left_out_by_refits() -> None:
 @pytest.mark.parametrize(("biases", "used"), [(1.0, True), (0.0, False)])
 def test_a_share_is_used_where_classes_differ(biases: float, used: bool) -> None:
     examples = world(3000, 40, 2, biases=biases)
-    found = fit_class_scaling(examples)
+    found = class_scaling.fit_class_scaling(examples)
     share = found.shares.get("class scaling", 0.0)
     assert share > 0.6 if used else share < 0.3
     assert sum(found.shares.values()) == pytest.approx(1.0)

@@ -9,12 +9,9 @@ import numpy as np
 import pytest
 
 from hokical import Gaussian, Gumbel, Uniform, select_noise
-from hokical._core.arrays import backend_of
-from hokical._core.logits import find_row_maxima
 from hokical.calibrators import Calibrator, make
-from hokical.rules import Logits
 from tests.conftest import synthetic_logits
-from tests.libraries import get_library
+from tests.libraries import get_library, in_library
 
 OTHERS = ["array_api_strict", "torch", "jax"]
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -28,13 +25,6 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "irova_ts": ("irova_ts", {}),
     "auto": ("auto", {}),
 }
-
-
-def in_library(values: Any) -> Logits:
-    """Checked logits that stay in their library, even where NumPy could look at them."""
-    backend = backend_of(values)
-    assert backend is not None
-    return Logits(values, find_row_maxima(values, backend, "logits"), backend)
 
 
 def examples() -> tuple[np.ndarray, np.ndarray, np.ndarray]:

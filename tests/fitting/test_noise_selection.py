@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hokical import Gaussian, Gumbel, Uniform, label_stability, select_noise
-from hokical._fitting.noise_search import sample_rows
+from hokical._fitting import noise_search
 from hokical.calibrators import Examples
 from hokical.rules import as_logits
 from hokical.stability import Noise
@@ -82,7 +82,7 @@ def test_rows_are_taken_in_proportion_to_their_weights(seed: int, heavy: int) ->
     rng = np.random.default_rng(seed)
     weights = rng.integers(0, 3, size=400) * rng.choice([1.0, heavy], p=[0.95, 0.05], size=400)
     block = Examples(as_logits(rng.normal(size=(400, 3))), np.arange(400), weights)
-    taken = sample_rows(block, 100)
+    taken = noise_search.sample_rows(block, 100)
     count = np.bincount(taken.labels, minlength=400)
     assert count.sum() == 100
     assert taken.weights is None

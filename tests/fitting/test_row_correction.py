@@ -11,7 +11,6 @@ from scipy.special import log_softmax
 
 from hokical import TopK
 from hokical._fitting import row_correction
-from hokical._fitting.row_correction import CorrectionProblem, fit_row_correction
 from hokical.calibrators import Examples
 from hokical.rules import as_logits
 from tests.conftest import max_examples
@@ -32,8 +31,8 @@ def world(n: int, n_classes: int, seed: int, *, uneven: float = 0.0) -> Examples
     return Examples(as_logits(logits), labels, weights)
 
 
-def problem_of(examples: Examples, temperature: float = 1.3) -> CorrectionProblem:
-    return CorrectionProblem.of(examples, temperature)
+def problem_of(examples: Examples, temperature: float = 1.3) -> row_correction.CorrectionProblem:
+    return row_correction.CorrectionProblem.of(examples, temperature)
 
 
 @given(seed=st.integers(0, 100), size=st.sampled_from([0.0, 0.1, 0.5]), top_k=st.booleans())
@@ -98,19 +97,22 @@ def test_pairs_left_out_by_refits(
     for row in range(80):
         share = problem.share.copy()
         share[row] = 0.0
-        twin = CorrectionProblem(**(vars_of(problem) | {"share": share}))
+        twin = row_correction.CorrectionProblem(**(vars_of(problem) | {"share": share}))
         exact[row] = problem.design[row] @ twin.fit(ridge, twin.at(coef, ridge)).coef.T
     assert np.abs(away - exact).mean() < missed * np.abs(own - exact).mean()
 
 
-def vars_of(problem: CorrectionProblem) -> dict[str, object]:
-    return {name: getattr(problem, name) for name in CorrectionProblem.__dataclass_fields__}
+def vars_of(problem: row_correction.CorrectionProblem) -> dict[str, object]:
+    return {
+        name: getattr(problem, name)
+        for name in row_correction.CorrectionProblem.__dataclass_fields__
+    }
 
 
 def test_only_a_classifier_that_needs_it_is_corrected() -> None:
     for seed in range(3):
         for uneven, needed in ((0.0, False), (1.0, True)):
             examples = world(1000, 10, seed, uneven=uneven)
-            found = fit_row_correction(examples)
+            found = row_correction.fit_row_correction(examples)
             assert (found.correction is not None) == needed
             assert (found.held_out != 0.0).any() == needed

@@ -18,9 +18,7 @@ from hypothesis import strategies as st
 import hokical
 from hokical import Gaussian, Hoki
 from hokical._fitting import row_sample
-from hokical._fitting.examples import InMemory
 from hokical.calibrators import Examples, make, method_names
-from hokical.guarantees._row_sketch import row_draws
 from hokical.rules import as_logits
 from hokical.streams import fit, open_source
 from tests.conftest import max_examples, synthetic_logits
@@ -44,7 +42,7 @@ def expected_rows(weights: np.ndarray | None = None) -> np.ndarray:
     n = N if weights is None else weights.size
     rows = np.arange(n) if weights is None else np.flatnonzero(weights)
     if rows.size > WHOLE:
-        rows = np.sort(rows[np.argsort(row_draws(0, n)[rows])[:MOST]])
+        rows = np.sort(rows[np.argsort(row_sample.row_draws(0, n)[rows])[:MOST]])
     return rows
 
 
@@ -148,7 +146,7 @@ def test_a_method_is_fitted_on_the_sample(name: str) -> None:
     logits, labels = LOGITS, LABELS
     if make(name).method.binary_only:
         logits, labels = synthetic_logits(3 * N, 2, seed=1)
-        rows = np.sort(np.argsort(row_draws(0, 3 * N))[:MOST])
+        rows = np.sort(np.argsort(row_sample.row_draws(0, 3 * N))[:MOST])
     else:
         rows = expected_rows()
     weights = np.random.default_rng(0).exponential(size=labels.size)
@@ -211,10 +209,9 @@ def test_methods_that_need_them_get_more_rows_of_many_classes(
 ) -> None:
     monkeypatch.setattr(row_sample, "MOST_FOR_CLASSES", 28_000)
     logits, labels = synthetic_logits(800, 40, seed=0)
-    examples = InMemory(Examples(as_logits(logits), labels))
-    sample, _ = row_sample.read_sample(examples, rows_per_class=rows_per_class)
-    assert sample.n_rows == n_rows
-    assert sample.sampled_from == 800
+    block = Examples(as_logits(logits), labels)
+    sample, rows = row_sample._keep_block(block, rows_per_class=rows_per_class).finish()
+    assert sample.n_rows == rows.size == n_rows
     assert make("vecs").method.rows_per_class == 25
 
 

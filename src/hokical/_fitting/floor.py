@@ -96,7 +96,7 @@ def _choose_floor(
 ) -> tuple[float, float]:
     """The floor, and about its temperature; each temperature is sought from the one before.
 
-    0 and every other floor are tried, as long as they change something, and those beside the best.
+    0 is tried first, and then floors as long as they change something.
     """
     logits, n_examples = some.logits, some.effective_size
     zeros = has_zeros(logits)
@@ -105,33 +105,19 @@ def _choose_floor(
     log_p = log_probabilities(logits)
     p = xp.exp(log_p)
     start, losses, temperatures = 1.0, np.full(len(floors), np.inf), np.ones(len(floors))
-
-    def compare(place: int) -> None:
-        nonlocal start
+    last = len(floors) - 1
+    for place in (last, *range(last)):
         floor = floors[place]
         values = xp.where(possible, xp.log(p + floor) if floor > 0.0 else log_p, -xp.inf)
         floored = some.with_logits(Logits(values, xp.max(values, axis=1), logits.backend))
         found = best_temperature(floored, bounds=bounds, tol=ROUGH_TOLERANCE, start=start)
         price = NOISE_EVIDENCE / n_examples if floor > ZERO_FLOORS[0] else 0.0
-        losses[place], start = found.value + price, found.x
-        temperatures[place] = start
-
-    def find_best() -> int:
-        return int(np.flatnonzero(losses <= losses.min() + LOSS_TOLERANCE)[0])
-
-    last = len(floors) - 1
-    compare(last)
-    for place in range(0, last, 2):
-        compare(place)
-        if abs(losses[place] - losses[last]) <= unchanged:
+        losses[place], temperatures[place] = found.value + price, found.x
+        start = found.x
+        if place < last and abs(losses[place] - losses[last]) <= unchanged:
             losses[place:], temperatures[place:] = losses[last], temperatures[last]
             break
-    middle = find_best()
-    start = float(temperatures[middle])
-    for place in (middle - 1, middle + 1):
-        if 0 <= place < len(floors) and losses[place] == np.inf:
-            compare(place)
-    best = find_best()
+    best = int(np.flatnonzero(losses <= losses.min() + LOSS_TOLERANCE)[0])
     if losses[last] <= losses[best] + LOSS_TOLERANCE and not zeros:
         best = last
     return floors[best], float(temperatures[best])
