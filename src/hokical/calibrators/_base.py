@@ -221,7 +221,7 @@ def _add_counts(found: Fit, block: Examples) -> Fit:
     weights = block.counts[rows][:most]
     if isinstance(data, TopK) or not weights.any():
         return replace(found, confidences=table)
-    weights, some = weights / weights.sum(), data.take(slice(0, most))
+    weights, some = weights / weights.sum(), data.take(slice(0, min(most, data.n_rows)))
     with some.backend.in_float64():  # and on the device of the logits
         proba, share = predict_blocks(found.rule, "proba", some), some.from_host(weights)
         mean = share @ proba
