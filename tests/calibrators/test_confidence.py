@@ -264,7 +264,7 @@ def test_abstention_needs_examples(fitted: Any) -> None:
     with pytest.raises(ValueError, match="Call `certify"):
         fitted.predict_or_abstain([0.9])
     with pytest.raises(ValueError, match="whole numbers"):
-        clone(fitted).fit(*answers(100)).certify([0.9], [1], sample_weight=[0.5])
+        clone(fitted).fit(*answers(100)).certify([0.9, 0.8], [1, 0], sample_weight=[16, 1])
 
 
 RUN = """

@@ -146,21 +146,31 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         return found
 
     def certify(
-        self, confidence: Any, right: Any, groups: Any = None, sample_weight: Any = None
+        self,
+        confidence: Any,
+        right: Any,
+        groups: Any = None,
+        sample_weight: Any = None,
+        *,
+        counts: bool = False,
     ) -> Self:
         """Count how the calibrated confidence does on answers used for nothing else.
 
         They must not be those of `fit`, which are refused (where confidences are of few values, in
-        the order of the fit alone). `predict_or_abstain` goes by these counts. Weights are
-        whole numbers: how often an answer was seen.
+        the order of the fit alone). `predict_or_abstain` goes by these counts. With
+        `counts=True`, `sample_weight` says how often each answer was seen, in whole numbers;
+        without it all weights above 0 must be equal.
         """
         found = self._predict(confidence, groups)
         wrong, weights = ~_as_right(right, found.size), as_weights(sample_weight, found.size)
-        if not can_be_counts(weights):
+        alike = weights is None or np.ptp(weights[weights > 0.0]) == 0.0
+        if not (can_be_counts(weights) if counts else alike):
             raise ValueError(
-                "`sample_weight` must be whole numbers in `certify`, how often each answer was "
-                "seen: a guarantee is about counts. Leave the weights out."
+                "`sample_weight` must be equal in `certify`, or whole numbers with `counts=True`, "
+                "how often each answer was seen: a guarantee is about counts. Leave it out."
             )
+        if weights is not None and not counts:
+            weights = (weights > 0.0).astype(np.float64)
         seen = slice(None) if weights is None else weights > 0.0
         hashes = _hashes(self._combined(confidence)[seen], ~wrong[seen])
         self._refuse_rows_of_fit("confidence", hashes)
