@@ -8,7 +8,7 @@ from hokical.demo import demo_logits
 
 (val_logits, val_labels), (logits, labels) = demo_logits()
 cal = hokical.auto(val_logits, val_labels)
-monitor = CalibrationMonitor(cal, model="photos", window=2000)
+monitor = CalibrationMonitor(cal, window=2000)
 
 logits = logits.astype(float)
 logits[5000:] += 6.0 * np.random.default_rng(0).normal(size=(5000, 10))  # the camera degrades

@@ -25,7 +25,7 @@ FOREIGN = {
 }  # fmt: skip
 FOREIGN_CALLS = {
     "GroupKFold", "argmax", "cross_val_score", "softmax", "astype", "eval", "cpu", "half", "to",
-    "bfloat16", "map_batches", "mapInArrow", "cached_file", "repr", "pipeline", "batches",
+    "LabelEncoder", "bfloat16", "map_batches", "mapInArrow", "cached_file", "repr", "pipeline", "batches",
 }  # fmt: skip
 _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"`([^`\n]+)`")
@@ -76,6 +76,35 @@ def test_names_of_inline_code_exist(page: Path) -> None:
             names = [*rest, *([root] if call and not rest else [])]
             missing |= {name for name in names if name and name not in FOREIGN_CALLS | defined()}
     assert not missing, f"{page.name} names {sorted(missing)}"
+
+
+@cache
+def public_classes() -> dict[str, type]:
+    """Classes of the public packages that can be imported here, by name."""
+    found = {}
+    for public in (ROOT / "tests" / "public_names.txt").read_text("utf-8").split():
+        package, _, name = public.partition(":")
+        try:
+            one = getattr(import_module(package), name)
+        except ImportError:
+            continue
+        if isinstance(one, type):
+            found[name] = one
+    return found
+
+
+@pytest.mark.parametrize("page", [as_case(page) for page in PAGES])
+def test_members_of_classes_exist(page: Path) -> None:
+    for span in spans(page):
+        for name, member in re.findall(r"\b([A-Z]\w+)(?:\([^()]*\))?\.([a-z]\w*)", span):
+            one = public_classes().get(name)
+            if one is not None and not member.endswith("_"):
+                fields = {
+                    key for kind in one.__mro__ for key in vars(kind).get("__annotations__", ())
+                }
+                assert hasattr(one, member) or member in fields, (
+                    f"{page.name} names {name}.{member}"
+                )
 
 
 @pytest.mark.parametrize("page", [as_case(page) for page in PAGES])

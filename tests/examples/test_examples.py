@@ -19,7 +19,7 @@ PRINTS = {
     ),
     "compare_methods": ("sklearn", r"mean rank.*\\begin\{tabular\}"),
     "language_model": ("numpy", r"all +log loss .*for all topics.*legal +answers"),
-    "monitor_late_labels": ("numpy", r"no change; with labels: photos: calibrated.*alarm"),
+    "monitor_late_labels": ("numpy", r"no change; with labels: calibrated.*alarm"),
     "pytorch_network": ("torch", r"softmax .*calibrated .*At most 0\.05"),
     "segmentation": ("numpy", r"ECE .* before.*At most 0\.1"),
     "sklearn_model": ("sklearn", r"CalibratedClassifier +accuracy.*At least 0\.9"),
