@@ -25,7 +25,8 @@ FOREIGN = {
 }  # fmt: skip
 FOREIGN_CALLS = {
     "GroupKFold", "argmax", "cross_val_score", "softmax", "astype", "eval", "cpu", "half", "to",
-    "LabelEncoder", "bfloat16", "map_batches", "mapInArrow", "cached_file", "repr", "pipeline", "batches",
+    "LabelEncoder",
+    "bfloat16", "map_batches", "mapInArrow", "cached_file", "repr", "pipeline", "batches",
 }  # fmt: skip
 _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _SPAN = re.compile(r"`([^`\n]+)`")
