@@ -18,7 +18,7 @@ from hokical.streams import fit, open_source, partial_fit, predict
 from tests.conftest import max_examples, synthetic_logits
 from tests.same_fits import assert_same_fit
 
-STREAMED = [("temps", {}), ("vecs", {}), ("ets", {}), ("ets", {"loss": "log"})]
+STREAMED = [("temps", {}), ("vecs", {}), ("ets", {})]
 HOKIS = [
     {"noise": Gaussian(4.0)},
     {"noise": Uniform(-3, 5), "n_bins": 7},
@@ -167,13 +167,6 @@ def test_calibrators_send_what_is_no_array_to_streams(examples, labels, tmp_path
         for work in (lambda d=data: make("temps").fit(d, labels), lambda d=data: cal.predict(d)):
             with pytest.raises(TypeError, match=r"`hokical\.streams\.fit\(calibrator, source\)`"):
                 work()
-
-
-def test_tables_go_to_streams_too(examples) -> None:
-    arrow = pytest.importorskip("pyarrow")
-    table = arrow.table({"logit_0": [0.0], "logit_1": [1.0], "label": [1]})
-    with pytest.raises(TypeError, match=r"got Table\. .*`hokical\.streams`"):
-        make("temps").fit(table)
 
 
 def test_chunks_must_be_alike(examples) -> None:
