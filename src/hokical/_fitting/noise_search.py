@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hokical._core.arrays import Array
 from hokical._core.blocks import per_row
@@ -114,7 +113,10 @@ def try_noises(examples: Examples, noises: Sequence[Noise]) -> list[Trial]:
 def trials_by_stability(
     noises: Sequence[Noise], stability: Array, examples: Examples
 ) -> list[Trial]:
-    """Trials from stability (settings, n) of any library."""
+    """Trials with all examples in one bin (Equations 1 to 4 of the paper).
+
+    From stability (settings, n) of any library.
+    """
     gamma, hits = examples.logits.to_host(stability), examples.counts * examples.correct
     return _trials(noises, _one_bin_sums(gamma, examples.weights, hits), examples.n_rows)
 
@@ -151,12 +153,6 @@ def _tidy(kind: type[Noise], width: float) -> Noise:
     read is also the same on every machine, where the last bits of a search are not.
     """
     return kind.of_width(float(f"{min(max(width, NARROWEST), WIDEST):.2e}"))
-
-
-def one_bin_trial(noise: Noise, stability: FloatArray, correct: NDArray[np.bool_]) -> Trial:
-    """alpha, beta and sigma_hat with all examples in one bin (Equations 1 to 4 of the paper)."""
-    sums = _one_bin_sums(stability[None, :], None, correct.astype(np.float64))
-    return _trials([noise], sums, stability.shape[0])[0]
 
 
 def _one_bin_sums(

@@ -17,7 +17,6 @@ from hokical._fitting.noise_search import (
     NoiseSelection,
     Trial,
     choose_noise,
-    one_bin_trial,
     trials_by_stability,
     try_noises,
 )
@@ -27,7 +26,7 @@ from hokical.stability._sampled import Draws, check_draw_count, draw_seed, survi
 
 DEFAULT_FAMILIES = tuple(kind.family for kind in KINDS)
 
-__all__ = ["NoiseSelection", "Trial", "one_bin_trial", "paper_grid", "select_noise"]
+__all__ = ["NoiseSelection", "Trial", "paper_grid", "select_noise"]
 
 
 def select_noise(
