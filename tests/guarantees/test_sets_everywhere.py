@@ -52,7 +52,7 @@ def test_arrays_of_every_library(cal, logits, library, options) -> None:
 @pytest.mark.parametrize("options", OPTIONS)
 def test_torch_modules(cal, logits, options) -> None:
     torch = pytest.importorskip("torch")
-    from hokical.integrations.torch import CalibratedModel, as_module
+    from hokical.integrations.torch import as_module
 
     module, tensor = as_module(with_sets(cal, **options)), torch.tensor(logits)
     expected = cal.predict_set(logits, **options).members
@@ -62,14 +62,6 @@ def test_torch_modules(cal, logits, options) -> None:
     assert module.members(tensor.reshape(3, 100, 6)).shape == (3, 100, 6)
     with pytest.raises(ValueError, match="no sets"):
         as_module(cal).members(tensor)
-    model = CalibratedModel(torch.nn.Identity(), cal)
-    found = model.predict_set(tensor, **{"coverage": None} | _split(options))
-    np.testing.assert_array_equal(found.members.numpy(), expected)
-
-
-def _split(options: dict[str, Any]) -> dict[str, Any]:
-    own = {name: value for name, value in options.items() if name == "coverage"}
-    return own | {"options": {k: v for k, v in options.items() if k != "coverage"}}
 
 
 @pytest.mark.slow
