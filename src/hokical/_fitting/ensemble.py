@@ -22,9 +22,9 @@ from hokical._fitting.softmax_moments import moment_sums
 from hokical._fitting.temperature import best_temperature
 from hokical.rules._probabilities import LEAST
 
-#: The squared error is minimised within this distance, in log temperature, of the temperature of
-#: least log loss, as it can have several minima.
-_REACH = 1.0
+#: Distances, in log temperature, from that of least log loss at which the squared error is looked
+#: at until its nearest minimum is bracketed; and the width of differences that give its slope.
+_DISTANCES, _WIDTH = (0.1, 0.3, 1.0, 3.0), 1e-4
 
 
 def fit_ensemble(examples: Examples) -> tuple[Solution[float], FloatArray]:
@@ -41,8 +41,11 @@ def fit_ensemble(examples: Examples) -> tuple[Solution[float], FloatArray]:
 
 
 def _least_squared_error(examples: Examples, found: Solution[float]) -> Solution[float]:
-    """The temperature of least mean squared error next to that of least log loss."""
-    from scipy.optimize import minimize_scalar
+    """The temperature of least mean squared error next to that of least log loss.
+
+    If the error falls for long, that of least log loss is kept.
+    """
+    from scipy.optimize import brentq
 
     def error(log_temperature: float) -> float:
         beta = math.exp(-log_temperature)
@@ -50,9 +53,17 @@ def _least_squared_error(examples: Examples, found: Solution[float]) -> Solution
         true = np.exp(-beta * examples.true_margins) / total
         return float(examples.share @ (square / total**2 - 2.0 * true))
 
-    ends = (math.log(found.x) - _REACH, math.log(found.x) + _REACH)
-    best = minimize_scalar(error, bounds=ends, method="bounded", options={"xatol": 1e-7})
-    return replace(found, x=math.exp(best.x), n_iter=found.n_iter + int(best.nfev))
+    def slope(at: float) -> float:
+        return error(at + _WIDTH) - error(at - _WIDTH)
+
+    start = math.log(found.x)
+    here = slope(start)
+    for distance in _DISTANCES:
+        end = start - math.copysign(distance, here)
+        if slope(end) * here < 0.0:
+            root, report = brentq(slope, start, end, xtol=1e-10, full_output=True)
+            return replace(found, x=math.exp(root), n_iter=found.n_iter + report.function_calls)
+    return found
 
 
 def _compare_parts(examples: Examples, beta: float) -> tuple[FloatArray, FloatArray]:
