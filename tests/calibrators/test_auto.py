@@ -196,6 +196,27 @@ def test_left_out_scores_match_fits_from_scratch():
     assert np.mean(gaps, axis=0)[1] < 0.1 * np.mean(shifts)
 
 
+def test_long_steps_are_repeated(monkeypatch):
+    """With few examples of a network that is too sure, one step promises too little loss."""
+    logits, labels = softmax_world(60, 5)
+    logits *= 4.0
+    logits[0, 0] = -np.inf  # a class that is impossible somewhere
+    labels[0] = 1
+    counted, fit = fit_candidates(logits, labels, cross_terms=True)
+    exact = np.empty(60)
+    for row in range(60):
+        others = np.delete(np.arange(60), row)
+        base = {"floor": fit.rule.floor, "temperature": fit.rule.temperature}
+        _, alone = fit_candidates(logits[others], labels[others], cross_terms=True, **base)
+        exact[row] = alone.rule.proba(as_logits(logits[[row]]))[0, labels[row]]
+    repeated = held_out_chances(counted, fit)[1][:, 2]
+    monkeypatch.setattr("hokical._fitting.leave_one_out.FEW_LOGITS", 0)
+    once = held_out_chances(counted, fit)[1][:, 2]
+    short = np.mean(np.log(once / exact))
+    assert short > 0.005
+    assert abs(np.mean(np.log(repeated / exact))) < 0.25 * short
+
+
 def softmax_of(logits):
     return make("uncalibrated").fit(logits, np.zeros(len(logits), int)).predict_proba(logits)
 
