@@ -403,3 +403,36 @@ def test_pairs_that_do_not_matter_are_left_out() -> None:
     ]
     assert sum(bool(rule.pairs) for rule in found) <= 1
     assert all(rule.coding is not None for rule in found)
+
+
+def test_a_guarantee_for_each_group(tmp_path: Path) -> None:
+    rng = np.random.default_rng(7)
+
+    def ask(n: int) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+        topic, stated = rng.integers(3, size=n), rng.uniform(0.5, 1.0, size=n)
+        right = rng.random(n) < stated - 0.3 * (topic == 2)
+        return stated, right, {"topic": np.array(["law", "art", "math"])[topic]}
+
+    cal = ConfidenceCalibrator().fit(*ask(3000)[:2]).certify(*ask(6000))
+    stated, right, groups = ask(20_000)
+    together = cal.predict_or_abstain(stated, groups, risk=0.15)
+    found = cal.predict_or_abstain(stated, groups, risk=0.15, by="group")
+    math = groups["topic"] == "math"
+    assert (~right)[math & together.accepted].mean() > 0.25  # which one guarantee for all allows
+    assert not found.accepted[math].any()
+    for name in ("law", "art"):
+        accepted = found.accepted & (groups["topic"] == name)
+        assert accepted.any()
+        assert (~right)[accepted].mean() < 0.15
+    assert "of each group" in found.guarantee
+    cal.save(tmp_path / "cal.json")
+    again = hokical.load(tmp_path / "cal.json").predict_or_abstain(
+        stated, groups, risk=0.15, by="group"
+    )
+    np.testing.assert_array_equal(again.accepted, found.accepted)
+    with pytest.warns(UserWarning, match="group was not in `certify`"):
+        assert not cal.predict_or_abstain(stated[:5], ["bio"] * 5, by="group").accepted.any()
+    with pytest.raises(ValueError, match="needs `groups`"):
+        cal.predict_or_abstain(stated, by="group")
+    with pytest.raises(ValueError, match="`by` must be"):
+        cal.predict_or_abstain(stated, by="topic")  # type: ignore[arg-type]

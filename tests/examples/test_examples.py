@@ -18,7 +18,7 @@ PRINTS = {
         r"95 % interval.*calibration slope.*net benefit.*at least 0\.9 are found",
     ),
     "compare_methods": ("sklearn", r"mean rank.*\\begin\{tabular\}"),
-    "language_model": ("numpy", r"all +log loss .*for all topics.*legal +answers"),
+    "language_model": ("numpy", r"all +log loss .*of each group.*legal +answers"),
     "monitor_late_labels": ("numpy", r"no change; with labels: calibrated.*alarm"),
     "pytorch_network": ("torch", r"softmax .*calibrated .*At most 0\.05"),
     "segmentation": ("numpy", r"ECE .* before.*At most 0\.1"),

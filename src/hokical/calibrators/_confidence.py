@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -15,12 +16,14 @@ from hokical._core.labels import as_weights
 from hokical._core.reading import check_row_order, to_numpy
 from hokical._core.types import AnyArray, BoolArray, FloatArray, IntArray
 from hokical._core.warn import warn_user
+from hokical.calibrators._decisions import warn_of_unknown
 from hokical.calibrators._method import MethodInfo
 from hokical.calibrators._outcomes import OutcomeCalibrator
+from hokical.calibrators._stored import check_stored
 from hokical.guarantees._binomial import check_chance
 from hokical.guarantees._control import can_be_counts
 from hokical.guarantees._row_sketch import number_hashes, number_words, odd_powers, scatter
-from hokical.guarantees._score_table import ScoreTable
+from hokical.guarantees._score_table import GroupTables, ScoreTable
 from hokical.guarantees._scores import confidence_log_odds, conservative_levels, score_levels
 from hokical.guarantees._selective import SelectivePrediction, selective_prediction
 from hokical.rules._confidence import ConfidenceCurve
@@ -76,6 +79,8 @@ class ConfidenceCalibrator(OutcomeCalibrator):
 
     rule_: ConfidenceCurve
     held_out_: ScoreTable | None
+    #: The same by group, where `certify` was given groups.
+    held_out_groups_: GroupTables | None
 
     def __init__(self, *, scale: float = 1.0, monotone: bool = False) -> None:
         self.scale = scale
@@ -157,9 +162,9 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         """Count how the calibrated confidence does on answers used for nothing else.
 
         They must not be those of `fit`, which are refused (where confidences are of few values, in
-        the order of the fit alone). `predict_or_abstain` goes by these counts. With
-        `counts=True`, `sample_weight` says how often each answer was seen, in whole numbers;
-        without it all weights above 0 must be equal.
+        the order of the fit alone). `predict_or_abstain` goes by these counts. With `groups` it can
+        also guarantee the error rate of each. With `counts=True`, `sample_weight` says how often
+        each answer was seen, in whole numbers; without it all weights above 0 must be equal.
         """
         found = self._predict(confidence, groups)
         wrong, weights = ~_as_right(right, found.size), as_weights(sample_weight, found.size)
@@ -176,16 +181,27 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         self._refuse_rows_of_fit("confidence", hashes)
         level = conservative_levels([confidence_log_odds(found)], wrong, np.zeros(found.size))
         self.held_out_ = ScoreTable.from_examples(level, wrong, weights)
+        self.held_out_groups_ = None
+        if groups is not None:
+            self.held_out_groups_ = GroupTables.from_examples(groups, level, wrong, weights)
         return self
 
     def predict_or_abstain(
-        self, confidence: Any, groups: Any = None, *, risk: float = 0.05, delta: float = 0.1
+        self,
+        confidence: Any,
+        groups: Any = None,
+        *,
+        risk: float = 0.05,
+        delta: float = 0.1,
+        by: Literal["all", "group"] = "all",
     ) -> SelectivePrediction:
         """Which answers to accept so that at most a fraction `risk` of them is wrong.
 
         With probability 1 - delta over the answers passed to `certify`, the error rate among
-        accepted answers of the same kind is at most `risk`; of all groups together. The `labels`
-        are 1 throughout: the answers stand as they are.
+        accepted answers of the same kind is at most `risk`; of all groups together, or, with
+        `by="group"`, of each of the `groups` that `certify` was given, with a threshold for each.
+        Answers of other groups are then not accepted. The `labels` are 1 throughout: the answers
+        stand as they are.
         """
         risk, delta = check_chance("risk", risk), check_chance("delta", delta)
         found = self._predict(confidence, groups)
@@ -194,16 +210,49 @@ class ConfidenceCalibrator(OutcomeCalibrator):
                 "`predict_or_abstain` has no examples to go by. Call `certify(confidence, right)` "
                 "first, with answers that nothing was fitted on."
             )
+        tables, cells = self._tables(groups, found.size, by)
         chosen = selective_prediction(
             np.ones(found.size, np.int64),
             found,
             score_levels(confidence_log_odds(found)),
-            [self.held_out_],
+            tables,
+            cells,
             risk=risk,
             delta=delta,
             certified_on="held-out",
         )
         return chosen.map_arrays(lambda array: to_input_library(array, confidence))
+
+    def _stored_data(self) -> dict[str, Any]:
+        return super()._stored_data() | {"held_out_groups": self.held_out_groups_}
+
+    def _restore(self, document: dict[str, Any]) -> None:
+        super()._restore(document)
+        document.setdefault("held_out_groups", None)  # which files of 0.3 do not have
+        self.held_out_groups_ = check_stored(document, "held_out_groups", GroupTables | None)
+
+    def _keep(self, rule: Any, report: dict[str, Any], hashes: Iterable[FloatArray] = ()) -> None:
+        super()._keep(rule, report, hashes)
+        self.held_out_groups_ = None
+
+    def _tables(
+        self, groups: Any, n_rows: int, by: str
+    ) -> tuple[Sequence[ScoreTable], IntArray | None]:
+        """The counts behind a guarantee, and the table (n,) of each row if there are several."""
+        if by == "group":
+            known = self.held_out_groups_
+            if known is None or groups is None:
+                raise ValueError(
+                    '`by="group"` needs `groups`, of the answers and of those that were certified: '
+                    "call `certify(confidence, right, groups)` first."
+                )
+            cells = known.match(groups, n_rows)
+            warn_of_unknown(cells, len(known.tables), "are not accepted")
+            return known.tables, cells
+        if by != "all":
+            raise ValueError(f'`by` must be "all" or "group"; got {by!r}.')
+        assert self.held_out_ is not None
+        return [self.held_out_], None
 
     def _predict(self, confidence: Any, groups: Any) -> FloatArray:
         self._check_fitted()

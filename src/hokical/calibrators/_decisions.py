@@ -68,14 +68,19 @@ def note(
 def match_groups(known: Conformity, groups: Any, n_rows: int, what: str) -> tuple[IntArray, int]:
     """The place (n,) of each row's group, and the number of unknown ones, which a warning gives."""
     cells = known.match_groups(groups, n_rows)
-    n_unknown = int((cells == len(known.group_names)).sum())
+    return cells, warn_of_unknown(cells, len(known.group_names), what)
+
+
+def warn_of_unknown(cells: IntArray, n_known: int, what: str) -> int:
+    """The number of rows (n,) of groups that `certify` did not see, which a warning gives."""
+    n_unknown = int((cells == n_known).sum())
     if n_unknown:
         warn_user(
-            f"`groups` has {n_unknown:,} of {n_rows:,} rows whose group was not in `certify`: they "
-            f"{what}. Certify with examples of all groups.",
+            f"`groups` has {n_unknown:,} of {cells.size:,} rows whose group was not in `certify`: "
+            f"they {what}. Certify with examples of all groups.",
             UserWarning,
         )
-    return cells, n_unknown
+    return n_unknown
 
 
 def abstain(

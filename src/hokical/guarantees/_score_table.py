@@ -7,6 +7,7 @@ from typing import Any, Self
 import numpy as np
 
 from hokical._core.bins import sum_by
+from hokical._core.groups import match_cells, read_cells
 from hokical._core.storage import storable
 from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical.guarantees._binomial import clopper_pearson
@@ -114,6 +115,41 @@ class ScoreTable:
         group = group_of_level(parts[1])
         sums = [sum_by(group, part.astype(np.float64), int(group[-1]) + 1) for part in parts]
         return group, clopper_pearson(*sums, delta=delta)
+
+
+@storable("score-tables")
+@dataclass(frozen=True, eq=False)
+class GroupTables:
+    """A table for each group, whose values of the `columns` are one of `names`."""
+
+    columns: tuple[str, ...]
+    names: tuple[tuple[Any, ...], ...]
+    tables: tuple[ScoreTable, ...]
+
+    def __post_init__(self) -> None:
+        sizes = {len(name) for name in self.names}
+        if len(self.names) != len(self.tables) or not sizes <= {len(self.columns)}:
+            raise ValueError("tables of groups must have as many names, one value a column")
+
+    @classmethod
+    def from_examples(
+        cls, groups: Any, level: IntArray, wrong: BoolArray, weights: FloatArray | None
+    ) -> Self:
+        """Count examples (n,) of each of the `groups`."""
+        columns, cells = read_cells(groups, level.size)
+        names = tuple(dict.fromkeys(cells))
+        own = match_cells(groups, level.size, columns, names)
+        rows = [own == k for k in range(len(names))]
+        counts = [None if weights is None else weights[some] for some in rows]
+        tables = [
+            ScoreTable.from_examples(level[some], wrong[some], count)
+            for some, count in zip(rows, counts, strict=True)
+        ]
+        return cls(columns, names, tuple(tables))
+
+    def match(self, groups: Any, n_rows: int) -> IntArray:
+        """The place (n,) of each row's table; their number where the group is unknown."""
+        return match_cells(groups, n_rows, self.columns, self.names)
 
 
 @storable("neighbours")

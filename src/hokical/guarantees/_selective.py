@@ -72,11 +72,15 @@ def prove_threshold(table: ScoreTable, risk: float, delta: float, source: Eviden
     return remembered(table, question, lambda: choose_threshold(table, risk, delta, starts))
 
 
-def smallest_risk(table: ScoreTable, delta: float, source: Evidence) -> float:
-    """The smallest risk that these examples prove for any threshold, to three digits."""
+def smallest_risk(table: ScoreTable, risk: float, delta: float, source: Evidence) -> float:
+    """The smallest risk above `risk` that these examples prove for any threshold, to three digits.
+
+    Where tests start depends on the risk, so a smaller one may have been proven, if it had been
+    asked for at first: it cannot be chosen by what these examples show.
+    """
 
     def find() -> float:
-        low, high = 0.0, 1.0
+        low, high = risk, 1.0
         while high - low > 1e-3 * high:
             middle = 0.5 * (low + high)
             starts = starting_levels(middle, source)
@@ -84,13 +88,13 @@ def smallest_risk(table: ScoreTable, delta: float, source: Evidence) -> float:
             low, high = (low, middle) if proven else (middle, high)
         return high
 
-    return remembered(table, ("smallest", delta, source), find)
+    return remembered(table, ("smallest", risk, delta, source), find)
 
 
 def examples_needed(table: ScoreTable, risk: float, delta: float) -> int | None:
     """About how many examples like these prove the risk for some threshold; None if none do."""
     accepted, wrong = (np.cumsum(part[::-1]) for part in (table.count, table.wrong))
-    for times in np.geomspace(1.0, 1000.0, 61).tolist():
+    for times in np.geomspace(1.1, 1000.0, 60).tolist():
         tail = binomial_tail(np.ceil(times * (wrong + 0.5)), np.floor(times * accepted), risk)
         if (tail <= delta).any():
             return math.ceil(float(times * table.total))
@@ -209,7 +213,7 @@ def _why_nothing(tables: Sequence[ScoreTable], risk: float, delta: float, source
     table, n_starts = max(tables, key=lambda each: each.total), starting_levels(risk, source).size
     share = delta / n_starts
     fewest, needed = fewest_examples(risk, share), examples_needed(table, risk, share)
-    best, sure = smallest_risk(table, delta, source), f"with confidence {1.0 - delta:.4g}"
+    best, sure = smallest_risk(table, risk, delta, source), f"with confidence {1.0 - delta:.4g}"
     words = (
         f"Nothing is accepted: {table.total:,} examples do not prove a risk of {risk:.4g} {sure}. "
     )

@@ -9,7 +9,9 @@ from hokical.rules._adaptive import AdaptiveRule  # noqa: F401
 from hokical.rules._auto import AutoRule, Average, ClassScaling  # noqa: F401
 from hokical.rules._base import Rule
 from hokical.rules._binary import BetaRule, PlattRule, VennAbersRule  # noqa: F401
-from hokical.rules._hoki import Curve, HokiRule, Steps  # noqa: F401
+from hokical.rules._hoki import Curve as Curve
+from hokical.rules._hoki import HokiRule  # noqa: F401
+from hokical.rules._hoki import Steps as Steps
 from hokical.rules._isotonic import ClasswiseIsotonicRule, PooledIsotonicRule  # noqa: F401
 from hokical.rules._predicting import predict_blocks  # noqa: F401
 from hokical.rules._row_correction import RowCorrection  # noqa: F401

@@ -138,6 +138,7 @@ class BatchPredictor:
         if name == "confidence":
             return arrow.array(cal.predict_confidence(logits, **own))
         if name == "set":
+            assert self.coverage is not None
             sets = cal.predict_set(logits, coverage=self.coverage, **self.delta, **own)
             members = names.take(arrow.array(np.nonzero(sets.members)[1]))
             return _lists(arrow, members, sets.sizes)
