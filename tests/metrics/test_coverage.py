@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator
 
 import numpy as np
@@ -14,6 +15,17 @@ from hokical.plots import reliability
 
 LEAST = 0.93
 TRIALS = 1000
+#: Numbers of rows; the largest takes minutes.
+SIZES = [
+    200,
+    2000,
+    pytest.param(
+        20_000,
+        marks=pytest.mark.skipif(
+            not os.environ.get("HOKICAL_SIMULATE"), reason="HOKICAL_SIMULATE=1 runs it, in minutes"
+        ),
+    ),
+]
 
 
 def draw(kind: str, n: int, rng: np.random.Generator) -> np.ndarray:
@@ -44,7 +56,7 @@ def true_values(kind: str, gap: float) -> dict[str, float]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("gap", [0.0, 0.01, 0.02])
-@pytest.mark.parametrize("n", [200, 2000, 20_000])
+@pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("kind", ["even", "network"])
 def test_metrics(kind: str, n: int, gap: float) -> None:
     truth, rng = true_values(kind, gap), np.random.default_rng([n, round(100 * gap)])
@@ -60,7 +72,7 @@ def test_metrics(kind: str, n: int, gap: float) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pattern", ["one bin", "alternating", "one side"])
-@pytest.mark.parametrize("n", [200, 2000, 20_000])
+@pytest.mark.parametrize("n", SIZES)
 def test_errors_of_any_pattern(n: int, pattern: str) -> None:
     """Gaps that differ by bin: the interval of the ECE is valid for all."""
     rng = np.random.default_rng(n)
@@ -85,7 +97,7 @@ def weights(n: int, kind: str, rng: np.random.Generator) -> np.ndarray | None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["none", "exponential"])
-@pytest.mark.parametrize("n", [200, 2000, 20_000])
+@pytest.mark.parametrize("n", SIZES)
 def test_shares_of_groups_and_bins(n: int, kind: str) -> None:
     """The observed share of a group, and the accuracy of a bin: Clopper and Pearson's."""
     rng, held, seen = np.random.default_rng(n), np.zeros(2), np.zeros(2)
