@@ -56,7 +56,7 @@ def test_a_result_says_where_it_was_fitted(
 ) -> None:
     monkeypatch.setattr(running, "move_to_fit", lambda data, device: (data, f"the {device}"))
     for method in ("vecs", "temps"):
-        task = running.Task(str(ran[0]), "mnist_lenet5", method, str(tmp_path), 0, 1, "gpu")
+        task = running.Task(str(ran[0]), "mnist_lenet5", method, str(tmp_path), 1, "gpu")
         assert running.compute(task).facts.get("device") == (
             "the gpu" if method in ON_DEVICE else None
         )

@@ -247,14 +247,14 @@ def test_other_data_settings_or_code_are_another_entry(
 ) -> None:
     cache = Cache(tmp_path)
     result = run_method(pair, pair.load(), "temps")
-    cache.put(pair, result, 5)
-    assert cache.get(pair, "temps", 5) is not None
-    assert cache.get(pair, "vecs", 5) is None
+    cache.put(pair, result)
+    assert cache.get(pair, "temps") is not None
+    assert cache.get(pair, "vecs") is None
     assert cache.get(pair, "temps", 6) is None
     changed = Pair(pair.folder, {**pair.entry, "files": {"mnist_lenet5.npz": "0" * 64}})
-    assert cache.get(changed, "temps", 5) is None
+    assert cache.get(changed, "temps") is None
     monkeypatch.setattr(cache_module, "code_digest", lambda *entries: "other code")
-    assert cache.get(pair, "temps", 5) is None
+    assert cache.get(pair, "temps") is None
 
 
 def test_pairs_of_a_data_set_stand_together(results: Results) -> None:

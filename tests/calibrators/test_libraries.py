@@ -26,7 +26,6 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "hoki gumbel": ("hoki", {"noise": Gumbel(1.5)}),
     "hoki sampled": ("hoki", {"noise": Gaussian(2.0), "draws": 50}),
     "hoki from confidence": ("hoki", {"noise": Gaussian(2.0), "init": "confidence"}),
-    "irm raw": ("irm", {"normalize": False}),
     "temps floored": ("temps", {}),
 }
 ANSWERS = ("predict", "predict_confidence", "predict_proba")

@@ -47,23 +47,30 @@ def _least_squared_error(examples: Examples, found: Solution[float]) -> Solution
     """
     from scipy.optimize import brentq
 
-    def error(log_temperature: float) -> float:
-        beta = math.exp(-log_temperature)
-        total, square = (_sums(examples, b) for b in (beta, 2.0 * beta))
-        true = np.exp(-beta * examples.true_margins) / total
-        return float(examples.share @ (square / total**2 - 2.0 * true))
-
-    def slope(at: float) -> float:
-        return error(at + _WIDTH) - error(at - _WIDTH)
-
     start = math.log(found.x)
-    here = slope(start)
+    here = _slope(start, examples)
+    # As an argument, not in a closure: SciPy's wrapper of a function is freed only by collection.
+    options = {"args": (examples,), "xtol": 1e-10, "full_output": True}
     for distance in _DISTANCES:
         end = start - math.copysign(distance, here)
-        if slope(end) * here < 0.0:
-            root, report = brentq(slope, start, end, xtol=1e-10, full_output=True)
+        if _slope(end, examples) * here < 0.0:
+            root, report = brentq(_slope, start, end, **options)
             return replace(found, x=math.exp(root), n_iter=found.n_iter + report.function_calls)
     return found
+
+
+def _slope(log_temperature: float, examples: Examples) -> float:
+    """The difference of mean squared errors at two temperatures close by."""
+    after, before = (_error(log_temperature + step, examples) for step in (_WIDTH, -_WIDTH))
+    return after - before
+
+
+def _error(log_temperature: float, examples: Examples) -> float:
+    """The mean squared error of the softmax at a temperature, less 1."""
+    beta = math.exp(-log_temperature)
+    total, square = (_sums(examples, b) for b in (beta, 2.0 * beta))
+    true = np.exp(-beta * examples.true_margins) / total
+    return float(examples.share @ (square / total**2 - 2.0 * true))
 
 
 def _compare_parts(examples: Examples, beta: float) -> tuple[FloatArray, FloatArray]:

@@ -90,7 +90,7 @@ class ClassScores:
         """Of examples in these cells (n, features), with true classes, and right ones (n,)."""
         n_features = features.shape[1]
         n_cells = N_LEVELS * n_features * (2 if n_classes == 2 else 1)
-        weights = np.minimum(weights, 1e140)  # whose squares can be added
+        weights = np.where(weights > 0.0, np.clip(weights, 1e-140, 1e140), 0.0)  # for their squares
         place = (features * n_classes + labels[:, None]).ravel()
         cells = sum_by(place, np.repeat(weights, n_features), n_cells * n_classes)
         numbers = (weights, weights**2, weights * right)
