@@ -216,4 +216,5 @@ def test_memory_does_not_grow_with_the_rows(name: str, monkeypatch) -> None:
         return found
 
     peak(2)  # imports
-    assert peak(40) < 1.15 * peak(8)
+    # Ten times the rows. How many blocks are held at a time is up to the threads.
+    assert peak(80) < 1.5 * peak(8)
