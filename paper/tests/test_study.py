@@ -65,6 +65,7 @@ def test_scores_are_those_of_a_plain_loop(folder: Path) -> None:
         squares.append(((p - np.eye(4)[label]) ** 2).sum())
     assert found.log_loss == pytest.approx(np.mean(losses))
     assert found.brier == pytest.approx(np.mean(squares))
+    assert found.error_rate == pytest.approx(np.mean(logits.argmax(axis=1) != labels))
 
 
 def test_outcomes_are_kept(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +78,7 @@ def test_outcomes_are_kept(folder: Path, tmp_path: Path, monkeypatch: pytest.Mon
 
 def outcome(experiment: str, method: str, loss: float) -> Outcome:
     fixed = ("binary", "up to 500 examples to fit on", method)
-    return Outcome(experiment, experiment[0], *fixed, loss, loss, loss, loss, 0, 1.0)
+    return Outcome(experiment, experiment[0], *fixed, loss, loss, loss, loss, loss, 0, 1.0)
 
 
 def test_standings() -> None:

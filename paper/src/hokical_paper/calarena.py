@@ -85,4 +85,4 @@ def _outcome(path: Path, row: dict[str, str], experiment: Experiment) -> Outcome
         ) from error
     about = (experiment.name, experiment.data_set, *experiment.groups, f"CalArena {path.stem}")
     unknown = float("nan")
-    return Outcome(*about, log_loss, brier, unknown, unknown, 0, seconds)
+    return Outcome(*about, log_loss, brier, unknown, unknown, unknown, 0, seconds)

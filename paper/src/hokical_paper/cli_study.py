@@ -29,9 +29,9 @@ def study(
     ] = "uncalibrated,temps,ets,adaptive,structured,auto,platt,beta,venn_abers",
     peers: Annotated[bool, typer.Option(help="Also run other libraries that are here.")] = True,
     subject: Annotated[str, typer.Option(help="The method the others are set against.")] = "auto",
-    score: Annotated[str, typer.Option(help="log_loss, brier, top_log_loss or top_brier.")] = (
-        "log_loss"
-    ),
+    score: Annotated[
+        str, typer.Option(help="log_loss, brier, top_log_loss, top_brier, error_rate.")
+    ] = ("log_loss"),
     half: Annotated[Half, typer.Option(help="Every second data set, by name.")] = Half.all,
     limit: Annotated[
         int | None, typer.Option(min=1, help="Fit on at most so many examples.")

@@ -26,7 +26,8 @@ from hokical_paper.types import FloatArray, IntArray
 
 #: A true class that was given less than this counts as impossible, and as this in the log loss.
 LEAST = 1e-12
-SCORES = ("log_loss", "brier", "top_log_loss", "top_brier")
+#: Scores of an outcome; `error_rate` is that of the most likely class.
+SCORES = ("log_loss", "brier", "top_log_loss", "top_brier", "error_rate")
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +67,7 @@ class Outcome:
     brier: float
     top_log_loss: float
     top_brier: float
+    error_rate: float
     impossible: int
     seconds: float
 
@@ -200,8 +202,8 @@ def judge(experiment: Experiment, method: str) -> Outcome:
             proba = calibrator.predict_proba(experiment.test_logits)
     seconds = time.perf_counter() - start
     rows, labels = np.arange(experiment.test_labels.size), experiment.test_labels
-    chance = proba[rows, labels]
-    squares = np.sum(proba**2, axis=1) - 2.0 * chance + 1.0
+    of_truth = proba[rows, labels]
+    squares = np.sum(proba**2, axis=1) - 2.0 * of_truth + 1.0
     own = experiment.test_logits.argmax(axis=1)
     confidence, right = proba[rows, own], own == labels
     top = np.clip(np.where(right, confidence, 1.0 - confidence), LEAST, 1.0)
@@ -210,10 +212,11 @@ def judge(experiment: Experiment, method: str) -> Outcome:
         experiment.data_set,
         *experiment.groups,
         method,
-        log_loss=float(-np.log(np.clip(chance, LEAST, 1.0)).mean()),
+        log_loss=float(-np.log(np.clip(of_truth, LEAST, 1.0)).mean()),
         brier=float(squares.mean()),
         top_log_loss=float(-np.log(top).mean()),
         top_brier=float(np.mean((confidence - right) ** 2)),
-        impossible=int(np.count_nonzero(chance < LEAST)),
+        error_rate=float(np.mean(proba.argmax(axis=1) != labels)),
+        impossible=int(np.count_nonzero(of_truth < LEAST)),
         seconds=seconds,
     )
