@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from tests.conftest import synthetic_logits
 
-from hokical import Hoki, select_noise
+from hokical import Gaussian, Hoki, Uniform, label_stability
 from hokical.calibrators import make
 from hokical.metrics import brier, ece
 from hokical_paper import cache as cache_module
@@ -41,15 +41,19 @@ def pair(suite_folder: Path) -> Pair:
 
 
 @pytest.mark.slow
-def test_whole_grid_is_what_select_noise_walks() -> None:
+def test_the_whole_grid_has_1640_settings_each_with_its_own_draws() -> None:
     logits, labels = synthetic_logits(30, 3, seed=5)
-    slow = select_noise(logits, labels, search="paper", draws=6, random_state=3, progress=False)
-    fast = select_on_grid(logits, labels, draws=6, seed=3, within=0.0)
-    assert fast.noise == slow.noise
-    assert [trial.noise for trial in fast.trials] == [trial.noise for trial in slow.trials]
-    for name in ("alpha", "beta", "sigma_hat"):
-        values = ([getattr(trial, name) for trial in found.trials] for found in (fast, slow))
-        np.testing.assert_allclose(*values, atol=1e-12)
+    found = select_on_grid(logits, labels, draws=6, seed=3, within=0.0)
+    noises = [trial.noise for trial in found.trials]
+    assert len(set(noises)) == len(noises) == 1640
+    assert {Gaussian(2, -20), Uniform(-16, -8)} <= set(noises)
+    for place in (0, 777, 1639):
+        trial = found.trials[place]
+        gamma = label_stability(logits, trial.noise, draws=6, random_state=3 + place)
+        confidence = trial.alpha * gamma + trial.beta * (1.0 - gamma)
+        assert confidence.mean() == pytest.approx((logits.argmax(axis=1) == labels).mean())
+        assert confidence.std() == pytest.approx(trial.sigma_hat, abs=1e-12)
+    assert found.sigma_hat == max(trial.sigma_hat for trial in found.trials)
 
 
 @pytest.mark.sample(1)
@@ -58,7 +62,7 @@ def test_settings_left_out_cannot_win(seed: int) -> None:
     logits, labels = synthetic_logits(60, 4, seed=seed)
     whole = select_on_grid(logits, labels, draws=150, seed=seed, within=0.75)
     part = select_on_grid(logits, labels, draws=150, seed=seed)
-    assert part.best == whole.best
+    assert (part.noise, part.sigma_hat) == (whole.noise, whole.sigma_hat)
     assert len(part.trials) < len(whole.trials)
 
 
@@ -111,9 +115,7 @@ def test_hoki_sampled_is_the_paper_s(pair: Pair, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(experiments, "N_DRAWS", 8)
     data = pair.load()
     result = run_method(pair, data, SAMPLED)
-    found = select_noise(
-        data.val_logits, data.val_labels, search="paper", draws=8, random_state=0, progress=False
-    )
+    found = select_on_grid(data.val_logits, data.val_labels, draws=8, seed=0)
     plain = Hoki(noise=found.noise, draws=8, unseen="as_printed", random_state=0)
     plain.fit(data.val_logits, data.val_labels)
     assert result.facts["noise"] == experiments.noise_text(found.noise)

@@ -71,23 +71,20 @@ def test_a_fit_in_any_library_is_numpys(case: str, library: str, weighted: bool)
 
 
 @pytest.mark.parametrize("library", OTHERS[:2])
-@pytest.mark.parametrize("search", ["exact", "paper"])
-def test_the_noise_chosen_in_any_library_is_numpys(library: str, search: Any) -> None:
+def test_the_noise_chosen_in_any_library_is_numpys(library: str) -> None:
     kind = get_library(library)
     logits, labels, weights = examples()
     logits, labels, weights = logits[:60], labels[:60], weights[:60]
-    families = ["gaussian", "uniform"] if search == "exact" else ["uniform"]
-    options = {"search": search, "families": families, "sample_weight": weights}
-    expected = select_noise(logits, labels, **options)
+    expected = select_noise(logits, labels, sample_weight=weights)
     with kind.scope():
-        found = select_noise(in_library(kind.make(logits)), labels, **options)
+        found = select_noise(in_library(kind.make(logits)), labels, sample_weight=weights)
     assert [trial.noise for trial in found.trials] == [trial.noise for trial in expected.trials]
     np.testing.assert_allclose(found.sigma_hat, expected.sigma_hat, rtol=1e-9)
 
 
 @pytest.mark.parametrize("library", OTHERS[:2])
 def test_scouts_are_taken_in_the_library(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hokical._fitting.noise_search._STAGE_ROWS", (25, 100))
+    monkeypatch.setattr("hokical._fitting.noise_selection._STAGE_ROWS", (25, 100))
     kind = get_library(library)
     logits, labels, weights = examples()
     expected = select_noise(logits, labels, sample_weight=weights)

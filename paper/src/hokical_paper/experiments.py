@@ -115,7 +115,7 @@ def _fit_hoki_sampled(pair: Pair, data: PairData) -> _PairAnswers:
     if data.cut is None:
         selection = select_on_grid(*examples, draws=N_DRAWS, seed=SEED)
     else:
-        selection = select_noise(*examples, progress=False)
+        selection = select_noise(*examples)
     hoki = Hoki(noise=selection.noise, draws=N_DRAWS, unseen="as_printed", random_state=SEED)
     return _hoki_outcome(hoki, data, selection)
 

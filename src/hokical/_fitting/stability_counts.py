@@ -14,28 +14,19 @@ from hokical.stability import _gumbel as gumbel
 from hokical.stability._table import StabilityTable
 
 
-def count_stability(examples: Partition, rule: HokiRule, n_starts: int) -> StabilityTable:
-    """The examples by their level; and, if `n_starts` is above 1, by the bin of their softmax."""
-    count = partial(_count_block, rule=rule, n_starts=n_starts)
-    return _check_weight(examples.reduce(count, operator.add))
-
-
 def count_with_stats(
     examples: Partition, rule: HokiRule, n_starts: int
 ) -> tuple[StabilityTable, ExampleStats]:
-    """`count_stability`, and the statistics of the examples, in one pass."""
-    count = partial(_count_block, rule=rule, n_starts=n_starts)
+    """The table of all examples, and their statistics, in one pass."""
+    count = partial(count_stability, rule=rule, n_starts=n_starts)
     table, stats = reduce_with_stats(examples, count, operator.add)
-    return _check_weight(table), stats
-
-
-def _check_weight(table: StabilityTable) -> StabilityTable:
     if not table.weight.any():
         raise ValueError("`sample_weight` must not be zero everywhere. Give some a weight.")
-    return table
+    return table, stats
 
 
-def _count_block(block: Examples, rule: HokiRule, n_starts: int) -> StabilityTable:
+def count_stability(block: Examples, rule: HokiRule, n_starts: int) -> StabilityTable:
+    """The examples by their level; and, if `n_starts` is above 1, by the bin of their softmax."""
     logits, start = block.logits, None
     if n_starts > 1:
         start = bin_index(logits.to_host(gumbel.stability(logits, 1.0)), n_starts)

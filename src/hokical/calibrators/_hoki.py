@@ -1,7 +1,7 @@
 """Hoki: confidence from how often a label survives noise on the logits (Jang et al., 2021)."""
 
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 from typing import Any, Literal, Self
 
@@ -14,13 +14,10 @@ from hokical._core.types import BoolArray, FloatArray
 from hokical._core.warn import ConvergenceWarning, warn_user
 from hokical._fitting.example_stats import ExampleStats
 from hokical._fitting.examples import InMemory, Partition
-from hokical._fitting.noise_search import NoiseSelection, choose_noise
+from hokical._fitting.noise_selection import NoiseSelection, choose_noise
 from hokical._fitting.recursion import Schedule, learn_schedule
 from hokical._fitting.row_sample import read_sample
-from hokical._fitting.stability_counts import (
-    count_stability,
-    count_with_stats,
-)
+from hokical._fitting.stability_counts import count_stability, count_with_stats
 from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._method import Fit, MethodInfo
 from hokical.guarantees._calibration_data import CalibrationData
@@ -227,7 +224,8 @@ class Hoki(Calibrator):
             self.selection_ = choose_noise(sample)
             rule = self._unlearned_rule(self.selection_.noise, n_classes)
             counted = InMemory(sample) if sample.sampled_from is None else examples
-            table = count_stability(counted, rule, n_starts)
+            count = partial(count_stability, rule=rule, n_starts=n_starts)
+            table = counted.reduce(count, add)
         else:
             rule = self._unlearned_rule(check_noise(self.noise), n_classes)
             table, stats = count_with_stats(examples, rule, n_starts)
