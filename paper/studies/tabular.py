@@ -1,6 +1,6 @@
 """Compare CalibratedClassifier with scikit-learn's CalibratedClassifierCV on real tabular data.
 
-    python tools/compare_tabular.py [--splits 6] > table.md
+    python paper/studies/tabular.py [--splits 6] > table.md
 
 Nothing is downloaded. Four data sets come with scikit-learn, three more with statsmodels if that is
 installed (`pip install statsmodels`; without it they are left out, and the tables differ from those

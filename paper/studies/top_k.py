@@ -1,6 +1,6 @@
 """How much is lost when only the k best logits of each row are kept?
 
-    python tools/study_topk.py LOGITS.npz [LOGITS.npz ...] [--splits 10] > table.md
+    python paper/studies/top_k.py LOGITS.npz [LOGITS.npz ...] [--splits 10] > table.md
 
 Each file's examples (both parts, if it has two) are cut into halves several times, with fixed
 seeds: one half fits, the other tests. Each method is fitted on all logits, and on the best 5, 10

@@ -1,6 +1,6 @@
 """What Hoki's extrapolation costs: test ECE with `unseen="nearest"` and to the paper's letter.
 
-    python tools/study_unseen.py [folder of .npz files, default suite] [splits, default 20]
+    python paper/studies/unseen.py [folder of .npz files, default suite] [splits, default 20]
 
 The noise is chosen once per file, on its first rows, which later splits use again.
 """
