@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from hokical._core.conversion import from_binary_scores as from_binary_scores
     from hokical._core.conversion import from_probabilities as from_probabilities
     from hokical._core.parallel import threads as threads
+    from hokical._core.storage import CalibratorFileError as CalibratorFileError
     from hokical._core.topk import TopK as TopK
     from hokical._core.warn import FitDataWarning as FitDataWarning
     from hokical._fitting.noise_selection import select_noise as select_noise
     from hokical.calibrators import AutoCalibrator as AutoCalibrator
     from hokical.calibrators import Calibrator as Calibrator
-    from hokical.calibrators import CalibratorFileError as CalibratorFileError
-    from hokical.calibrators import ConfidenceCalibrator as ConfidenceCalibrator
     from hokical.calibrators import Hoki as Hoki
-    from hokical.calibrators import MultilabelCalibrator as MultilabelCalibrator
     from hokical.calibrators import TemperatureScaling as TemperatureScaling
-    from hokical.calibrators import auto as auto
-    from hokical.calibrators import calibrate_confidence as calibrate_confidence
     from hokical.calibrators import load as load
     from hokical.calibrators import make as make
+    from hokical.calibrators._automatic import auto as auto
+    from hokical.calibrators._confidence import ConfidenceCalibrator as ConfidenceCalibrator
+    from hokical.calibrators._confidence import calibrate_confidence as calibrate_confidence
+    from hokical.calibrators._multilabel import MultilabelCalibrator as MultilabelCalibrator
     from hokical.dense import Dense as Dense
     from hokical.guarantees import calibration_bound as calibration_bound
     from hokical.integrations.sklearn import CalibratedClassifier as CalibratedClassifier
@@ -58,12 +58,12 @@ __version__ = VERSION
 _HOMES = {
     "AutoCalibrator": "calibrators", "CalibratedClassifier": "integrations.sklearn",
     "CalibrationMonitor": "monitoring", "Calibrator": "calibrators",
-    "CalibratorFileError": "calibrators", "ConfidenceCalibrator": "calibrators",
+    "CalibratorFileError": "_core.storage", "ConfidenceCalibrator": "calibrators._confidence",
     "Dense": "dense", "Gaussian": "stability", "Gumbel": "stability", "Hoki": "calibrators",
-    "MultilabelCalibrator": "calibrators", "TemperatureScaling": "calibrators",
+    "MultilabelCalibrator": "calibrators._multilabel", "TemperatureScaling": "calibrators",
     "TopK": "_core.topk", "Uniform": "stability",
-    "FitDataWarning": "_core.warn", "auto": "calibrators",
-    "calibrate": "integrations.torch", "calibrate_confidence": "calibrators",
+    "FitDataWarning": "_core.warn", "auto": "calibrators._automatic",
+    "calibrate": "integrations.torch", "calibrate_confidence": "calibrators._confidence",
     "calibration_bound": "guarantees",
     "compare": "report._comparison", "evaluate": "report._evaluate",
     "from_binary_probabilities": "_core.conversion",

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from hokical import CalibratorFileError
 from hokical._core.storage import read_document, write_document
-from hokical.calibrators import CalibratorFileError
 from hokical.rules import Rule, as_logits, predict_blocks
 from tests.conftest import max_examples
 from tests.rules.making import (

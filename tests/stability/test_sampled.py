@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hokical import TopK, label_stability
+from hokical import CalibratorFileError, TopK, label_stability
 from hokical._core.storage import read_document, write_document
-from hokical.calibrators import CalibratorFileError
 from hokical.rules import as_logits
 from hokical.stability import Draws, Gaussian, Gumbel, Noise, Uniform, survivals
 from tests.conftest import max_examples, random_rows

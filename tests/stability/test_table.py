@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hokical import CalibratorFileError
 from hokical._core.storage import read_document, write_document
-from hokical.calibrators import CalibratorFileError
 from hokical.stability import StabilityTable
 
 

@@ -6,12 +6,11 @@ Names are imported on first use, so a loaded calibrator predicts without scikit-
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from hokical._core.storage import CalibratorFileError as CalibratorFileError
 from hokical._fitting.examples import Examples
 from hokical.calibrators._calibrator import Calibrator, with_sets
 from hokical.calibrators._catalog import AUTOMATIC, BUILT_IN, method_names, register
+from hokical.calibrators._catalog import load as load
 from hokical.calibrators._catalog import make as make
-from hokical.calibrators._loading import load as load
 from hokical.calibrators._method import Fit, MethodInfo
 
 if TYPE_CHECKING:
@@ -19,30 +18,19 @@ if TYPE_CHECKING:
         AdaptiveTemperatureScaling as AdaptiveTemperatureScaling,
     )
     from hokical.calibrators._automatic import AutoCalibrator as AutoCalibrator
-    from hokical.calibrators._automatic import auto as auto
     from hokical.calibrators._binary import BetaCalibration as BetaCalibration
     from hokical.calibrators._binary import PlattScaling as PlattScaling
     from hokical.calibrators._binary import VennAbers as VennAbers
-    from hokical.calibrators._confidence import ConfidenceCalibrator as ConfidenceCalibrator
-    from hokical.calibrators._confidence import calibrate_confidence as calibrate_confidence
     from hokical.calibrators._ets import EnsembleTemperatureScaling as EnsembleTemperatureScaling
     from hokical.calibrators._hoki import Hoki as Hoki
     from hokical.calibrators._isotonic import IsotonicMulticlass as IsotonicMulticlass
     from hokical.calibrators._isotonic import IsotonicOneVsAllTS as IsotonicOneVsAllTS
-    from hokical.calibrators._multilabel import MultilabelCalibrator as MultilabelCalibrator
     from hokical.calibrators._structured import StructuredScaling as StructuredScaling
     from hokical.calibrators._temps import TemperatureScaling as TemperatureScaling
     from hokical.calibrators._temps import Uncalibrated as Uncalibrated
     from hokical.calibrators._vecs import VectorScaling as VectorScaling
 
 _METHODS = {kind: module for module, kind in (BUILT_IN | AUTOMATIC).values()}
-#: What is public in `hokical` itself.
-_AT_TOP = {
-    "ConfidenceCalibrator": "confidence",
-    "MultilabelCalibrator": "multilabel",
-    "auto": "automatic",
-    "calibrate_confidence": "confidence",
-}
 
 __all__ = [
     "Calibrator", "Examples", "Fit", "MethodInfo", "method_names", "register", "with_sets",
@@ -51,10 +39,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    homes = _METHODS | _AT_TOP
-    if name not in homes:
+    if name not in _METHODS:
         raise AttributeError(f"module 'hokical.calibrators' has no attribute {name!r}")
-    return getattr(import_module(f"hokical.calibrators._{homes[name]}"), name)
+    return getattr(import_module(f"hokical.calibrators._{_METHODS[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -186,9 +186,9 @@ class FittedPredictions(Predictions):
             self.class_names = tuple(map(str, names))
         self._columns = tuple(map(str, document.get("columns", ())))
 
-    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+    def __repr__(self) -> str:
         """The parameters, as in scikit-learn, and once fitted what was learned."""
-        text = super().__repr__(N_CHAR_MAX)
+        text = super().__repr__()
         return f"{text}: {self._fit_in_words()}" if hasattr(self, "rule_") else text
 
     def _fit_in_words(self) -> str:

@@ -1,15 +1,16 @@
-"""Methods by name, without importing them before they are needed.
+"""Methods by name and calibrators from files, imported when they are needed.
 
 A method of another package is declared with `hokical.calibrators.register`, or by an entry point of
 the group `hokical.calibrators`, which is searched for names that are not known here.
 """
 
+import os
 from functools import cache
 from importlib import import_module
 from typing import Any
 
 from hokical._core.logits import Logits
-from hokical._core.storage import CalibratorFileError, is_storable
+from hokical._core.storage import CalibratorFileError, is_storable, read_document
 from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._checks import check_plain_logits
 from hokical.calibrators._estimator import clone
@@ -47,10 +48,11 @@ ALIASES = {
 }  # fmt: skip
 #: Methods and rules of hokical-paper, which files up to 0.3 may hold.
 IN_PAPER = ("recal", "ms_odir", "dir_odir", "profile", "auto-profiled")
-#: What is meant by the names of scikit-learn's `CalibratedClassifierCV`.
-OF_SKLEARN = {
+#: What to do about names that are not those of methods here.
+_HINTS = {
     "sigmoid": "scikit-learn's sigmoid is `platt`, for two classes; for more use `vecs`.",
     "isotonic": "scikit-learn's isotonic is nearest to `irova_ts`; `irm` keeps labels.",
+    **dict.fromkeys(IN_PAPER, "It is in another package: `pip install hokical-paper`."),
 }
 GROUP = "hokical.calibrators"
 
@@ -106,21 +108,22 @@ def make(name: str, **parameters: Any) -> Calibrator:
     >>> make("hoki", n_bins=10)
     Hoki(n_bins=10)
     """
-    kind = load_class(name)
-    known = kind().get_params(deep=False)
+    return _create(name, "name", parameters)
+
+
+def _create(name: str, argument: str, parameters: dict[str, Any]) -> Calibrator:
+    made: Calibrator = load_class(name, argument)()
+    known = made.get_params()
     for parameter in parameters:
         if parameter not in known:
             raise TypeError(f"{name!r} has no parameter {parameter!r}; it has {list(known)}.")
-    made: Calibrator = kind(**parameters)
-    return made
+    return made.set_params(**parameters)
 
 
 def new_calibrator(method: Any, *, argument: str = "method", **parameters: Any) -> Calibrator:
     """An unfitted calibrator for logits alone: by its name, or a copy of the one given."""
-    made: Calibrator
     if isinstance(method, str):
-        load_class(method, argument)
-        made = make(method, **parameters)
+        made = _create(method, argument, parameters)
     elif not isinstance(method, Calibrator):
         raise TypeError(
             f"`{argument}` must be a method's name or a calibrator; got {type(method).__name__}. "
@@ -152,17 +155,6 @@ def load_class(name: Any, argument: str = "name") -> type[Any]:
     )
 
 
-def class_of_file(document: dict[str, Any]) -> type[Any]:
-    """The class of the calibrator that a file holds."""
-    name = document.get("method")
-    if name in OTHER_SCORES:
-        return _import_class(*OTHER_SCORES[str(name)])
-    try:
-        return load_class(name, "method")
-    except ValueError as error:
-        raise CalibratorFileError(f"the file is of another package or version: {error}") from error
-
-
 def _import_class(module: str, name: str) -> type[Any]:
     found: type[Any] = getattr(import_module(f"hokical.calibrators._{module}"), name)
     return found
@@ -185,13 +177,30 @@ def suggest(name: Any) -> str:
     """
     import difflib
 
-    if str(name) in OF_SKLEARN:
-        return f" {OF_SKLEARN[name]}"
-    if str(name) in IN_PAPER:
-        return " It is in another package: `pip install hokical-paper`."
+    if str(name) in _HINTS:
+        return f" {_HINTS[name]}"
     known = [*method_names(), *AUTOMATIC, *ALIASES]
     alike = difflib.get_close_matches(str(name).lower(), known, 2)
     return f" Did you mean {' or '.join(alike)}?" if alike else ""
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """Read a calibrator that `save` wrote: an object of the same class, fitted as it was.
+
+    Raises CalibratorFileError for anything else. Loading and predicting need NumPy and
+    array-api-compat alone: scikit-learn, SciPy and numba are not imported.
+    """
+    document = read_document(path, find_rule)
+    name = document.get("method")
+    try:
+        other = OTHER_SCORES.get(str(name))
+        kind = _import_class(*other) if other else load_class(name, "method")
+    except ValueError as error:
+        raise CalibratorFileError(f"the file is of another package or version: {error}") from error
+    try:
+        return kind._from_document(document)
+    except (KeyError, AttributeError, TypeError, ValueError) as error:  # an edited file
+        raise CalibratorFileError(f"{path} holds no usable {kind.__name__}: {error}") from error
 
 
 def find_rule(record: str) -> None:

@@ -13,10 +13,9 @@ from hokical._core.bins import check_count
 from hokical._core.storage import CalibratorFileError
 from hokical._core.warn import NotFittedError, sklearn_class
 from hokical.calibrators._calibrator import Calibrator, with_sets
-from hokical.calibrators._catalog import new_calibrator
+from hokical.calibrators._catalog import load, new_calibrator
 from hokical.calibrators._checks import refuse_groups
 from hokical.calibrators._estimator import Estimator
-from hokical.calibrators._loading import load_calibrator
 from hokical.dense._maps import Maps, Positions, holds_batches, open_maps
 from hokical.guarantees._risk import RiskControl, control_risk
 from hokical.guarantees._row_sketch import row_draws
@@ -289,7 +288,12 @@ class Dense(Estimator):
     @classmethod
     def load(cls, path: str | os.PathLike[str], **options: Any) -> Self:
         """A fitted `Dense` from a file; options given here replace those in the file."""
-        calibrator = load_calibrator(path)
+        calibrator = load(path)
+        if not isinstance(calibrator, Calibrator):
+            raise CalibratorFileError(
+                f"{path} must hold a calibrator of logits; got a {type(calibrator).__name__}. Read "
+                "it with `hokical.load`."
+            )
         try:
             dense = cls(calibrator, **calibrator.metadata_.get("dense", {}))
             dense._check_options()

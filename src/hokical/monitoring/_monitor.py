@@ -17,7 +17,8 @@ from hokical._core.logits import as_logits
 from hokical._core.storage import CalibratorFileError, fingerprint, read_document, write_document
 from hokical._core.types import BoolArray
 from hokical._core.version import VERSION
-from hokical.calibrators import Calibrator, ConfidenceCalibrator
+from hokical.calibrators import Calibrator
+from hokical.calibrators._confidence import ConfidenceCalibrator
 from hokical.guarantees._row_sketch import row_hashes
 from hokical.metrics._examples import as_confidence
 from hokical.monitoring._coverage import CoverageMonitor, refuse_old_record
