@@ -13,7 +13,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import cross_val_score
 from sklearn.utils.validation import check_is_fitted
 
-from hokical import Gaussian, Hoki, Uniform, load
+from hokical import CalibratorFileError, Gaussian, Hoki, Uniform, load
 from hokical.calibrators import make
 from hokical.dense import Dense
 from hokical.io import _chunks as chunks
