@@ -73,9 +73,9 @@ def test_the_sample_does_not_depend_on_chunks(
     parts = [kept_of(a, b, weights) for a, b in pairwise(edges)]
     while in_pairs and len(parts) > 1:  # as a cluster does
         parts = [reduce(join, parts[k : k + 2]) for k in range(0, len(parts), 2)]
-    block, rows = reduce(join, parts).finish()
-    expected = expected_rows(weights)
-    np.testing.assert_array_equal(rows, expected)
+    sample = reduce(join, parts).sample()
+    block, expected = sample.block, expected_rows(weights)
+    np.testing.assert_array_equal(sample.rows, expected)
     np.testing.assert_array_equal(block.logits.values, LOGITS[expected])
     np.testing.assert_array_equal(block.labels, LABELS[expected])
     np.testing.assert_array_equal(block.counts, 1.0 if weights is None else weights[expected])
@@ -84,25 +84,24 @@ def test_the_sample_does_not_depend_on_chunks(
 def test_parts_travel_between_processes() -> None:
     """As on a cluster: pickled rows are those of NumPy, and give the same sample."""
     parts = [pickle.loads(pickle.dumps(kept_of(k, k + 800, None))) for k in range(0, N, 800)]
-    block, rows = reduce(join, parts).finish()
-    assert block.logits.is_numpy
-    np.testing.assert_array_equal(rows, expected_rows())
+    sample = reduce(join, parts).sample()
+    assert sample.block.logits.is_numpy
+    np.testing.assert_array_equal(sample.rows, expected_rows())
 
 
 def test_what_is_kept_while_reading_is_at_most_two_samples() -> None:
     kept = kept_of(0, 500, None)
     for start in range(500, N, 500):
         kept = join(kept, kept_of(start, start + 500, None))
-        held = sum(part.keys.size for part in kept.parts)
-        assert held <= (WHOLE if start < WHOLE else 2 * MOST)
+        assert kept.keys.size <= (WHOLE if start < WHOLE else 2 * MOST)
 
 
 def test_few_rows_are_used_as_they_are() -> None:
     weights = np.arange(WHOLE) % 2.0
     block = Examples(as_logits(LOGITS[:WHOLE]), LABELS[:WHOLE], weights)
-    found, rows = row_sample._keep_block(block).finish()
-    assert found is block
-    assert rows is None
+    kept = row_sample._keep_block(block)
+    assert kept.is_whole
+    assert kept.sample().block is block
 
 
 def containers(folder: Path) -> Iterator[tuple[str, Any]]:
@@ -210,8 +209,8 @@ def test_methods_that_need_them_get_more_rows_of_many_classes(
     monkeypatch.setattr(row_sample, "MOST_FOR_CLASSES", 28_000)
     logits, labels = synthetic_logits(800, 40, seed=0)
     block = Examples(as_logits(logits), labels)
-    sample, rows = row_sample._keep_block(block, rows_per_class=rows_per_class).finish()
-    assert sample.n_rows == rows.size == n_rows
+    sample = row_sample._keep_block(block, rows_per_class=rows_per_class).sample()
+    assert sample.block.n_rows == sample.rows.size == n_rows
     assert make("vecs").method.rows_per_class == 25
 
 

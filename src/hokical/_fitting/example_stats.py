@@ -15,7 +15,7 @@ from hokical._core.blocks import per_row
 from hokical._core.conversion import probability_scale
 from hokical._core.logits import Logits
 from hokical._core.topk import TopK
-from hokical._core.types import BoolArray, FloatArray, IntArray
+from hokical._core.types import FloatArray, IntArray
 from hokical._core.warn import FitDataWarning, warn_user
 from hokical._fitting.examples import Examples, Partition, Result
 from hokical.guarantees._calibration_data import SAMPLE_SIZE, CalibrationData
@@ -34,22 +34,26 @@ FEWEST_EXAMPLES = 20
 ZEROS_BELOW = (700.0, 745.0)
 #: Beyond so many classes, no sample of a `TopK` is kept for sets: each row has all its classes.
 _MOST_CLASSES = 8192
+#: What rows of this sum look like, the sum, and what to do.
+_LOOKS = {
+    1.0: ("probabilities", 1, "Convert them"),
+    100.0: ("percentages", 100, "Divide them by 100 and convert them"),
+}
 #: Rows of an array in memory whose statistics are found at once: about 200 bytes for each.
 _ROWS_AT_A_TIME = 1 << 18
 
 
 @dataclass(frozen=True)
 class ExampleStats:
-    """How many examples count, for how many the classifier is right, and what the rows are like.
+    """How many examples count, for how many the classifier is wrong, and what the rows are like.
 
     `kept` stays with the calibrator; the classifier's scores are counted if all weights are equal.
     `keys` (k,) are those that the sample in it was chosen by, ascending.
     """
 
-    n_rows: int
-    n_with_zeros: int  # blocks with probabilities of 0
     n_examples: int
-    n_correct: int
+    n_wrong: int
+    has_zeros: bool  # probabilities of 0
     probability_scale: float  # see `hokical._core.conversion.probability_scale`
     keys: FloatArray
     kept: CalibrationData
@@ -59,10 +63,9 @@ class ExampleStats:
         keys = np.concatenate([self.keys, other.keys])
         first = np.argsort(keys, kind="stable")[:SAMPLE_SIZE]
         return type(self)(
-            self.n_rows + other.n_rows,
-            self.n_with_zeros + other.n_with_zeros,
             self.n_examples + other.n_examples,
-            self.n_correct + other.n_correct,
+            self.n_wrong + other.n_wrong,
+            self.has_zeros or other.has_zeros,
             min(self.probability_scale, other.probability_scale),
             keys[first],
             self._join_kept(other, first),
@@ -78,34 +81,23 @@ class ExampleStats:
             return both
         return replace(both, fit_conformity=(mine + others).take(first))
 
-    @property
-    def n_wrong(self) -> int:
-        return self.n_examples - self.n_correct
-
 
 def block_stats(block: Examples) -> ExampleStats:
-    """The statistics of some rows."""
+    """The statistics of some rows; those of a sample are chosen by their numbers alone."""
     counting, found = block.counting, label_log_odds(block.logits)
-    keys, rows = _choose_sample(block, counting)  # while a device is at the log-odds
+    key = np.where(counting, row_draws(block.first_row, block.n_rows), 2.0)
+    n_examples = int(counting.sum())
+    rows = np.argpartition(key, min(SAMPLE_SIZE, key.size) - 1)[:SAMPLE_SIZE]
+    rows = rows[np.argsort(key[rows])][:n_examples]
     log_odds, top = block.logits.to_host(found), block.logits.to_host(block.logits.top)
     return ExampleStats(
-        block.n_rows,
-        int(has_zeros(block.logits)),
-        int(counting.sum()),
-        int((block.correct & counting).sum()),
+        n_examples,
+        int((counting & ~block.correct).sum()),
+        has_zeros(block.logits),
         probability_scale(block.logits, top),
-        keys,
+        key[rows],
         _keep(block, rows, log_odds, top) if rows.size else CalibrationData(),
     )
-
-
-def _choose_sample(block: Examples, counting: BoolArray) -> tuple[FloatArray, IntArray]:
-    """Keys (k,) and rows (k,) of examples, by their numbers alone, whatever the blocks."""
-    key = np.where(counting, row_draws(block.first_row, block.n_rows), 2.0)
-    size = min(SAMPLE_SIZE, int(counting.sum()))
-    rows = np.argpartition(key, size - 1)[:size] if size else np.empty(0, np.int64)
-    rows = rows[np.argsort(key[rows])]
-    return key[rows], rows
 
 
 def _keep(
@@ -178,15 +170,11 @@ def warn_about_examples(method: str, stats: ExampleStats, rule: Rule) -> None:
 
 def _find_problems(method: str, stats: ExampleStats, rule: Rule) -> Iterator[str]:
     """What is wrong, each with its remedy."""
-    if stats.probability_scale == 1.0:
+    if stats.probability_scale in _LOOKS:
+        what, size, first = _LOOKS[stats.probability_scale]
         yield (
-            "`logits` look like probabilities: all rows lie in [0, 1] and sum to 1. Convert them "
+            f"`logits` look like {what}: all rows lie in [0, {size}] and sum to {size}. {first} "
             "with `hokical.from_probabilities` (--probabilities), or pass the logits."
-        )
-    if stats.probability_scale == 100.0:
-        yield (
-            "`logits` look like percentages: all rows lie in [0, 100] and sum to 100. Divide them "
-            "by 100 and convert them with `hokical.from_probabilities`, or pass the logits."
         )
     n, wrong = stats.n_examples, stats.n_wrong
     if method == "uncalibrated":  # which learns nothing

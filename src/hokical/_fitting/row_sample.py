@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -38,67 +37,50 @@ def read_sample(
     The sample has at least `rows_per_class` times as many rows as there are classes, if possible.
     `refusal` is the message of the error for examples that are too many to use all of them.
     """
-    kept, stats = reduce_with_stats(
-        examples,
-        partial(_keep_block, grouped=examples.groups is not None, rows_per_class=rows_per_class),
-        partial(_join, refusal=refusal),
-    )
-    if not kept.n_counting:
+    keep = partial(_keep_block, rows_per_class=rows_per_class)
+    kept, stats = reduce_with_stats(examples, keep, partial(_join, refusal=refusal))
+    if not stats.n_examples:
         raise ValueError("`sample_weight` must not be zero everywhere. Give some example a weight.")
     kept.refuse(refusal)
-    block, rows = kept.finish()
+    sample = kept.sample()
+    block, rows = sample.block, slice(None) if kept.is_whole else sample.rows
     if examples.groups is not None:
-        block = _add_groups(block, examples.groups, np.concatenate(kept.counting), rows)
-    return replace(block, sampled_from=None if rows is None else kept.n_counting), stats
+        if isinstance(block.logits, TopK):
+            raise TypeError(
+                "`logits` must be (n, classes) where there are `groups`; got a TopK. Leave the "
+                "groups out, or pass all logits."
+            )
+        logits = code_groups(block.logits, examples.groups, np.concatenate(kept.counting), rows)
+        block = block.with_logits(logits)
+    return replace(block, sampled_from=None if kept.is_whole else stats.n_examples), stats
 
 
 def sample_block(block: Examples) -> Examples:
     """The rows of a block that a method would be fitted on."""
-    return _keep_block(block).finish()[0]
-
-
-def _add_groups(
-    block: Examples, groups: Any, counting: BoolArray, rows: IntArray | None
-) -> Examples:
-    """The block with `GroupedLogits`; groups are coded by all rows that count."""
-    if isinstance(block.logits, TopK):
-        raise TypeError(
-            "`logits` must be (n, classes) where there are `groups`; got a TopK. Leave the groups "
-            "out, or pass all logits."
-        )
-    chosen = slice(None) if rows is None else rows
-    return replace(block, logits=code_groups(block.logits, groups, counting, chosen))
-
-
-@dataclass(frozen=True, eq=False)
-class _Part:
-    """Rows of a block: their hashed numbers (n,), their numbers (n,), and the rows themselves."""
-
-    keys: FloatArray
-    rows: IntArray
-    block: Examples
+    return _keep_block(block).sample().block
 
 
 @dataclass(frozen=True, eq=False)
 class _Kept:
-    """What is kept of the rows read so far: those that can be in the sample, in order."""
+    """How many rows were read, which of them count, and those that can be in the sample, in order.
+
+    `keys` and `rows` (k,) are the hashed numbers and the numbers of the rows in `block`.
+    """
 
     n_rows: int
     n_counting: int
-    parts: tuple[_Part, ...]
     counting: tuple[BoolArray, ...]
+    keys: FloatArray
+    rows: IntArray
+    block: Examples
     rows_per_class: int
 
     @property
     def _whole(self) -> int:
         """The largest number of rows that is used as a whole."""
-        logits = self.parts[0].block.logits
+        logits = self.block.logits
         more = min(self.rows_per_class * logits.n_classes * logits.n_columns, MOST_FOR_CLASSES)
         return max(1, max(MOST_LOGITS, more) // logits.n_columns)
-
-    @property
-    def _wanted(self) -> int:
-        return self._whole if self.n_counting <= self._whole else min(MOST_ROWS, self._whole)
 
     @property
     def is_whole(self) -> bool:
@@ -108,63 +90,50 @@ class _Kept:
         if refusal and not self.is_whole:
             raise ValueError(refusal)
 
-    def pruned(self) -> _Kept:
-        """The same without rows that cannot be in the sample, once there are many of them."""
-        if self.is_whole or sum(part.keys.size for part in self.parts) <= 2 * self._wanted:
+    def sample(self, spare: int = 1) -> _Kept:
+        """The rows with a weight whose keys are smallest, as many as are wanted.
+
+        Itself if all rows are used, or if it has no more than `spare` times the rows wanted.
+        """
+        whole = self._whole
+        wanted = whole if self.n_counting <= whole else min(MOST_ROWS, whole)
+        if self.is_whole or (spare > 1 and self.keys.size <= spare * wanted):
             return self
-        return replace(self, parts=(self._cut(),))
-
-    def _cut(self) -> _Part:
-        """The rows with a weight whose keys are smallest, as many as are wanted."""
-        keys = np.concatenate([part.keys for part in self.parts])
-        size = min(self._wanted, np.count_nonzero(keys < _NEVER))
-        chosen = np.sort(np.argsort(keys, kind="stable")[:size])
-        rows = np.concatenate([part.rows for part in self.parts])
-        block = _join_blocks([part.block for part in self.parts])
-        return _Part(keys[chosen], rows[chosen], block.take(chosen))
-
-    def finish(self) -> tuple[Examples, IntArray | None]:
-        """The sample, and the numbers (n,) of its rows; None if that is all of them."""
-        if self.is_whole:
-            return _join_blocks([part.block for part in self.parts]), None
-        sample = self._cut()
-        return sample.block, sample.rows
+        size = min(wanted, np.count_nonzero(self.keys < _NEVER))
+        chosen = np.sort(np.argsort(self.keys, kind="stable")[:size])
+        keys, rows, block = self.keys[chosen], self.rows[chosen], self.block.take(chosen)
+        return replace(self, keys=keys, rows=rows, block=block)
 
 
-def _keep_block(block: Examples, grouped: bool = False, rows_per_class: int = 0) -> _Kept:
-    counting = block.counting
+def _keep_block(block: Examples, rows_per_class: int = 0) -> _Kept:
+    counting, rows = block.counting, block.first_row + np.arange(block.n_rows)
     keys = np.where(counting, row_draws(block.first_row, block.n_rows), _NEVER)
-    part = _Part(keys, block.first_row + np.arange(block.n_rows), block)
-    counts = (counting,) if grouped else ()
-    return _Kept(block.n_rows, int(counting.sum()), (part,), counts, rows_per_class).pruned()
+    n_rows, n_counting = block.n_rows, int(counting.sum())
+    kept = _Kept(n_rows, n_counting, (counting,), keys, rows, block, rows_per_class)
+    return kept.sample(spare=2)
 
 
 def _join(left: _Kept, right: _Kept, refusal: str | None) -> _Kept:
+    """The rows of both, one below the other."""
+    blocks = (left.block, right.block)
+    logits = [block.logits for block in blocks]
+    values = logits[0].xp.concat([part.values for part in logits])
+    top = logits[0].xp.concat([part.top for part in logits])
+    weights = [block.weights for block in blocks if block.weights is not None]
+    if len(weights) == 1:
+        raise ValueError("`weights` must be in every chunk or in none; some chunks lack them.")
     found = _Kept(
         left.n_rows + right.n_rows,
         left.n_counting + right.n_counting,
-        left.parts + right.parts,
         left.counting + right.counting,
+        np.append(left.keys, right.keys),
+        np.append(left.rows, right.rows),
+        Examples(
+            Logits(values, top, logits[0].backend),
+            np.append(left.block.labels, right.block.labels),
+            np.concatenate(weights) if weights else None,
+        ),
         left.rows_per_class,
     )
     found.refuse(refusal)
-    return found.pruned()
-
-
-def _join_blocks(blocks: list[Examples]) -> Examples:
-    """Blocks one below the other."""
-    if len(blocks) == 1:
-        return blocks[0]
-    logits = [block.logits for block in blocks]
-    xp = logits[0].xp
-    values, top = (
-        xp.concat([getattr(part, name) for part in logits]) for name in ("values", "top")
-    )
-    weights = [block.weights for block in blocks if block.weights is not None]
-    if weights and len(weights) < len(blocks):
-        raise ValueError("`weights` must be in every chunk or in none; some chunks lack them.")
-    return Examples(
-        Logits(values, top, logits[0].backend),
-        np.concatenate([block.labels for block in blocks]),
-        np.concatenate(weights) if weights else None,
-    )
+    return found.sample(spare=2)

@@ -125,7 +125,7 @@ class FittedPredictions(Predictions):
     def _fit_all(self, examples: Partition) -> tuple[Fit, ExampleStats]:
         """Read all examples once, and fit on a sample of them, zeros raised to a floor."""
         sample, stats = read_sample(examples, rows_per_class=self.method.rows_per_class)
-        if self.method.fits_floor and stats.n_with_zeros:
+        if self.method.fits_floor and stats.has_zeros:
             floor = choose_floor(sample.learnable)
             found = self._fit(with_floor(sample, floor))
             if floor > 0.0:
