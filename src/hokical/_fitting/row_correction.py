@@ -14,13 +14,13 @@ with g (2,) and W (2, 2) the derivatives of its own log loss, and F (2, 16) its 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from hokical._core.blocks import block_rows, per_row
-from hokical._core.logits import Logits
 from hokical._core.parallel import map_slices
 from hokical._core.types import FloatArray
 from hokical._fitting.examples import Examples
@@ -29,7 +29,6 @@ from hokical._fitting.softmax_moments import moment_sums
 from hokical.rules._row_correction import (
     LARGEST_LOG_SCALE,
     LARGEST_SHIFT,
-    N_FEATURES,
     RowCorrection,
     row_features,
     standardise,
@@ -58,84 +57,102 @@ class HeldOutCorrection:
 
 def fit_row_correction(examples: Examples, temperature: float = 1.0) -> HeldOutCorrection:
     """Fit a correction of logits divided by a temperature."""
-    problem = CorrectionProblem.of(examples, temperature)
-    unchanged = np.zeros((examples.labels.size, 2))
-    point = problem.at(np.zeros((2, 1 + N_FEATURES)), 0.0)
-    found, left_out, scores = [], [unchanged], [0.0]
+    problem = CorrectionProblem(examples, temperature)
+    rows = problem.uncorrected
+    found, left_out, scores = [], [rows.raw], [0.0]
     for ridge in RIDGES:
-        point = problem.fit(ridge, point)
-        gain, error = problem.gain(point.left_out)
+        point = problem.fit(ridge, rows)
+        rows = point.rows
+        left_out.append(problem.leave_out(point))
+        gain, error = problem.gain(left_out[-1])
         scores.append(examples.effective_size * (gain - error))
-        found.append(point.coef)
-        left_out.append(point.left_out)
+        found.append(rows.coef)
     weights = np.exp(np.array(scores) - max(scores))
     weights /= weights.sum()
     if weights[0] > MOST_FOR_NONE:
-        return HeldOutCorrection(None, unchanged)
+        return HeldOutCorrection(None, left_out[0])
     mean = np.einsum("r,rij->ij", weights[1:], np.array(found))
     correction = RowCorrection(problem.centre, problem.spread, mean[0], mean[1])
     return HeldOutCorrection(correction, np.einsum("r,rni->ni", weights, np.array(left_out)))
 
 
-@dataclass(frozen=True, eq=False)
+class _Rows(NamedTuple):
+    """Every row's (log a, b) by coefficients (2, 8), not yet clipped, (n, 2); its log loss (n,);
+    and the derivatives of that by the two numbers, (n, 2), and second ones, (n, 2, 2).
+    """
+
+    coef: FloatArray
+    raw: FloatArray
+    losses: FloatArray
+    slopes: FloatArray
+    curvatures: FloatArray
+
+
+class _Point(NamedTuple):
+    """The penalised sum of log losses, its gradient (2, 8) and Hessian (2, 8, 2, 8)."""
+
+    value: float
+    gradient: FloatArray
+    hessian: FloatArray
+    rows: _Rows
+
+
 class CorrectionProblem:
-    """Rows with features (n, 8), the true class's margin and whether it is the label, (n,)."""
+    """Rows with a `design` of features (n, 8), and what each counts, (n,)."""
 
-    logits: Logits
-    share: FloatArray
-    n_examples: float
-    design: FloatArray
-    centre: FloatArray
-    spread: FloatArray
-    true_margins: FloatArray
-    correct: FloatArray
-    temperature: float
-
-    @classmethod
-    def of(cls, examples: Examples, temperature: float) -> CorrectionProblem:
-        logits, share = examples.logits, examples.share
-        features = per_row(lambda block: row_features(block, temperature).T, logits)
-        centre = share @ features
-        spread = np.sqrt(np.maximum(share @ (features - centre) ** 2, 1e-6))
-        return cls(
-            logits,
-            share,
-            examples.effective_size,
-            standardise(features.T, centre, spread, np).T,
-            centre,
-            spread,
-            examples.true_margins / temperature,
-            examples.correct.astype(np.float64),
-            temperature,
-        )
+    def __init__(self, examples: Examples, temperature: float) -> None:
+        self.examples, self.temperature = examples, temperature
+        share = examples.share
+        features = per_row(lambda block: row_features(block, temperature).T, examples.logits)
+        self.centre = share @ features
+        self.spread = np.sqrt(np.maximum(share @ (features - self.centre) ** 2, 1e-6))
+        self.design = standardise(features.T, self.centre, self.spread, np).T
+        self.counts = share * examples.effective_size
 
     @cached_property
-    def counts(self) -> FloatArray:
-        """What each row counts, (n,)."""
-        return self.share * self.n_examples
+    def uncorrected(self) -> _Rows:
+        return self.at(np.zeros((2, self.design.shape[1])))
 
-    def fit(self, ridge: float, start: CorrectionPoint) -> CorrectionPoint:
+    def fit(self, ridge: float, start: _Rows) -> _Point:
         """The minimum with a ridge, from that with another."""
-        found = minimize_newton(
-            lambda coef: start.with_ridge(ridge) if coef is start.coef else self.at(coef, ridge),
-            start.coef,
-            CorrectionPoint.newton_step,
-            tol=TOLERANCE,
-            max_iter=MAX_ITER,
-        )
-        point: CorrectionPoint = found.point
+
+        def evaluate(coef: FloatArray) -> _Point:
+            return self.penalise(start if coef is start.coef else self.at(coef), ridge)
+
+        def newton_step(point: _Point) -> tuple[FloatArray, bool]:
+            hessian = point.hessian.reshape(point.gradient.size, -1)
+            step = np.asarray(np.linalg.solve(hessian, -point.gradient.ravel()), np.float64)
+            return step.reshape(point.gradient.shape), True
+
+        found = minimize_newton(evaluate, start.coef, newton_step, tol=TOLERANCE, max_iter=MAX_ITER)
+        point: _Point = found.point
         return point
 
-    def at(self, coef: FloatArray, ridge: float) -> CorrectionPoint:
-        """The objective at coefficients (2, 8)."""
-        raw = self.design @ coef.T
+    def at(self, coef: FloatArray, raw: FloatArray | None = None) -> _Rows:
+        """The rows at coefficients (2, 8), or at (log a, b) (n, 2)."""
+        raw = self.design @ coef.T if raw is None else raw
         pair = np.clip(raw, -_LIMITS, _LIMITS)
-        free = (np.abs(raw) < _LIMITS).astype(np.float64)
-        return CorrectionPoint(self, ridge, coef, pair, free, self.moments(pair))
+        zeroth, first, second = self._moments(np.exp(pair[:, 0]) / self.temperature)
+        correct, shift, odds = self.examples.correct, pair[:, 1], np.exp(pair[:, 1])
+        true = np.exp(pair[:, 0]) * (self.examples.true_margins / self.temperature)
+        total = odds + zeroth - 1.0  # without the label's own
+        label, mean, square = odds / total, first / total, second / total
+        log_scale_free, shift_free = (np.abs(raw) < _LIMITS).astype(np.float64).T
+        curvatures = np.empty((shift.size, 2, 2))
+        curvatures[:, 0, 0] = (square - mean * mean) * log_scale_free
+        curvatures[:, 0, 1] = curvatures[:, 1, 0] = label * mean * log_scale_free * shift_free
+        curvatures[:, 1, 1] = label * (1.0 - label) * shift_free
+        return _Rows(
+            coef,
+            raw,
+            np.log(total) + true - shift * correct,
+            np.stack([(true - mean) * log_scale_free, (label - correct) * shift_free], axis=1),
+            curvatures,
+        )
 
-    def moments(self, pair: FloatArray) -> FloatArray:
-        """Sums over the other classes of exp(-x), x exp(-x) and x^2 exp(-x), (3, n)."""
-        logits, beta = self.logits, np.exp(pair[:, 0]) / self.temperature
+    def _moments(self, beta: FloatArray) -> FloatArray:
+        """Sums over the classes of exp(-x), x exp(-x) and x^2 exp(-x), (3, n)."""
+        logits = self.examples.logits
 
         def work(rows: slice) -> FloatArray:
             found = moment_sums(logits.take(rows), logits.from_host(beta[rows]))
@@ -143,119 +160,43 @@ class CorrectionProblem:
 
         step = block_rows(logits, logits.n_columns)
         parts = map_slices(work, logits.n_rows, step, threads=logits.is_numpy)
-        found = np.concatenate(parts, axis=1)
-        found[0] -= 1.0  # the label's
-        return found
+        return np.concatenate(parts, axis=1)
 
-    def losses(self, pair: FloatArray, rest: FloatArray | None = None) -> FloatArray:
-        """Log loss (n,) of rows with (log a, b) (n, 2)."""
-        rest = self.moments(pair)[0] if rest is None else rest
-        log_scale, shift = pair.T
-        true = np.exp(log_scale) * self.true_margins
-        return np.asarray(np.log(np.exp(shift) + rest) + true - shift * self.correct)
+    def penalise(self, rows: _Rows, ridge: float) -> _Point:
+        design, counts, size = self.design, self.counts, rows.coef.size
+        hessian = ridge * np.eye(size).reshape(*rows.coef.shape, *rows.coef.shape)
+        for i, j in np.ndindex(2, 2):
+            hessian[i, :, j] += design.T @ (design * (rows.curvatures[:, i, j] * counts)[:, None])
+        return _Point(
+            float(counts @ rows.losses) + 0.5 * ridge * float(np.vdot(rows.coef, rows.coef)),
+            (rows.slopes * counts[:, None]).T @ design + ridge * rows.coef,
+            hessian,
+            rows,
+        )
 
     def gain(self, pair: FloatArray) -> tuple[float, float]:
         """How much (log a, b) (n, 2) lower the mean log loss, and the standard error of that."""
-        zeroth, first, second = self._uncorrected
-        gains = self.losses(np.zeros_like(pair), zeroth) - self.losses(pair)
+        share, none = self.examples.share, self.uncorrected
+        gains = none.losses - self.at(none.coef, pair).losses
         # The variance of each gain if the probabilities without a correction are right.
-        more, shift = np.exp(pair[:, 0]) - 1.0, pair[:, 1]
-        label = 1.0 / (1.0 + zeroth)
-        mean = (shift - more * first) * label
-        square = (shift * shift + more * more * second) * label
-        error = standard_error(gains, square - mean * mean, self.share, FEW_TO_CORRECT)
-        return float(self.share @ gains), error
+        change = np.stack([np.exp(pair[:, 0]) - 1.0, pair[:, 1]], axis=1)
+        variances = np.einsum("ni,nij,nj->n", change, none.curvatures, change)
+        return float(share @ gains), standard_error(gains, variances, share, FEW_TO_CORRECT)
 
-    @cached_property
-    def _uncorrected(self) -> FloatArray:
-        return self.moments(np.zeros((self.share.size, 2)))
-
-
-@dataclass(frozen=True, eq=False)
-class CorrectionPoint:
-    """The penalised sum of log losses at coefficients (2, 8).
-
-    `pair` (n, 2) is (log a, b) of each row, `free` (n, 2) 0 where it is clipped, and `moments`
-    (3, n) are the sums over other classes there.
-    """
-
-    problem: CorrectionProblem
-    ridge: float
-    coef: FloatArray
-    pair: FloatArray
-    free: FloatArray
-    moments: FloatArray
-
-    def with_ridge(self, ridge: float) -> CorrectionPoint:
-        """The same coefficients under another ridge: no pass over the logits."""
-        return replace(self, ridge=ridge)
-
-    @cached_property
-    def value(self) -> float:
-        losses = self.problem.losses(self.pair, self.moments[0])
-        penalty = 0.5 * self.ridge * float(np.vdot(self.coef, self.coef))
-        return float(self.problem.counts @ losses) + penalty
-
-    @cached_property
-    def _expected(self) -> FloatArray:
-        """The label's probability, and mean and mean square of the margins, (3, n)."""
-        odds = np.exp(self.pair[:, 1])
-        zeroth, first, second = self.moments
-        return np.asarray(np.stack([odds, first, second]) / (odds + zeroth))
-
-    @cached_property
-    def slopes(self) -> FloatArray:
-        """Derivatives (n, 2) of each row's log loss by its two numbers."""
-        problem, (label, mean, _) = self.problem, self._expected
-        true = np.exp(self.pair[:, 0]) * problem.true_margins
-        return np.stack([true - mean, label - problem.correct], axis=1) * self.free
-
-    @cached_property
-    def curvatures(self) -> FloatArray:
-        """Expected second derivatives (n, 2, 2)."""
-        label, mean, square = self._expected
-        found = np.empty((label.size, 2, 2))
-        found[:, 0, 0] = (square - mean * mean) * self.free[:, 0]
-        found[:, 0, 1] = found[:, 1, 0] = label * mean * self.free[:, 0] * self.free[:, 1]
-        found[:, 1, 1] = label * (1.0 - label) * self.free[:, 1]
-        return found
-
-    @cached_property
-    def gradient(self) -> FloatArray:
-        weighted = self.slopes * self.problem.counts[:, None]
-        return weighted.T @ self.problem.design + self.ridge * self.coef
-
-    @cached_property
-    def hessian(self) -> FloatArray:
-        """(16, 16)"""
-        design, counts = self.problem.design, self.problem.counts
-        size = design.shape[1]
-        found = self.ridge * np.eye(2 * size)
-        for i, j in ((0, 0), (0, 1), (1, 1)):
-            part = design.T @ (design * (self.curvatures[:, i, j] * counts)[:, None])
-            found[i * size : (i + 1) * size, j * size : (j + 1) * size] += part
-        found[size:, :size] = found[:size, size:].T
-        return found
-
-    def newton_step(self) -> tuple[FloatArray, bool]:
-        step = np.asarray(np.linalg.solve(self.hessian, -self.gradient.ravel()), np.float64)
-        return step.reshape(self.coef.shape), True
-
-    @cached_property
-    def left_out(self) -> FloatArray:
+    def leave_out(self, point: _Point) -> FloatArray:
         """(log a, b) of each row by a fit without it, (n, 2)."""
-        design, counts = self.problem.design, self.problem.counts[:, None, None]
-        size = design.shape[1]
-        inverse = np.linalg.inv(self.hessian).reshape(2, size, 2, size)
-        spread = np.empty((design.shape[0], 2, 2))
+        design, rows, (n_numbers, size) = self.design, point.rows, point.rows.coef.shape
+        inverse = np.linalg.inv(point.hessian.reshape(n_numbers * size, -1))
+        inverse = inverse.reshape(n_numbers, size, n_numbers, size)
+        spread = np.empty_like(rows.curvatures)
         for i, j in np.ndindex(2, 2):
-            spread[:, i, j] = np.einsum("np,np->n", design @ inverse[i, :, j, :], design)
-        spread *= counts
-        (a, b), (c, d) = np.moveaxis(np.eye(2) - self.curvatures @ spread, 0, -1)
-        first, second = self.slopes.T
+            spread[:, i, j] = np.einsum("np,np->n", design @ inverse[i, :, j], design)
+        spread *= self.counts[:, None, None]
+        (a, b), (c, d) = np.moveaxis(np.eye(2) - rows.curvatures @ spread, 0, -1)
+        first, second = rows.slopes.T
         solved = np.stack([d * first - b * second, a * second - c * first]) / (a * d - b * c)
         away = np.einsum("nij,jn->ni", spread, solved)
-        return np.asarray(np.clip(design @ self.coef.T + away, -_LIMITS, _LIMITS))
+        return np.asarray(np.clip(rows.raw + away, -_LIMITS, _LIMITS))
 
 
 def standard_error(

@@ -268,7 +268,7 @@ def _fit_best_classes(examples: Examples) -> Fit:
     fitted = fit_row_correction(examples, found.x)
     # Uncalibrated, the logits are not divided by the temperature.
     pair = fitted.held_out - np.array([np.log(found.x), 0.0])
-    gain, error = CorrectionProblem.of(examples, 1.0).gain(pair)
+    gain, error = CorrectionProblem(examples, 1.0).gain(pair)
     if gain <= ERRORS * error:
         return _keep_uncalibrated(None, "adaptive temperature scaling was not clearly better")
     rule: Rule = TemperatureRule(found.x)
