@@ -162,7 +162,7 @@ def test_several_columns_add_up() -> None:
     columns = {"subject": subject, "region": region}
     cal = calibrate_confidence(stated, right, columns)
     assert cal.rule_.coding.columns == ("subject", "region")
-    assert "by group (subject, region)" in cal.reason_
+    assert "Groups: 'subject', 'region' was used" in cal.reason_
     proba = cal.predict(stated, columns)
     for names in columns.values():
         for name in np.unique(names):
@@ -204,15 +204,20 @@ def test_percentages_and_other_libraries(fitted: Any) -> None:
     np.testing.assert_array_equal(found.numpy(), fitted.predict(stated, subject))
 
 
-def test_weights_count_examples() -> None:
+def test_rows_of_weight_0_are_not_there() -> None:
     stated, right, subject = answers(400)
-    twice = np.arange(400).repeat(2)
-    whole = calibrate_confidence(stated[twice], right[twice], subject[twice])
     seen = np.where(np.arange(400) < 300, 1.0, 0.0)
     one = calibrate_confidence(stated, right, subject, sample_weight=seen)
     two = calibrate_confidence(stated[:300], right[:300], subject[:300])
     np.testing.assert_allclose(one.predict(stated), two.predict(stated))
-    assert whole.rule_.coef.size
+
+
+def test_only_ratios_of_weights_count() -> None:
+    stated, right, subject = answers(1500)
+    weights = np.random.default_rng(0).integers(1, 4, 1500)
+    fits = [calibrate_confidence(stated, right, subject, sample_weight=weights * k) for k in (1, 8)]
+    found, other = (cal.predict(stated, subject) for cal in fits)
+    np.testing.assert_allclose(found, other, rtol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -379,7 +384,7 @@ def paired_answers(n: int, seed: int, effect: float) -> tuple[Any, Any, dict[str
 def test_pairs_of_group_columns_are_learned_where_they_matter(tmp_path: Path) -> None:
     stated, right, groups = paired_answers(2500, 0, 1.0)
     cal = hokical.calibrate_confidence(stated, right, groups)
-    assert "pairs of groups (model x topic)" in cal.reason_
+    assert "'model' x 'topic' was used" in cal.reason_
     assert cal.rule_.pairs == ((0, 1),)
     assert cal.held_out_log_loss_["groups"] < cal.held_out_log_loss_["one curve"] - 0.05
     new, truth, theirs = paired_answers(8000, 1, 1.0)

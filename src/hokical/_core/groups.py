@@ -173,10 +173,11 @@ def look_up(names: Sequence[Any], known: Sequence[Any]) -> list[int]:
     of numbers alone is read as numbers, and one with a single word among them as text.
     """
     exact = {name: k for k, name in enumerate(known)}
+    if all(name in exact for name in names):
+        return [exact[name] for name in names]
     often = Counter(map(_text, known))
     alike = {_text(name): k for name, k in exact.items() if often[_text(name)] == 1}
-    none = len(exact)
-    return [exact[name] if name in exact else alike.get(_text(name), none) for name in names]
+    return [exact.get(name, alike.get(_text(name), len(exact))) for name in names]
 
 
 def count_rows(groups: Any) -> int:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
 from hokical._core.bins import sum_by
-from hokical._core.groups import NAMELESS, GroupCoding
+from hokical._core.groups import GroupCoding
 from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical._core.warn import FitDataWarning, warn_user
 from hokical._fitting.example_stats import FEWEST_EXAMPLES
@@ -37,75 +37,60 @@ _CLOSEST, _CLOSER, _LEAST = 1e-3, 0.1, 1e-6
 _GRID = 200
 
 
-@dataclass(frozen=True, eq=False)
-class StatedConfidence:
-    """`confidence` (n,) in [0, 1] with answers, whether they are `right` (n,), and weights (n,)."""
-
-    confidence: FloatArray
-    right: BoolArray
-    weights: FloatArray
-
-    @property
-    def share(self) -> FloatArray:
-        return np.asarray(self.weights / self.weights.sum())
-
-
 def fit_confidence(
-    examples: StatedConfidence, groups: tuple[GroupCoding, IntArray] | None, *, monotone: bool
+    stated: FloatArray,
+    right: BoolArray,
+    weights: FloatArray,
+    groups: tuple[GroupCoding, IntArray] | None,
+    *,
+    monotone: bool,
 ) -> tuple[ConfidenceCurve, dict[str, Any]]:
     """The curve that is clearly best on held-out examples, and a report.
 
-    The candidates are the confidence as it is, one curve for all, and one with `groups`: their
-    coding and codes (n, columns).
+    `stated` are confidences (n,) or signals (n, k), which are combined first. The candidates are
+    the confidence as it is, one curve for all, and one with `groups`: their coding and codes (n,
+    columns).
     """
-    share, blank = examples.share, _shape_curve(examples)
-    n_examples, right = effective_size(share), examples.right
-    if n_examples < FEWEST_EXAMPLES * (1.0 - 1e-9) or right.all() or not right.any():
-        why = f"{right.size} examples are too few to tell what is better"
-        remedy = "Use some hundred or more."
-        if n_examples >= FEWEST_EXAMPLES:
-            why = f"all examples are {'right' if right.all() else 'wrong'}"
-            remedy = "Check `right`, and use examples of both kinds."
+    share = weights / weights.sum()
+    counts, n_examples = share * effective_size(share), effective_size(share)
+    signals = _combine_signals(stated, right, counts) if stated.ndim == 2 else None
+    confidence = stated if signals is None else signals.combine(stated)
+    blank = replace(_shape_curve(confidence, right, share), signals=signals)
+    few = n_examples < FEWEST_EXAMPLES * (1.0 - 1e-9)
+    if few or right.all() or not right.any():
+        why = f"all examples are {'right' if right.all() else 'wrong'}"
+        why = f"{right.size} examples are too few to tell what is better" if few else why
         warn_user(
-            f"`right` teaches nothing: {why}; the confidence is kept. {remedy}", FitDataWarning
+            f"`right` teaches nothing: {why}; the confidence is kept. Check `right`, and use some "
+            "hundred examples or more, right and wrong ones.",
+            FitDataWarning,
         )
         nothing = {"held_out_log_loss": {}, "converged": True, "n_iter": 0}
         return blank, {"reason": f"the confidence was kept as it is: {why}.", **nothing}
-    terms = BinaryTerms(
-        blank.features(examples.confidence),
-        examples.right,
-        blank.log_odds(examples.confidence),
-        share * n_examples,
-    )
-    own, pooling = binary_losses(terms.offset, right), _pooling(terms.n_features)
-    none = np.zeros((right.size, 0), np.int64)
-    common = fit_pooled(terms, none, (), N_OWN, common_blocks=pooling.common_blocks)
-    losses = {"as it is": own, "one curve": terms.losses(common.scores_left_out())}
-    curve, words, best = replace(blank, coef=common.common), "one curve was fitted", "one curve"
-    solution = common.solution
+    offset = blank.log_odds(confidence)
+    terms = BinaryTerms(blank.features(confidence), right, offset, counts)
+    pooling, none = _pooling(terms.n_features), np.zeros((right.size, 0), np.int64)
+    fit = fit_pooled(terms, none, (), N_OWN, common_blocks=pooling.common_blocks)
+    losses = {"as it is": binary_losses(offset, right)}
+    best = losses["one curve"] = terms.losses(fit.scores_left_out())
+    curve, words, notes = replace(blank, coef=fit.common), "one curve was fitted", ""
     if groups is not None:
-        coding, codes = groups
-        named = "" if coding.columns == (NAMELESS,) else f" ({', '.join(coding.columns)})"
-        found = learn_groups(terms, codes, coding, pooling, losses[best])
-        words += f", as groups{named} did not clearly help"
-        if found.fit is not None:
-            best, solution = "groups", found.fit.solution
-            losses[best] = found.losses
-            curve = _with_groups(curve, found)
-            words = f"a curve with corrections by group{named} was fitted"
-        if curve.pairs:
-            both = (f"{coding.columns[a]} x {coding.columns[b]}" for a, b in curve.pairs)
-            words += f", and by pairs of groups ({', '.join(both)})"
-    gain, error = mean_and_error(own - losses[best], share)
+        found = learn_groups(terms, groups[1], GroupEffects(groups[0], best, fit), pooling)
+        notes = f" Groups: {'; '.join(found.notes)}."
+        if found.fit is not None and found.terms:
+            best, fit = found.losses, found.fit
+            losses["groups"], curve = best, _with_groups(curve, found)
+            words = "a curve with corrections by group was fitted"
+    gain, error = mean_and_error(losses["as it is"] - best, share)
     if gain <= _PRICE / n_examples + _CLEAR * error:
         curve, words = blank, "the confidence was kept as it is, as nothing was clearly better"
         monotone = False  # it rises by itself, where no example is as well
-    means = {name: float(share @ part) for name, part in losses.items()}
-    scores = ", ".join(f"{name} {loss:.4f}" for name, loss in means.items())
-    reason = f"{words} (held-out log loss: {scores}; standard error of the gain {error:.4f})."
-    ending = {"converged": solution.converged, "n_iter": solution.n_iter}
-    report = {"held_out_log_loss": means, **ending}
-    return _with_grid(curve, examples, monotone), {"reason": reason, **report}
+    if monotone:
+        curve = _with_grid(curve, confidence, weights)
+    if signals is not None:
+        words = f"{signals.rise.size} signals were combined to one confidence; {words}"
+    report = fit.report(words, losses, share, error)
+    return curve, report | {"reason": report["reason"] + notes}
 
 
 def _with_groups(curve: ConfidenceCurve, found: GroupEffects) -> ConfidenceCurve:
@@ -123,15 +108,16 @@ def _with_groups(curve: ConfidenceCurve, found: GroupEffects) -> ConfidenceCurve
     )
 
 
-def combine_signals(signals: FloatArray, examples: StatedConfidence) -> SignalCombination:
+def _combine_signals(
+    signals: FloatArray, right: BoolArray, counts: FloatArray
+) -> SignalCombination:
     """How the signals (n, k) make the confidence under which the answers are most likely.
 
     The coefficients are shrunk towards the mean of the log-odds, as far as the examples allow.
     """
     log_p, log_rest = cut_logs(signals, _CLOSEST)
     features = np.column_stack([np.ones(len(signals)), log_p, log_rest])
-    weights = examples.share * effective_size(examples.share)
-    terms = BinaryTerms(features, examples.right, np.mean(log_p - log_rest, axis=1), weights)
+    terms = BinaryTerms(features, right, np.mean(log_p - log_rest, axis=1), counts)
     blocks = [-1] + [0] * (features.shape[1] - 1)
     none = np.zeros((len(signals), 0), np.int64)
     intercept, *coef = fit_pooled(terms, none, (), 1, common_blocks=blocks).common
@@ -146,35 +132,31 @@ def _pooling(n_features: int) -> Pooling:
     return Pooling(N_OWN, level, _PRICE * N_OWN, jointly=True, common_blocks=blocks)
 
 
-def _shape_curve(examples: StatedConfidence) -> ConfidenceCurve:
+def _shape_curve(confidence: FloatArray, right: BoolArray, share: FloatArray) -> ConfidenceCurve:
     """Where a curve may bend, and the values that many examples have."""
-    share, right = examples.share, examples.right
     closer = min(max(_CLOSER / right.size, _LEAST), _CLOSEST)
-    logs = {cut: cut_logs(examples.confidence, cut) for cut in (_CLOSEST, closer)}
+    logs = {cut: cut_logs(confidence, cut) for cut in (_CLOSEST, closer)}
     closest = max(logs, key=lambda cut: float(share @ np.where(right, *logs[cut])))
     log_p, log_rest = logs[closest]
     odds = log_p - log_rest
     centre = np.array([share @ odds, share @ (log_p + log_rest)])
     order = np.argsort(odds, kind="stable")
-    reached = np.cumsum(share[order])
     wanted = np.arange(1, _HINGES + 1) / (_HINGES + 1)
-    places = np.minimum(np.searchsorted(reached, wanted), odds.size - 1)
+    places = np.minimum(np.searchsorted(np.cumsum(share[order]), wanted), odds.size - 1)
     knots = np.unique(odds[order][places])
     knots = knots[(knots > odds.min()) & (knots < odds.max())]
-    values, place = np.unique(confidence_keys(examples.confidence), return_inverse=True)
+    values, place = np.unique(confidence_keys(confidence), return_inverse=True)
     atoms = values[np.bincount(place, share) >= _ATOM_SHARE]
     coef = np.zeros(N_OWN + knots.size + atoms.size)
     return ConfidenceCurve(coef, centre, knots, atoms, closest)
 
 
 def _with_grid(
-    curve: ConfidenceCurve, examples: StatedConfidence, monotone: bool
+    curve: ConfidenceCurve, confidence: FloatArray, weights: FloatArray
 ) -> ConfidenceCurve:
-    """The same, non-decreasing where asked: at values of the fit, spread evenly among them."""
-    if not monotone:
-        return curve
-    values, place = np.unique(confidence_keys(examples.confidence), return_inverse=True)
-    counts = sum_by(place, examples.weights, values.size)
+    """The same, non-decreasing: at values of the fit, spread evenly among them."""
+    values, place = np.unique(confidence_keys(confidence), return_inverse=True)
+    counts = sum_by(place, weights, values.size)
     step = np.cumsum(counts) * (_GRID - 1) // counts.sum()
     first = np.append(True, np.diff(step) > 0) | np.isin(values, curve.atoms)
     first[-1] = True

@@ -45,60 +45,55 @@ class Pooling:
 
 @dataclass(frozen=True, eq=False)
 class GroupEffects:
-    """The terms that are used, their fit or None, its held-out losses (n,), and why, in words."""
+    """The terms that are used, their fit, its held-out losses (n,), and why, in words."""
 
     coding: GroupCoding
     losses: FloatArray
-    terms: tuple[Term, ...] = ()
     fit: PooledFit | None = None
+    terms: tuple[Term, ...] = ()
     notes: tuple[str, ...] = ()
 
     def tables(self) -> dict[Term, FloatArray]:
         """Corrections (groups, own features), with a row for unknown groups in each column."""
         found = {}
         for term, table in zip(self.terms, self.fit.groups if self.fit else (), strict=True):
-            sizes = _known_sizes(self.coding, term)
+            sizes = self.sizes(term)
             known = table.reshape(*sizes, -1)
             whole = np.pad(known, [*[(0, 1) for _ in sizes], (0, 0)])
             found[term] = whole.reshape(-1, table.shape[1])
         return found
 
+    def sizes(self, term: Term) -> list[int]:
+        """How many known groups each column of a term has."""
+        return [self.coding.sizes[k] - 1 for k in term]
 
-@dataclass(frozen=True, eq=False)
-class _Trial:
-    """A fit with one more term, its held-out losses (n,), their mean gain and standard error."""
-
-    fit: PooledFit
-    losses: FloatArray
-    gain: float
-    error: float
-
-    def __str__(self) -> str:
-        which = "lower" if self.gain > 0.0 else "higher"
-        return f"held-out log loss {which} by {abs(self.gain):.4f}, standard error {self.error:.4f}"
+    def named(self, term: Term) -> str:
+        """The names of the columns, and where a single one is cut."""
+        names = " x ".join(f"{self.coding.columns[k]!r}" for k in term)
+        if len(term) > 1 or not self.coding.cut[term[0]]:
+            return names
+        points = [f"{point:.6g}" for point in self.coding.levels[term[0]]]
+        shown = points if len(points) < PARTS else [*points[:2], "...", *points[-2:]]
+        return f"{names}, cut at {', '.join(shown)},"
 
 
 def learn_groups(
-    terms: PooledTerms,
-    codes: IntArray,
-    coding: GroupCoding,
-    pooling: Pooling,
-    losses: FloatArray,
+    terms: PooledTerms, codes: IntArray, without: GroupEffects, pooling: Pooling
 ) -> GroupEffects:
     """Add columns, the most helpful first, as long as one clearly helps; then pairs of columns.
 
-    `codes` (n, columns) are of groups by `coding`, and `losses` (n,) are held out, without groups.
+    `codes` (n, columns) are of groups by the coding of what is known `without` groups: held-out
+    losses, and a fit if there is one.
     """
-    notes = [
+    alike = [
         f"{name!r} has {'one' if size == 2 else 'no'} group"
-        for name, size in zip(coding.columns, coding.sizes, strict=True)
+        for name, size in zip(without.coding.columns, without.coding.sizes, strict=True)
         if size <= 2
     ]
-    found = GroupEffects(coding, losses, notes=tuple(notes))
-    columns = [k for k, size in enumerate(coding.sizes) if size > 2]
-    single = [((k,),) for k in columns]
-    several = [tuple((k,) for k in columns)] if columns and pooling.jointly else single
-    for candidates in (several, [(pair,) for pair in combinations(columns, 2)]):
+    columns = [(k,) for k, size in enumerate(without.coding.sizes) if size > 2]
+    several = [tuple(columns)] if pooling.jointly and columns else [(term,) for term in columns]
+    found = replace(without, notes=tuple(alike))
+    for candidates in (several, [((*a, *b),) for a, b in combinations(columns, 2)]):
         found = _add_terms(found, terms, codes, candidates, pooling)
     return found
 
@@ -111,76 +106,54 @@ def _add_terms(
     pooling: Pooling,
 ) -> GroupEffects:
     """Add candidates, the most helpful first, as long as one clearly helps."""
-    coding, notes, waiting = found.coding, list(found.notes), list(candidates)
-    share, n_examples = terms.weights / terms.weights.sum(), float(terms.weights.sum())
+    notes, share = list(found.notes), terms.weights / terms.total
+    waiting = {new: ", ".join(map(found.named, new)) for new in candidates}
     caution = NormalDist().inv_cdf(1.0 - pooling.level / max(len(candidates), 1))
     while waiting:
-        crowded = [new for new in waiting if not _has_room(found, new, pooling.n_own)]
-        notes += [f"{_name(coding, new)} has too many combinations" for new in crowded]
-        waiting = [new for new in waiting if new not in crowded]
-        trials = {}
-        for new in waiting:
-            fit = _fit((*found.terms, *new), terms, codes, coding, pooling)
-            losses = terms.losses(fit.scores_left_out())
-            trials[new] = _Trial(fit, losses, *mean_and_error(found.losses - losses, share))
-        first = max(trials, key=lambda new: trials[new].gain, default=())
-        if not first:
-            break
-        best = trials[first]
-        if best.gain <= pooling.price * len(first) / n_examples + caution * best.error:
-            notes += [
-                f"{_name(coding, new)} was left out ({trial})" for new, trial in trials.items()
-            ]
-            break
-        found = replace(found, terms=(*found.terms, *first), fit=best.fit, losses=best.losses)
-        notes.append(f"{_name(coding, first)} was used ({best})")
-        waiting.remove(first)
+        trials = []
+        for new in list(waiting):
+            with_new = _fit(replace(found, terms=(*found.terms, *new)), terms, codes, pooling)
+            if with_new is None:
+                notes.append(f"{waiting.pop(new)} has too many combinations")
+            else:
+                gain, error = mean_and_error(found.losses - with_new.losses, share)
+                trials.append((gain, error, new, with_new))
+        trials.sort(key=lambda trial: -trial[0])
+        for gain, error, new, with_new in trials:
+            clear = gain > pooling.price * len(new) / terms.total + caution * error
+            notes.append(
+                f"{waiting.pop(new)} was {'used' if clear else 'left out'} (held-out log loss "
+                f"{'lower' if gain > 0.0 else 'higher'} by {abs(gain):.4f}, standard error "
+                f"{error:.4f})"
+            )
+            if clear:  # the others are tried again, beside it
+                found = with_new
+                break
     return replace(found, notes=tuple(notes))
 
 
 def _fit(
-    used: Sequence[Term],
-    terms: PooledTerms,
-    codes: IntArray,
-    coding: GroupCoding,
-    pooling: Pooling,
-) -> PooledFit:
-    several = [_known_sizes(coding, term) for term in used]
-    columns = [_combine(codes[:, term], n) for term, n in zip(used, several, strict=True)]
-    return fit_pooled(
+    wanted: GroupEffects, terms: PooledTerms, codes: IntArray, pooling: Pooling
+) -> GroupEffects | None:
+    """The terms that are wanted with their fit; None if the last is a pair of too many groups."""
+    several = [wanted.sizes(term) for term in wanted.terms]
+    sizes = [math.prod(each) for each in several]
+    crowded = sizes[-1] > MOST_COMBINED or not fit_densely(sizes, pooling.n_own)
+    if len(wanted.terms[-1]) > 1 and crowded:
+        return None
+    fit = fit_pooled(
         terms,
-        np.stack(columns, axis=1),
-        [math.prod(sizes) for sizes in several],
+        np.stack([_combine(codes[:, k], n) for k, n in zip(wanted.terms, several, strict=True)], 1),
+        sizes,
         pooling.n_own,
         own_blocks=pooling.own_blocks,
         common_blocks=pooling.common_blocks,
+        start=wanted.fit,
     )
-
-
-def _has_room(found: GroupEffects, new: tuple[Term, ...], n_own: int) -> bool:
-    """Whether a pair has not too many groups to be fitted with what is used."""
-    sizes = [math.prod(_known_sizes(found.coding, term)) for term in (*found.terms, *new)]
-    return len(new[0]) == 1 or (sizes[-1] <= MOST_COMBINED and fit_densely(sizes, n_own))
-
-
-def _known_sizes(coding: GroupCoding, term: Term) -> list[int]:
-    """How many known groups each column of a term has."""
-    return [coding.sizes[k] - 1 for k in term]
+    return replace(wanted, fit=fit, losses=terms.losses(fit.scores_left_out()))
 
 
 def _combine(codes: IntArray, sizes: list[int]) -> IntArray:
     """The combination (n,) of known groups, by codes (n, columns); -1 where one is not known."""
     known = (codes < np.array(sizes)).all(axis=1)
     return np.where(known, np.ravel_multi_index(codes.T, sizes, mode="clip"), -1)
-
-
-def _name(coding: GroupCoding, terms: tuple[Term, ...]) -> str:
-    if len(terms) > 1:
-        return ", ".join(_name(coding, (term,)) for term in terms)
-    term = terms[0]
-    names = " x ".join(f"{coding.columns[k]!r}" for k in term)
-    if len(term) > 1 or not coding.cut[term[0]]:
-        return names
-    points = [f"{point:.6g}" for point in coding.levels[term[0]]]
-    shown = points if len(points) < PARTS else [*points[:2], "...", *points[-2:]]
-    return f"{names}, cut at {', '.join(shown)},"

@@ -45,9 +45,9 @@ def fit_multilabel(
     found = fit_pooled(terms, label[:, None], (n_labels,), len(columns), common_blocks=blocks)
     own, left_out = binary_losses(odds, hits), terms.losses(found.scores_left_out())
     known = np.maximum(sum_by(row, np.ones(row.size), len(share)), 1.0)
-    losses = [sum_by(row, each, len(share)) / known for each in (own, left_out)]
-    gain, error = mean_and_error(losses[0] - losses[1], share)
-    means = {"as it is": float(share @ losses[0]), "pooled": float(share @ losses[1])}
+    several = {"as it is": own, "pooled": left_out}
+    losses = {name: sum_by(row, each, len(share)) / known for name, each in several.items()}
+    gain, error = mean_and_error(losses["as it is"] - losses["pooled"], share)
     coef = found.common + found.groups[0]
     words = "curves were fitted, with corrections by label"
     few = effective_size(share) < FEWEST_EXAMPLES * (1.0 - 1e-9)
@@ -55,13 +55,7 @@ def fit_multilabel(
         coef = np.zeros_like(coef)
         why = f"{len(share)} examples are too few" if few else "nothing was clearly better"
         words = f"the probabilities were kept as they are, as {why}"
-    text = ", ".join(f"{name} {loss:.5f}" for name, loss in means.items())
-    report = {
-        "reason": f"{words} (held-out log loss: {text}; standard error of the gain {error:.5f}).",
-        "held_out_log_loss": means,
-        "converged": found.solution.converged,
-        "n_iter": found.solution.n_iter,
-    }
+    report = found.report(words, losses, share, error)
     shift = coef[:, 0] - coef[:, 1:3] @ centre
     jumps = np.zeros((2, n_labels))
     jumps[piles] = coef[:, 3:].T

@@ -20,7 +20,6 @@ is linear in the number of groups.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -47,7 +46,7 @@ _LOOSE, _TIGHT, _MAX_ITER = 1e-4, 1e-10, 100
 _NOTHING = 1e-9
 #: Coefficients of the groups of all columns but the largest: their Hessian is made whole.
 _MOST_DENSE = 2000
-#: Numbers of Hessian blocks, or of covariances of rows, that are held at a time.
+#: Numbers of covariances of rows that are held at a time.
 _HELD = 1 << 21
 
 
@@ -77,6 +76,20 @@ class PooledFit:
         found[self._rows] = in_order
         return found
 
+    def report(
+        self, words: str, losses: dict[str, FloatArray], share: FloatArray, error: float
+    ) -> dict[str, Any]:
+        """What was fitted, in words, held-out losses (n,) of the candidates, and how it ended."""
+        means = {name: float(share @ each) for name, each in losses.items()}
+        text = ", ".join(f"{name} {loss:.5f}" for name, loss in means.items())
+        return {
+            "reason": f"{words} (held-out log loss: {text}; standard error of the gain "
+            f"{error:.5f}).",
+            "held_out_log_loss": means,
+            "converged": self.solution.converged,
+            "n_iter": self.solution.n_iter,
+        }
+
 
 def fit_pooled(
     terms: PooledTerms,
@@ -86,6 +99,7 @@ def fit_pooled(
     *,
     own_blocks: Sequence[int] | None = None,
     common_blocks: Sequence[int] | None = None,
+    start: PooledFit | None = None,
 ) -> PooledFit:
     """Fit common coefficients and those of groups, with precisions by marginal likelihood.
 
@@ -104,6 +118,8 @@ def fit_pooled(
         own.
     common_blocks : (features,), optional
         The same for the common terms; those with -1, by default all, keep the least precision.
+    start : a fit with other groups, optional
+        Its common terms and their precisions are where the search starts.
     """
     if not fit_densely(sizes, n_own):
         raise ValueError(
@@ -113,18 +129,21 @@ def fit_pooled(
     order = np.argsort(sizes, kind="stable")
     cells, cell = np.unique(codes[:, order], axis=0, return_inverse=True)
     rows = np.argsort(cell.reshape(-1), kind="stable")
-    sums = sum_cells(cell.reshape(-1)[rows])
-    layout = _Layout.of(terms.n_features, n_own, cells, [sizes[k] for k in order])
-    blocks = np.full(layout.size, -1)
-    blocks[: terms.n_features] = -1 if common_blocks is None else common_blocks
+    counts, n_common = np.array(sizes, np.int64)[order], terms.n_features
+    layout = _Layout(n_common, n_own, cells, counts)
     each = np.arange(n_own) if own_blocks is None else np.array(own_blocks)
-    used = blocks.max() + 1 + (each.max() + 1) * np.repeat(np.arange(len(order)), layout.sizes)
-    blocks[terms.n_features :] = (used[:, None] + each).ravel()
+    blocks = np.full(n_common, -1) if common_blocks is None else np.array(common_blocks)
+    used = blocks.max() + 1 + (each.max() + 1) * np.repeat(np.arange(len(order)), counts)
+    blocks = np.append(blocks, used[:, None] + each)
     with one_blas_thread():
-        found, precision = _alternate(_Problem(terms.take(rows), layout, sums), blocks)
-    tables = np.split(layout.table(found.x)[:-1], np.cumsum(layout.sizes)[:-1])
+        problem = _Problem(terms.take(rows), layout, sum_cells(cell.reshape(-1)[rows]))
+        x, precision = np.zeros(blocks.size), np.where(blocks < 0, LEAST_PRECISION, _START)
+        if start is not None:
+            x[:n_common], precision[:n_common] = start.common, start.precision[:n_common]
+        found, precision = _alternate(problem.evaluate(x), precision, blocks)
+    tables = np.split(layout.table(found.x), np.cumsum(counts)[:-1])
     groups = tuple(tables[k] for k in np.argsort(order))
-    return PooledFit(found.x[: terms.n_features], groups, precision, found, rows)
+    return PooledFit(found.x[:n_common], groups, precision, found, rows)
 
 
 def fit_densely(sizes: Sequence[int], n_own: int) -> bool:
@@ -132,24 +151,22 @@ def fit_densely(sizes: Sequence[int], n_own: int) -> bool:
     return n_own * (sum(sizes) - max(sizes, default=0)) <= _MOST_DENSE
 
 
-def _alternate(problem: _Problem, blocks: IntArray) -> tuple[Solution[FloatArray], FloatArray]:
+def _alternate(
+    point: _Point, precision: FloatArray, blocks: IntArray
+) -> tuple[Solution[FloatArray], FloatArray]:
     """The minimum, and the precisions; `blocks` numbers them by parameter, -1 if not fitted."""
-    fitted = blocks >= 0
-    precision = np.where(fitted, _START, LEAST_PRECISION)
-    x, n_iter, still = np.zeros(blocks.size), 0, not fitted.any()
+    still = bool((blocks < 0).all())
     tried: list[tuple[FloatArray, FloatArray]] = []
     while not still and len(tried) < _ROUNDS:
-        point = replace(problem, precision=precision).evaluate(x)
+        point = replace(point, precision=precision)
         found = point.minimize(tol=_LOOSE, max_iter=1)
-        x, n_iter = found.x, n_iter + 1
-        tried.append((precision, _update(point.inverse.diagonal(), x, precision, blocks)))
+        tried.append((precision, _update(point.inverse.diagonal(), found.x, precision, blocks)))
         still = bool((np.abs(np.log(tried[-1][1] / precision)) <= np.log(_STILL)).all())
         still = still and found.converged
-        precision = tried[-1][1] if still else _extrapolate(*tried[-2:])
-    point = replace(problem, precision=precision).evaluate(x)
-    found = point.minimize(tol=_TIGHT, max_iter=_MAX_ITER)
+        precision, point = tried[-1][1] if still else _extrapolate(*tried[-2:]), found.point
+    found = replace(point, precision=precision).minimize(tol=_TIGHT, max_iter=_MAX_ITER)
     reason = found.reason if still or not found.converged else StopReason.MAX_ITER
-    return replace(found, n_iter=n_iter + found.n_iter, reason=reason), precision
+    return replace(found, n_iter=len(tried) + found.n_iter, reason=reason), precision
 
 
 def _update(
@@ -163,9 +180,8 @@ def _update(
     squares = np.bincount(where, x[fitted] ** 2, count)
     with np.errstate(divide="ignore", invalid="ignore"):
         found = np.where(decided > _NOTHING, decided / squares, np.inf)
-    found = np.clip(found, LEAST_PRECISION, MOST_PRECISION)
     updated = precision.copy()
-    updated[fitted] = found[where]
+    updated[fitted] = np.clip(found, LEAST_PRECISION, MOST_PRECISION)[where]
     return updated
 
 
@@ -187,154 +203,141 @@ class _Layout:
     """A vector of all parameters: the common ones, then a row of `n_own` for each group.
 
     The rows are those of one column after the other, by ascending size, and `sizes` their numbers;
-    `rows` (cells, columns) are those of each cell, the number of all rows where there is no group.
+    `codes` (cells, columns) are the groups of each cell, -1 for none. The groups of the last column
+    are eliminated, and `n_dense` parameters remain.
     """
 
     n_common: int
     n_own: int
-    rows: IntArray
+    codes: IntArray
     sizes: IntArray
 
-    @classmethod
-    def of(cls, n_common: int, n_own: int, codes: IntArray, sizes: Sequence[int]) -> _Layout:
-        """The layout of cells with `codes` (cells, columns), -1 for none."""
-        if not len(sizes):  # one column without a group
-            codes, sizes = np.full((len(codes), 1), -1), [0]
-        counts = np.array(sizes)
-        first = np.cumsum(counts) - counts
-        return cls(n_common, n_own, np.where(codes < 0, counts.sum(), first + codes), counts)
-
-    @property
+    @cached_property
     def n_dense(self) -> int:
-        """Parameters that are not eliminated."""
         return int(self.n_common + self.n_own * self.sizes[:-1].sum())
 
-    @property
-    def size(self) -> int:
-        return int(self.n_common + self.n_own * self.sizes.sum())
-
-    def table(self, vector: FloatArray) -> FloatArray:
-        """The rows (groups + 1, own) of a vector, and zeros for what has no group."""
-        return np.vstack([vector[self.n_common :].reshape(-1, self.n_own), np.zeros(self.n_own)])
-
-    def coefficients(self, vector: FloatArray) -> FloatArray:
-        """The coefficients (cells, features) that act in each cell."""
-        found = np.tile(vector[: self.n_common], (len(self.rows), 1))
-        found[:, : self.n_own] += self.table(vector)[self.rows].sum(axis=1)
-        return found
-
-    def gradient(self, by_cell: FloatArray) -> FloatArray:
-        """The gradient (size,) from that by the coefficients of the cells (cells, features)."""
-        found = np.zeros((self.sizes.sum() + 1, self.n_own))
-        np.add.at(found, self.rows, by_cell[:, None, : self.n_own])
-        return np.append(by_cell.sum(axis=0), found[:-1])
-
-    @property
-    def eliminated(self) -> IntArray:
-        """The groups (cells,) of the last column; its size for none."""
-        return np.asarray(self.rows[:, -1] - self.sizes[:-1].sum())
+    @cached_property
+    def rows(self) -> IntArray:
+        """The rows (cells, columns) of each cell's groups; one past the last for none."""
+        first = np.cumsum(self.sizes) - self.sizes
+        return np.where(self.codes < 0, self.sizes.sum(), first + self.codes)
 
     @cached_property
-    def features(self) -> IntArray:
-        """The feature behind each of the places, (e,)."""
-        own = np.tile(np.arange(self.n_own), self.sizes.size - 1)
-        return np.append(np.arange(self.n_common), own)
+    def members(self) -> Any:
+        """A sparse matrix (groups, cells) of 0 and 1: which cells belong to a group."""
+        from scipy.sparse import csr_array
+
+        cell, column = np.nonzero(self.codes >= 0)
+        row, shape = self.rows[cell, column], (int(self.sizes.sum()), len(self.codes))
+        return csr_array((np.ones(cell.size), (row, cell)), shape)
+
+    def table(self, vector: FloatArray) -> FloatArray:
+        """The rows (groups, own) of a vector."""
+        return vector[self.n_common :].reshape(-1, self.n_own)
 
     @cached_property
     def places(self) -> IntArray:
         """Where the dense terms of cells lie in the vector, (cells, e); `n_dense` for none."""
         first = self.n_common + self.n_own * self.rows[:, :-1, None]
-        own = np.minimum(first, self.n_dense) + np.arange(self.n_own)
-        own = np.where(first < self.n_dense, own, self.n_dense)
+        own = np.where(first < self.n_dense, first + np.arange(self.n_own), self.n_dense)
         shared = np.broadcast_to(np.arange(self.n_common), (len(own), self.n_common))
         return np.hstack([shared, own.reshape(len(own), -1)])
 
     @cached_property
-    def _targets(self) -> list[tuple[tuple[int, ...], IntArray]]:
-        """The shapes of A, B and C, with a place more for what has no group, and flat places."""
-        own, groups, dense = self.n_own, int(self.sizes[-1]) + 1, self.n_dense + 1
-        places, k, group = self.places[:, :, None], np.arange(own), self.eliminated[:, None, None]
-        return [
-            ((dense, dense), (places * dense + self.places[:, None, :]).ravel()),
-            ((groups, dense, own), ((group * dense + places) * own + k).ravel()),
-            ((groups, own, own), ((group * own + k[:, None]) * own + k).ravel()),
-        ]
+    def features(self) -> IntArray:
+        """The feature behind each of the places, (e,)."""
+        own = np.tile(np.arange(self.n_own), max(self.sizes.size - 1, 0))
+        return np.append(np.arange(self.n_common), own)
 
-    def add_up(self, which: int, blocks: FloatArray) -> FloatArray:
-        """A, B or C from the blocks of the cells."""
-        shape, places = self._targets[which]
-        return np.asarray(
-            np.bincount(places, blocks.ravel(), math.prod(shape)).reshape(shape), np.float64
-        )
+    @cached_property
+    def _targets(self) -> IntArray:
+        """Where the numbers of cells go in `borders`, flat."""
+        first = self.rows[:, :, None] * (self.n_dense + 1) + self.places[:, None, :]
+        return (first[:, :, :, None] * self.n_own + np.arange(self.n_own)).ravel()
+
+    def borders(self, blocks: FloatArray) -> FloatArray:
+        """Second derivatives (groups, dense, own), from those of cells (cells, features, own)."""
+        shape = (int(self.sizes.sum()) + 1, self.n_dense + 1, self.n_own)
+        parts = np.repeat(blocks[:, None, self.features], self.sizes.size, axis=1).ravel()
+        found = np.bincount(self._targets, parts, int(np.prod(shape)))
+        return np.asarray(found.reshape(shape)[:-1, :-1], np.float64)
 
 
 @dataclass(frozen=True, eq=False)
 class _Problem:
-    """The penalised loss per example, of rows sorted by cell; `cells` sums them."""
+    """The likelihood of rows sorted by cell; `cells` sums them."""
 
     terms: PooledTerms
     layout: _Layout
     cells: Any
-    precision: FloatArray | float = 0.0
 
-    @property
-    def total(self) -> float:
-        return float(self.terms.weights.sum())
-
-    def evaluate(self, x: FloatArray) -> _Point:
-        loss, by_cell, state = self.terms.evaluate(self.layout.coefficients(x), self.cells)
-        pull = self.precision * x
-        value, slope = loss + 0.5 * float(pull @ x), self.layout.gradient(by_cell) + pull
-        return _Point(x, value / self.total, slope / self.total, state, self)
+    def evaluate(self, x: FloatArray, precision: FloatArray | float = 0.0) -> _Point:
+        members, own = self.layout.members, self.layout.table(x)
+        common = x[: self.layout.n_common]
+        loss, slope, by_cell, state = self.terms.evaluate(common, members.T @ own, self.cells)
+        return _Point(self, x, loss, np.append(slope, members @ by_cell), state, precision)
 
 
 @dataclass(frozen=True, eq=False)
 class _Point:
-    """The problem at one place."""
+    """The likelihood at one place, and precisions; value and gradient are per example."""
 
-    x: FloatArray
-    value: float
-    gradient: FloatArray
-    state: Any
     problem: _Problem
+    x: FloatArray
+    loss: float
+    slope: FloatArray
+    state: Any
+    precision: FloatArray | float
+
+    @cached_property
+    def value(self) -> float:
+        penalty = 0.5 * float(np.sum(self.precision * self.x**2))
+        return (self.loss + penalty) / self.problem.terms.total
+
+    @cached_property
+    def gradient(self) -> FloatArray:
+        return (self.slope + self.precision * self.x) / self.problem.terms.total
 
     @cached_property
     def inverse(self) -> _ArrowInverse:
         """The inverse Hessian of the penalised loss of all examples."""
         problem, layout = self.problem, self.problem.layout
-        dense, own, groups = layout.n_dense, layout.n_own, int(layout.sizes[-1])
-        blocks = problem.terms.curvature(self.state, problem.cells)
-        spread = blocks[:, layout.features]
-        values = (spread[:, :, layout.features], spread[:, :, :own], blocks[:, :own, :own])
-        a, b, c = map(layout.add_up, range(3), values)
-        precision = np.broadcast_to(problem.precision, layout.size)
-        a, b = a[:-1, :-1] + np.diag(precision[:dense]), np.swapaxes(b[:-1, :-1], 1, 2)
-        inverse = np.linalg.inv(c[:-1] + np.eye(own) * precision[dense:].reshape(-1, 1, own))
+        common, dense, own = layout.n_common, layout.n_dense, layout.n_own
+        whole, blocks = problem.terms.curvature(self.state, problem.cells, own)
+        borders, kept = layout.borders(blocks), (dense - common) // own
+        precision = np.broadcast_to(self.precision, self.x.size)
+        a = np.diag(precision[:dense])
+        a[:common, :common] += whole
+        a[:, common:] += np.swapaxes(borders[:kept], 0, 1).reshape(dense, -1)
+        a[common:, :common] = a[:common, common:].T
+        b = np.swapaxes(borders[kept:], 1, 2)
+        c = (layout.members[kept:] @ blocks[:, :own].reshape(-1, own * own)).reshape(-1, own, own)
+        inverse = np.linalg.inv(c + np.eye(own) * precision[dense:].reshape(-1, 1, own))
         carried = inverse @ b
-        complement = a - b.reshape(groups * own, dense).T @ carried.reshape(groups * own, dense)
-        parts = (np.linalg.inv(complement), inverse, carried)
-        return _ArrowInverse(layout, *(np.asarray(part) for part in parts))
+        complement = a - b.reshape(-1, dense).T @ carried.reshape(-1, dense)
+        dense_inverse = np.asarray(np.linalg.inv(complement), np.float64)
+        return _ArrowInverse(layout, dense_inverse, inverse, carried)
 
     def minimize(self, *, tol: float, max_iter: int) -> Solution[FloatArray]:
         """The minimum from here."""
 
         def evaluate(x: FloatArray) -> _Point:
-            return self if x is self.x else self.problem.evaluate(x)
+            return self if x is self.x else self.problem.evaluate(x, self.precision)
 
         step = _Point.newton_step
         return minimize_newton(evaluate, self.x, step, tol=tol, max_iter=max_iter)
 
     def newton_step(self) -> tuple[FloatArray, bool]:
-        return -self.inverse.solve(self.gradient * self.problem.total), True
+        return -self.inverse.solve(self.gradient * self.problem.terms.total), True
 
     def scores_left_out(self) -> FloatArray:
         terms, layout = self.problem.terms, self.problem.layout
-        cell = np.repeat(np.arange(len(layout.rows)), np.diff(self.problem.cells.indptr))
+        cell = np.repeat(np.arange(len(layout.codes)), np.diff(self.problem.cells.indptr))
         found = []
         for part in cut_rows(cell.size, max(1, _HELD // (layout.n_common * layout.n_dense))):
-            cells, place = np.unique(cell[part], return_inverse=True)
-            covariance = self.inverse.covariances(slice(cells[0], cells[-1] + 1))
-            found.append(terms.scores_left_out(self.state, part, covariance[place]))
+            cells = slice(cell[part][0], cell[part][-1] + 1)
+            covariance = self.inverse.covariances(cells)[cell[part] - cells.start]
+            found.append(terms.scores_left_out(self.state, part, covariance))
         return np.concatenate(found)
 
 
@@ -363,10 +366,12 @@ class _ArrowInverse:
     def covariances(self, cells: slice) -> FloatArray:
         """The covariance (cells, features, features) of the coefficients that act in cells."""
         layout, n_own = self.layout, self.layout.n_own
-        places, group = layout.places[cells], layout.eliminated[cells]
-        spread = np.zeros((len(group), layout.n_common, layout.n_dense + 1))
-        spread[np.arange(len(group))[:, None], layout.features, places] = 1.0
-        spread, named = spread[:, :, :-1], group < layout.sizes[-1]
+        places = layout.places[cells]
+        spread = np.zeros((len(places), layout.n_common, layout.n_dense + 1))
+        spread[np.arange(len(places))[:, None], layout.features, places] = 1.0
+        spread = spread[:, :, :-1]
+        group = layout.codes[cells, -1:].reshape(-1)
+        named = np.flatnonzero(group >= 0)
         spread[named, :n_own] -= self.carried[group[named]]
         found = spread @ self.dense @ np.swapaxes(spread, 1, 2)
         found[named, :n_own, :n_own] += self.own[group[named]]

@@ -1,11 +1,13 @@
 """Likelihoods for partial pooling: a binary outcome, and one of several classes.
 
-Scores are linear in the coefficients of the cell that an example lies in. `cells` (cells, n) is a
-sparse matrix that sums rows, which are sorted by cell. Each likelihood has
+Scores are linear in coefficients: common ones, to the first of which those of the cell that an
+example lies in are added. `cells` (cells, n) is a sparse matrix that sums rows, which are sorted by
+cell. Each likelihood has
 
-- `evaluate(coef, cells)`: the loss, its gradient (cells, features) and a state that the others
-  need, for coefficients (cells, features);
-- `curvature(state, cells)`: the Hessians (cells, features, features);
+- `evaluate(common, own, cells)`: the loss, its gradients (features,) and (cells, own) by both kinds
+  of coefficients, and a state that the others need;
+- `curvature(state, cells, n_own)`: the Hessian (features, features), and the part (cells, features,
+  own) that each cell has in its first columns;
 - `scores_left_out(state, rows, covariance)`: scores of some rows by one Newton step of the fit
   without each; `covariance` (rows, features, features) is that of the coefficients of its cell.
 """
@@ -51,8 +53,22 @@ def _sum_products(left: FloatArray, right: FloatArray, cells: Any) -> FloatArray
     return np.stack([one.T @ other for one, other in parts])
 
 
+class _Terms:
+    """The base of both: dataclasses of one row per example."""
+
+    weights: FloatArray
+
+    @cached_property
+    def total(self) -> float:
+        return float(self.weights.sum())
+
+    def take(self, rows: Any) -> Self:
+        parts = (getattr(self, name) for name in self.__match_args__)  # type: ignore[attr-defined]
+        return type(self)(*(part[rows] if np.ndim(part) else part for part in parts))
+
+
 @dataclass(frozen=True, eq=False)
-class BinaryTerms:
+class BinaryTerms(_Terms):
     """Log-odds `offset` (n,) + `features` (n, c) @ coefficients of `hits` (n,)."""
 
     features: FloatArray
@@ -64,24 +80,23 @@ class BinaryTerms:
     def n_features(self) -> int:
         return int(self.features.shape[1])
 
-    def take(self, rows: Any) -> Self:
-        given = (self.features, self.hits, self.offset, self.weights)
-        return type(self)(*(array[rows] for array in given))
-
     def losses(self, scores: FloatArray) -> FloatArray:
         """Log losses (n,)."""
         return binary_losses(scores, self.hits)
 
-    def evaluate(self, coef: FloatArray, cells: Any) -> tuple[float, FloatArray, Any]:
-        eta = self.offset + (self.features * _per_row(coef, cells)).sum(axis=1)
+    def evaluate(
+        self, common: FloatArray, own: FloatArray, cells: Any
+    ) -> tuple[float, FloatArray, FloatArray, Any]:
+        features = self.features[:, : own.shape[1]]
+        eta = self.offset + self.features @ common + (features * _per_row(own, cells)).sum(axis=1)
         residual = self.weights * (expit(eta, np) - self.hits)
         loss = float(self.weights @ self.losses(eta))
-        return loss, cells @ (self.features * residual[:, None]), eta
+        return loss, residual @ self.features, cells @ (features * residual[:, None]), eta
 
-    def curvature(self, state: Any, cells: Any) -> FloatArray:
+    def curvature(self, state: Any, cells: Any, n_own: int) -> tuple[FloatArray, FloatArray]:
         proba = expit(state, np)
         bent = self.features * (self.weights * proba * (1.0 - proba))[:, None]
-        return _sum_products(bent, self.features, cells)
+        return bent.T @ self.features, _sum_products(bent, self.features[:, :n_own], cells)
 
     def scores_left_out(self, state: Any, rows: slice, covariance: FloatArray) -> FloatArray:
         eta, features, hits = state[rows], self.features[rows], self.hits[rows]
@@ -92,15 +107,15 @@ class BinaryTerms:
 
     def ridge(self, coef: FloatArray, penalty: float) -> tuple[float, FloatArray, FloatArray]:
         """Without groups: the loss with a penalty per unit of weight, gradient and Hessian."""
-        cells, total = sum_cells(np.zeros(self.hits.size, np.int64)), float(self.weights.sum())
-        loss, slope, state = self.evaluate(coef[None, :], cells)
-        hessian = self.curvature(state, cells)[0] + penalty * np.eye(coef.size)
+        cells, total = sum_cells(np.zeros(self.hits.size, np.int64)), self.total
+        loss, slope, _, state = self.evaluate(coef, np.zeros((1, 0)), cells)
+        hessian = self.curvature(state, cells, 0)[0] + penalty * np.eye(coef.size)
         value = loss + 0.5 * penalty * float(coef @ coef)
-        return value / total, (slope[0] + penalty * coef) / total, hessian / total
+        return value / total, (slope + penalty * coef) / total, hessian / total
 
 
 @dataclass(frozen=True, eq=False)
-class SoftmaxTerms:
+class SoftmaxTerms(_Terms):
     """Scores `offset` (n, K) + scale * `log_proba` (n, K) + bias (K,) of the classes `labels` (n,).
 
     The coefficients are the scale and, if `biased`, the biases. A masked class has an offset of
@@ -117,33 +132,30 @@ class SoftmaxTerms:
     def n_features(self) -> int:
         return 1 + int(self.log_proba.shape[1]) if self.biased else 1
 
-    def take(self, rows: Any) -> Self:
-        given = (self.log_proba, self.labels, self.offset, self.weights)
-        logs, labels, offset, weights = (array[rows] for array in given)
-        return type(self)(logs, labels, offset, weights, self.biased)
-
     def losses(self, scores: FloatArray) -> FloatArray:
         """Log losses (n,)."""
         return _softmax_loss(scores, self.labels)[1]
 
-    def evaluate(self, coef: FloatArray, cells: Any) -> tuple[float, FloatArray, Any]:
-        scores = self._scores(_per_row(coef, cells), slice(None))
-        scores += self.offset
+    def evaluate(
+        self, common: FloatArray, own: FloatArray, cells: Any
+    ) -> tuple[float, FloatArray, FloatArray, Any]:
+        scores = self.offset + self._scores(_per_row(common + own, cells), slice(None))
         proba, losses = _softmax_loss(scores, self.labels)
-        mean = self._expected(proba, self.log_proba)
+        mean = self._sum_features(proba, self.log_proba)
         slope = (mean - self._observed) * self.weights[:, None]
-        return float(self.weights @ losses), cells @ slope, (scores, proba, mean)
+        loss = float(self.weights @ losses)
+        return loss, slope.sum(axis=0), cells @ slope, (scores, proba, mean)
 
-    def curvature(self, state: Any, cells: Any) -> FloatArray:
+    def curvature(self, state: Any, cells: Any, n_own: int) -> tuple[FloatArray, FloatArray]:
         _, proba, mean = state
-        parts = self._parts(proba * self.weights[:, None], self.log_proba)
-        found = self._second_moments(*(cells @ part for part in parts))
-        return found - _sum_products(mean * self.weights[:, None], mean, cells)
+        found = self._second_moments(proba * self.weights[:, None], self.log_proba, cells)
+        found -= _sum_products(mean * self.weights[:, None], mean, cells)
+        return found.sum(axis=0), found[:, :, :n_own]
 
     def scores_left_out(self, state: Any, rows: slice, covariance: FloatArray) -> FloatArray:
         scores, proba, mean = (part[rows] for part in state)
         logs, spread = self.log_proba[rows], covariance * self.weights[rows, None, None]
-        bent = self._second_moments(*self._parts(proba, logs))
+        bent = self._second_moments(proba, logs)
         bent -= mean[:, :, None] * mean[:, None, :]
         slope = spread @ (mean - self._observed[rows])[:, :, None]
         step = np.linalg.solve(np.eye(self.n_features) - spread @ bent, slope)[:, :, 0]
@@ -152,29 +164,19 @@ class SoftmaxTerms:
     @cached_property
     def _observed(self) -> FloatArray:
         """What multiplies the coefficients, (n, features), at the true class."""
-        truth = self.labels[:, None]
-        scale = np.take_along_axis(self.log_proba, truth, axis=1)
-        classes = np.arange(self.log_proba.shape[1])
-        return np.hstack([scale, truth == classes]) if self.biased else scale
+        truth = np.arange(self.log_proba.shape[1]) == self.labels[:, None]
+        return self._sum_features(truth, self.log_proba)
 
-    def _expected(self, proba: FloatArray, logs: FloatArray) -> FloatArray:
-        """Its mean under probabilities."""
+    def _sum_features(self, proba: Any, logs: FloatArray) -> FloatArray:
+        """Sums (n, features) of what multiplies the coefficients, over classes by `proba`."""
         scale = (proba * logs).sum(axis=1, keepdims=True)
         return np.hstack([scale, proba]) if self.biased else scale
 
-    def _parts(self, proba: FloatArray, logs: FloatArray) -> tuple[FloatArray, ...]:
-        """What its second moments are made of: sums (n,), and with biases (n, K) twice."""
-        cross = proba * logs
-        square = (cross * logs).sum(axis=1)
-        return (square, cross, proba) if self.biased else (square,)
-
-    def _scores(self, coef: FloatArray, rows: slice) -> FloatArray:
-        """The change of scores by coefficients (rows, features)."""
-        change = self.log_proba[rows] * coef[:, :1]
-        return change + coef[:, 1:] if self.biased else change
-
-    def _second_moments(self, square: FloatArray, *biases: FloatArray) -> FloatArray:
-        """(m, features, features), from sums of `_parts`."""
+    def _second_moments(self, proba: FloatArray, logs: FloatArray, cells: Any = None) -> FloatArray:
+        """Sums (n, features, features), or by cells, of the products of the same."""
+        parts = ((proba * logs * logs).sum(axis=1), proba * logs, proba)
+        square, *biases = parts if self.biased else parts[:1]
+        square, *biases = (part if cells is None else cells @ part for part in (square, *biases))
         found = np.zeros((len(square), self.n_features, self.n_features))
         found[:, 0, 0] = square
         if biases:
@@ -182,6 +184,11 @@ class SoftmaxTerms:
             k = np.arange(1, self.n_features)
             found[:, k, k] = biases[1]
         return found
+
+    def _scores(self, coef: FloatArray, rows: slice) -> FloatArray:
+        """The change of scores by coefficients (rows, features)."""
+        change = self.log_proba[rows] * coef[:, :1]
+        return change + coef[:, 1:] if self.biased else change
 
 
 def _softmax_loss(scores: FloatArray, labels: IntArray) -> tuple[FloatArray, FloatArray]:

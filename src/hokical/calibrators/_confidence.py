@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -96,37 +95,24 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         `groups` are the groups of the answers: an array (n,) of names, or several columns that
         add up, as a mapping, a DataFrame or (n, columns).
         """
-        from hokical._fitting.confidence_curves import (
-            StatedConfidence,
-            combine_signals,
-            fit_confidence,
-        )
+        from hokical._fitting.confidence_curves import fit_confidence
 
         if not isinstance(self.monotone, (bool, np.bool_)):
             raise ValueError(f"`monotone` must be True or False; got {self.monotone!r}.")
         stated = self._read(confidence)
         check_row_order(confidence, right, "right", "confidence")
-        values = stated if stated.ndim == 1 else stated.mean(axis=1)
-        truth, weights = _as_right(right, values.size), as_weights(sample_weight, values.size)
-        weights = np.ones(values.size) if weights is None else weights
-        signals = None
-        if stated.ndim == 2:
-            seen = weights > 0.0
-            known = StatedConfidence(values[seen], truth[seen], weights[seen])
-            signals = combine_signals(stated[seen], known)
-            values = signals.combine(stated)
-        coding = None if groups is None else GroupCoding.learn(groups, values.size, weights)
-        seen = weights > 0.0
-        found = None if coding is None else (coding, coding.codes(groups, values.size)[seen])
-        if found is not None:
-            tell_unknown(found[1], found[0])
-        examples = StatedConfidence(values[seen], truth[seen], weights[seen])
-        curve, report = fit_confidence(examples, found, monotone=bool(self.monotone))
-        rule = replace(curve, signals=signals)
-        if signals is not None:
-            combined = f"{signals.rise.size} signals were combined to one confidence; "
-            report["reason"] = combined + report["reason"]
-        self._keep(rule, report, _hashes(values[seen], truth[seen]))
+        truth, weights = _as_right(right, len(stated)), as_weights(sample_weight, len(stated))
+        seen = np.ones(len(stated), np.bool_) if weights is None else weights > 0.0
+        weights = np.ones(len(stated)) if weights is None else weights
+        known = None
+        if groups is not None:
+            coding = GroupCoding.learn(groups, len(stated), weights)
+            known = coding, coding.codes(groups, len(stated))[seen]
+            tell_unknown(known[1], coding)
+        rule, report = fit_confidence(
+            stated[seen], truth[seen], weights[seen], known, monotone=bool(self.monotone)
+        )
+        self._keep(rule, report, _hashes(rule.combine(stated[seen]), truth[seen]))
         return self
 
     def predict(self, confidence: Any, groups: Any = None) -> Array:
@@ -272,7 +258,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
                 f"{stated.shape}. Pass the same signals, in the same order; for logits (n, "
                 "classes) use `hokical.auto`."
             )
-        return stated if signals is None else signals.combine(stated)
+        return self.rule_.combine(stated)
 
     def _read(self, confidence: Any) -> FloatArray:
         """Checked confidences (n,), or signals (n, k), in [0, 1]."""

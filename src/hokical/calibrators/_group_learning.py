@@ -8,7 +8,7 @@ import numpy as np
 from hokical._core.grouped_logits import GroupedLogits
 from hokical._core.logits import Logits
 from hokical._fitting.examples import Examples
-from hokical._fitting.group_effects import Pooling, learn_groups
+from hokical._fitting.group_effects import GroupEffects, Pooling, learn_groups
 from hokical._fitting.pooled_terms import SoftmaxTerms
 from hokical.calibrators._method import Fit
 from hokical.rules._auto import as_log_proba
@@ -42,8 +42,8 @@ def add_groups(
         rows = _predict(found.rule, counted, held_out)
         blocks = [0] + [1] * (rows.n_features - 1)
         pooling = Pooling(rows.n_features, LEVEL, own_blocks=blocks, common_blocks=blocks)
-        losses = rows.losses(rows.offset)
-        effects = learn_groups(rows, counted.logits.codes, coding, pooling, losses)
+        without = GroupEffects(coding, rows.losses(rows.offset))
+        effects = learn_groups(rows, counted.logits.codes, without, pooling)
         text, used = "; ".join(effects.notes), list(dict.fromkeys(chain(*effects.terms)))
         if effects.fit is not None:
             terms = tuple(tuple(used.index(k) for k in term) for term in effects.terms)

@@ -112,6 +112,10 @@ class ConfidenceCurve:
         if self.grid is not None:
             check_array("counts", self.counts, self.grid.shape, 1e-300)
 
+    def combine(self, stated: FloatArray) -> FloatArray:
+        """One confidence (n,) per answer, of what is stated: that, or signals (n, k)."""
+        return stated if self.signals is None else self.signals.combine(stated)
+
     def log_odds(self, confidence: Array, xp: Namespace = np) -> Array:
         """Those of the confidences (n,) themselves."""
         log_p, log_rest = cut_logs(confidence, self.closest, xp)
