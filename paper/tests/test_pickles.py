@@ -171,6 +171,6 @@ def test_few_bytes_cannot_ask_for_much(tmp_path: Path, content: bytes, message: 
 
 
 @pytest.mark.parametrize("protocol", [0, 1])
-@pytest.mark.parametrize("name", ["a.PKL", "a.bin", "a.csv"])
-def test_old_protocols_are_found_by_content(tmp_path: Path, protocol: int, name: str) -> None:
+@pytest.mark.parametrize("name", ["a.PKL", "a.p"])
+def test_old_protocols_are_found_by_name(tmp_path: Path, protocol: int, name: str) -> None:
     assert np.array_equal(read_examples(write_pickle(tmp_path / name, protocol)).labels, VAL[1])

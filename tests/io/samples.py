@@ -19,12 +19,11 @@ def write_npz(path: Path) -> Path:
 
 
 def write_csv(path: Path) -> Path:
-    """Columns in an order that a tool might leave them in, with an id and a split."""
-    lines = ["id,split,logit_2,label,logit_0,logit_1"]
-    for part, (logits, labels) in (("val", VAL), ("test", TEST)):
-        for i, (row, label) in enumerate(zip(logits, labels, strict=True)):
-            a, b, c = (repr(float(value)) for value in row)
-            lines.append(f"x{i},{part},{c},{label},{a},{b}")
+    """Columns in an order that a tool might leave them in, with an id."""
+    lines = ["id,logit_2,label,logit_0,logit_1"]
+    for i, (row, label) in enumerate(zip(*VAL, strict=True)):
+        a, b, c = (repr(float(value)) for value in row)
+        lines.append(f"x{i},{c},{label},{a},{b}")
     path.write_text("\n".join(lines) + "\n")
     return path
 
@@ -33,10 +32,7 @@ def write_parquet(path: Path) -> Path:
     import pyarrow
     import pyarrow.parquet
 
-    logits = np.concatenate([VAL[0], TEST[0]])
-    columns = {f"logit_{k}": logits[:, k] for k in (2, 0, 1)}
-    columns["label"] = np.concatenate([VAL[1], TEST[1]])
-    columns["split"] = np.repeat(["validation", "test"], [40, 30])
+    columns = {f"logit_{k}": VAL[0][:, k] for k in (2, 0, 1)} | {"label": VAL[1]}
     pyarrow.parquet.write_table(pyarrow.table(columns), path)
     return path
 

@@ -47,12 +47,11 @@ BAD: dict[str, tuple[bytes, str]] = {
     "gzip": (gzip.compress(npz_of(logits=X, labels=Y)), "found another kind"),
     "truncated gzip": (gzip.compress(b"a,b,label\n" * 99)[:-9], "truncated"),
     "hdf5": (b"\x89HDF\r\n\x1a\n", "found another kind"),
-    "utf-16": ("a,b\n".encode("utf-16"), "found 0 rows"),
-    "latin-1": ("é,label\n1,2\n".encode("latin-1"), "--score-columns é"),
+    "utf-16": ("a,b\n".encode("utf-16"), "found another kind"),
     "short row": (b"logit_0,logit_1,label\n1,2,1\n1,2\n", "found 2 in line 3. Complete or drop"),
-    "torch": (zip_of("archive/data.pkl"), "PyTorch"),
-    "other zip": (zip_of("word/document.xml"), "no arrays"),
-    "empty zip": (b"PK\x05\x06" + bytes(18), "no arrays"),
+    "torch": (zip_of("archive/data.pkl"), "found another archive"),
+    "other zip": (zip_of("word/document.xml"), "found another archive"),
+    "empty zip": (b"PK\x05\x06" + bytes(18), "found another kind"),
     "wrong keys": (npz_of(a=X, b=Y), "found `a`, `b`"),
     "probabilities": (npz_of(probs=X, labels=Y), "must lie in"),
     "other part": (npz_of(test_logits=X, test_labels=Y), "--split test"),
@@ -92,8 +91,8 @@ BAD: dict[str, tuple[bytes, str]] = {
     "csv id": (b"id,cat,dog,label\n1,2,3,0\n", "--score-columns cat,dog."),
     "csv probabilities": (b"prob_0,prob_1,label\n0.5,0.9,0\n", "rows must sum to 1; line 2 sums"),
     "csv missing class": (b"logit_0,logit_2,label\n1,2,0\n", r"found \[0, 2\]"),
-    "csv labels only": (b"label,split\n1,val\n", "expected scores in `logits`"),
-    "csv negative weight": (b"logit_0,logit_1,label,weight\n1,2,0,-3\n", "drop the weights"),
+    "csv labels only": (b"label,part\n1,val\n", "expected scores in `logits`"),
+    "csv negative weight": (b"logit_0,logit_1,label,weight\n1,2,0,-3\n", "finite and >= 0"),
     "csv decimal comma": (b"logit_0;logit_1;label\n1,5,3;2,5;0\n", "Write a decimal point"),
     "csv decimal and comma": (
         b"logit_0,logit_1,label\n1,5,2,5,0\n",
@@ -101,7 +100,7 @@ BAD: dict[str, tuple[bytes, str]] = {
     ),
     "csv row names": (b"logit_0,logit_1,label\nx,1,2,0\n", "expected 3 cells in a row"),
     "csv text cell": (b"logit_0,logit_1,label\n1,cat,0\n", "Write a number there"),
-    "csv split": (b"logit_0,logit_1,label,split\n1,2,0,north\n", "`split` to be val"),
+    "csv split": (b"logit_0,logit_1,label,split\n1,2,0,val\n", "found a column `split`"),
 }
 
 

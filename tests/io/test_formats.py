@@ -29,8 +29,8 @@ def test_every_format_gives_the_same(tmp_path: Path, kind: str, split: str, name
     if named == "wrong":
         path = path.rename(tmp_path / "data.bin")
     found = read_examples(path, split=split)
-    assert same(found, PARTS[split])
-    assert found.part == split
+    assert same(found, PARTS[split if kind == "npz" else "val"])
+    assert found.part == (split if kind == "npz" else None)
 
 
 @pytest.mark.parametrize(
@@ -79,13 +79,11 @@ def test_csv_delimiters_byte_order_mark_and_blank_lines(tmp_path: Path, delimite
     assert found.labels.tolist() == [0, 1]
 
 
-def test_csv_without_a_header_is_logits_alone(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("1,2\n3,4\n")
-    (tmp_path / "b.csv").write_text("1\n0\n")
-    with pytest.raises(DataFileError, match="expected labels in `label`"):
+@pytest.mark.parametrize("text", ["1,2\n3,4\n", "1.5,2.5\n3,4\n"])
+def test_csv_without_a_header_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(DataFileError, match=r"found numbers in line 1\. Name the columns there"):
         read_examples(tmp_path / "a.csv")
-    found = read_examples(tmp_path / "a.csv", labels=tmp_path / "b.csv")
-    assert found.labels.tolist() == [1, 0]
 
 
 def test_numbered_columns_go_by_their_numbers(tmp_path: Path) -> None:

@@ -100,29 +100,31 @@ def test_columns_of_files_are_named(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     columns = {f"logit_{k}": LOGITS[:, k] for k in range(4)}
     columns |= {"label": LABELS, "site": SITE, "odd": np.arange(1500) % 2}
-    table = pa.table(columns | {"split": np.where(np.arange(1500) < 1200, "val", "test")})
-    for k in range(3):
-        parquet.write_table(table[500 * k : 500 * (k + 1)], tmp_path / f"{k}.parquet")
-    found = fit(AutoCalibrator(), open_source(tmp_path), groups=("site", "odd"))
+    for k, folder in enumerate(("val", "val", "val", "val", "test")):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        part = pa.table(columns)[300 * k : 300 * (k + 1)]
+        parquet.write_table(part, tmp_path / folder / f"{k}.parquet")
+    val = tmp_path / "val"
+    found = fit(AutoCalibrator(), open_source(val), groups=("site", "odd"))
     given = {"site": SITE[:1200], "odd": np.arange(1200) % 2}
     assert found._stamp() == hokical.auto(LOGITS[:1200], LABELS[:1200], groups=given)._stamp()
     assert found.groups_ == ["site"]
-    listed = fit(AutoCalibrator(), open_source(tmp_path), groups=["site", "odd"])
+    listed = fit(AutoCalibrator(), open_source(val), groups=["site", "odd"])
     assert listed._stamp() == found._stamp()
     expected = found.predict_confidence(LOGITS[:1200], groups=given)
-    assert np.allclose(np.concatenate([*predict(found, tmp_path, groups="site")]), expected)
-    assert predict_to(found, tmp_path, tmp_path / "out.npy", groups=["site"]) == 1200
+    assert np.allclose(np.concatenate([*predict(found, val, groups="site")]), expected)
+    assert predict_to(found, val, tmp_path / "out.npy", groups=["site"]) == 1200
     assert np.allclose(np.load(tmp_path / "out.npy"), expected)
     rest = {"site": SITE[1200:]}
     found.certify(LOGITS[1200:], LABELS[1200:], groups=rest)
-    certify(listed, open_source(tmp_path, split="test"), groups="site")
+    certify(listed, tmp_path / "test", groups="site")
     both = [c.predict_or_abstain(LOGITS[1200:], risk=0.3, groups=rest) for c in (found, listed)]
     assert both[0].accepted.any()
     assert both[0].guarantee == both[1].guarantee
     with pytest.raises(ValueError, match="got 'town', which is none of the columns"):
-        fit(AutoCalibrator(), open_source(tmp_path), groups="town")
+        fit(AutoCalibrator(), open_source(val), groups="town")
     with pytest.raises(ValueError, match="no scores; got `logit_1`"):
-        fit(AutoCalibrator(), open_source(tmp_path), groups="logit_1")
+        fit(AutoCalibrator(), open_source(val), groups="logit_1")
 
 
 def test_wrong_groups_are_refused() -> None:

@@ -103,21 +103,19 @@ def test_parquet_folders(examples, tmp_path, listed) -> None:
     check_rows(open_source(dataset.dataset(tmp_path)), examples)
 
 
-def test_parquet_weights_and_splits(examples, tmp_path) -> None:
+def test_parquet_weights(examples, tmp_path) -> None:
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     logits, labels = examples
     columns = {f"logit_{k}": logits[:, k] for k in range(5)}
-    split = np.where(np.arange(4000) % 3 == 0, "test", "validation")
-    parquet.write_table(
-        arrow.table(columns | {"label": labels, "weight": np.arange(4000.0), "split": split}),
-        tmp_path / "a.parquet",
-    )
-    for part, kept in (("test", split == "test"), ("val", split == "validation")):
-        source = open_source(tmp_path / "a.parquet", split=part)
-        assert_array_equal(rows_of(source)[0], logits[kept])
-        assert_array_equal(rows_of(source)[1], labels[kept])
-        weights = np.concatenate([np.asarray(chunk.weights) for chunk in source])
-        assert_array_equal(weights, np.flatnonzero(kept))
+    table = arrow.table(columns | {"label": labels, "weight": np.arange(4000.0)})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    source = open_source(tmp_path / "a.parquet")
+    check_rows(source, examples)
+    weights = np.concatenate([np.asarray(chunk.weights) for chunk in source])
+    assert_array_equal(weights, np.arange(4000.0))
+    parquet.write_table(table.rename_columns([*columns, "label", "split"]), tmp_path / "a.parquet")
+    with pytest.raises(DataFileError, match="found a column `split`"):
+        open_source(tmp_path / "a.parquet")
 
 
 def test_files_with_other_columns_are_named(examples, tmp_path) -> None:
@@ -215,10 +213,8 @@ def test_a_second_pass_with_fewer_rows_is_refused(examples, monkeypatch) -> None
     with pytest.raises(ValueError, match="same rows in every pass; got 0 after 4000"):
         fit(Hoki(), lambda: shared)
     lengths = iter([8, 7])
-    source = open_source(lambda: cut(examples, 500)[: next(lengths)])
-    rows_of(source)
     with pytest.raises(ValueError, match=r"got 3500 after 4000.*must return a new iterator"):
-        rows_of(source)
+        fit(Hoki(), lambda: cut(examples, 500)[: next(lengths)])
 
 
 def test_readers_of_a_compressed_archive_do_not_meet(examples, tmp_path) -> None:
@@ -284,20 +280,6 @@ def test_tables_of_other_names_and_kinds(examples, tmp_path, kind) -> None:
     expected = np.log(scores) if kind == "probabilities" else logits
     np.testing.assert_allclose(found[0], expected)
     assert_array_equal(found[1], labels)
-
-
-def test_folders_called_name_is_value_are_columns(examples, tmp_path) -> None:
-    logits, labels = examples
-    pytest.importorskip("pyarrow")
-    from pyarrow import dataset
-
-    for name, rows in (("val", slice(0, 3000)), ("test", slice(3000, None))):
-        folder = tmp_path / f"split={name}" / "day=3"
-        folder.mkdir(parents=True)
-        write_parquet(folder, (logits[rows], labels[rows]), n_files=2)
-    for data in (tmp_path, dataset.dataset(tmp_path, partitioning="hive")):
-        assert_array_equal(rows_of(open_source(data))[0], logits[:3000])
-        assert_array_equal(rows_of(open_source(data, split="test"))[1], labels[3000:])
 
 
 @pytest.mark.parametrize(("days", "others"), [((1, 2), ""), (("mon", "tue"), "target=7")])

@@ -70,7 +70,7 @@ def fit(
     counts = fit_on(calibrator, data, val)
     seconds = time.perf_counter() - start
     known = {name: value for name, value in counts.items() if value is not None}
-    calibrator.save(output, metadata=known | given.about(data))
+    calibrator.save(output, metadata={**known, **data.about, "classes": list(data.classes)})
     values, lines = describe(hokical.load(output))
     shown = {name: lines.get(name) for name in _SHOWN}
     shown |= {"took": f"{seconds:.2f} s", "saved to": str(output)}

@@ -59,8 +59,11 @@ class Source:
                 fitted_by=None if getattr(fitted, "name", "") == "confidence" else fitted,
                 **self._columns(fitted),
             )
-        for note in rows.notes:
-            say(note)
+        if rows.part is not None:
+            say(f"Using the {rows.part} part of {self.path.name} ({len(rows.used):,} rows).")
+        if rows.n_dropped:
+            dropped = f"Dropped {rows.n_dropped:,} of {len(rows.used):,} rows"
+            say(f"{dropped} of {self.path.name} without a value.")
         self._describe_weights(rows.weights)
         if fitted is not None:
             self._check_kind(rows, fitted)
@@ -83,14 +86,6 @@ class Source:
     def _describe_weights(self, weights: Any) -> None:
         if weights is not None:
             say(f"Rows count by the weights in {self.path}.")
-
-    def about(self, data: Any) -> dict[str, Any]:
-        """What a calibrator has to remember, so that later files are read in the same way."""
-        given = {"scores": None if self.probabilities is None else _KINDS[self.probabilities]}
-        if self.score_columns:
-            given["score_columns"] = self.score_columns
-        known = {name: value for name, value in given.items() if value}
-        return getattr(data, "about", known) | {"classes": list(data.classes)}
 
     def _columns(self, fitted: Any) -> dict[str, Any]:
         """Which columns are read, and what they hold."""

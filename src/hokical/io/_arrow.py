@@ -1,13 +1,13 @@
 """Parquet files, and tables of pyarrow (extra `parquet`), as columns of NumPy."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hokical._core.optional import import_optional
-from hokical._core.types import AnyArray, IntArray
+from hokical._core.types import AnyArray
 from hokical.io._errors import DataFileError, report_damage
 from hokical.io._tables import Table
 
@@ -42,26 +42,24 @@ def as_arrow(data: Any) -> Any:
 
 
 class ArrowTable(Table):
-    """Columns of a pyarrow Dataset or Table; a column of lists holds the scores of all classes.
+    """Columns of a pyarrow Dataset or Table, of which `first` rows of the file come before it."""
 
-    `numbers` (n,) are those of its rows in the file, if it is only a part.
-    """
+    def __init__(self, path: Path, data: Any, first: int = 0) -> None:
+        super().__init__(path, data.schema.names)
+        self.data, self.first_row = data, first
 
-    def __init__(self, path: Path, data: Any, numbers: IntArray | None = None) -> None:
-        self.path, self.data, self.names, self.numbers = path, data, data.schema.names, numbers
-
-    def read(
+    def _load(
         self, scores: Sequence[str], others: Sequence[str]
-    ) -> tuple[AnyArray, dict[str, AnyArray]]:
+    ) -> tuple[list[AnyArray], dict[str, AnyArray]]:
         with report_damage(self.path, KIND):
             names, data = list(dict.fromkeys((*scores, *others))), self.data
             scan = hasattr(data, "to_table")
             table = data.to_table(names, **scan_options(data)) if scan else data.select(names)
-        found = to_scores(self.path, table, scores) if scores else np.empty(0)
+        found = [to_scores(self.path, table, [name]) for name in scores]
         return found, {name: to_column(table.column(name)) for name in others}
 
     def place(self, row: int) -> str:
-        return f"row {row if self.numbers is None else self.numbers[row]}"
+        return f"row {self.first_row + row}"
 
 
 def scan_options(data: Any) -> dict[str, Any]:
@@ -75,34 +73,18 @@ def scan_options(data: Any) -> dict[str, Any]:
     return options
 
 
-def scan_files(data: Any) -> Iterator[tuple[Path, int, Any]]:
-    """The groups of rows of a Dataset's files: file, rows of the file before the group, group.
-
-    Of a whole file pyarrow decodes up to 1 GB ahead if its batches are not used fast enough.
-    """
-    for fragment in data.get_fragments():
-        first, path = 0, Path(fragment.path)
-        with report_damage(path, KIND):
-            groups = fragment.split_by_row_group()
-        for group in groups:
-            yield path, first, group
-            first += group.count_rows()
-
-
 def to_scores(path: Path, table: Any, names: Sequence[str]) -> AnyArray:
     """Scores (n, classes) from a column per class or a column of lists; nulls are NaN."""
     columns = [table.column(name) for name in names]
-    if len(columns) > 1:
-        return np.stack([to_column(column, numbers=True) for column in columns], axis=1)
-    column = columns[0]
-    return (
-        _from_lists(path, column) if "list" in str(column.type) else to_column(column, numbers=True)
-    )
+    if len(columns) == 1 and "list" in str(columns[0].type):
+        return _from_lists(path, columns[0])
+    found = [np.asarray(column.to_numpy()) for column in columns]
+    return found[0] if len(found) == 1 else np.stack(found, axis=1)
 
 
-def to_column(column: Any, *, numbers: bool = False) -> AnyArray:
+def to_column(column: Any) -> AnyArray:
     """A column (n,); with nulls it holds objects, so that whole numbers stay whole."""
-    if column.null_count and not numbers:
+    if column.null_count:
         return np.array(column.to_pylist(), object)
     return np.asarray(column.to_numpy())
 

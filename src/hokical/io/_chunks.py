@@ -93,11 +93,6 @@ def split_parts(item: Any, names: Sequence[tuple[str, ...]], wanted: str) -> lis
     raise TypeError(f"{wanted}; got {type(item).__name__}.")
 
 
-def as_sliceable(data: Any) -> Any:
-    """Anything with a shape as it is, so that a file stays on disk; lists as arrays."""
-    return data if data is None or hasattr(data, "shape") else np.asarray(data)
-
-
 def block_rows(n_classes: int) -> int:
     """Rows of a stream's block: about 30 MB, however many chunks, threads and rows there are."""
     return _KERNEL_BLOCKS * rows_per_block(n_classes + _FLOATS_BESIDE)

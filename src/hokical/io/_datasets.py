@@ -9,21 +9,12 @@ import numpy as np
 
 from hokical._core.logits import Logits
 from hokical._core.types import AnyArray
-from hokical.io._arrow import (
-    IN_MEMORY,
-    KIND,
-    ArrowTable,
-    arrow_library,
-    scan_files,
-    scan_options,
-    to_column,
-)
+from hokical.io._arrow import IN_MEMORY, KIND, ArrowTable, arrow_library, scan_options, to_column
 from hokical.io._chunks import Chunk, block_rows
-from hokical.io._convention import Columns
+from hokical.io._convention import Columns, find_roles
 from hokical.io._errors import DataFileError, report_damage, report_file
-from hokical.io._examples import Labelled, RowReader, rows_of_part
+from hokical.io._examples import about, make_examples
 from hokical.io._kinds import settle_kind
-from hokical.io._reading import OpenedFile
 from hokical.io._sources import ChunkSource
 
 #: Rows that are looked at before the others. Batches of one row would take seconds to cut.
@@ -35,74 +26,73 @@ class TableSource(ChunkSource):
 
     def __init__(self, data: Any, wanted: Columns, path: Path | None = None) -> None:
         super().__init__(self._read_chunks)
-        self.path, self._data = path, data
+        self.path, self._data, name = path, data, path or IN_MEMORY
         self.column_names = data.schema.names
-        name = path or IN_MEMORY
-        roles = OpenedFile.of(ArrowTable(name, data), wanted).roles
+        self._roles = find_roles(ArrowTable(name, data), wanted)
         with report_damage(name, KIND):
             options = {"batch_size": _HEAD_ROWS, **scan_options(data)}
-            head = data.head(_HEAD_ROWS, columns=list(roles.scores), **options)
-        scores, _ = ArrowTable(name, head).read(roles.scores, ())
+            head = data.head(_HEAD_ROWS, columns=list(self._roles.scores), **options)
+            self.n_rows = int(data.count_rows())
+        scores, _ = ArrowTable(name, head).read(self._roles.scores, ())
         with report_file(name):
-            kind = settle_kind(scores, roles, wanted)
+            kind = settle_kind(scores, self._roles, wanted)
         if kind == "confidence":
             raise DataFileError(
                 name, "expected logits or probabilities; found confidences.", "Read the file whole."
             )
         self._rows = block_rows(scores.shape[1] if scores.ndim == 2 else 1)
-        self.classes = wanted.classes or roles.classes
-        # The part is chosen here, as a batch may have no row of it.
-        own = replace(roles, split=None)
-        labelled: Labelled = "none" if roles.labels is None else "all"
-        self._reader, self._roles = RowReader(own, replace(wanted, kind=kind), labelled), roles
-        if roles.split is None:
-            with report_damage(name, KIND):
-                self.n_rows = int(data.count_rows())
+        self.classes, self.about = wanted.classes or self._roles.classes, about(wanted, kind)
+        self._wanted = replace(wanted, kind=kind)
 
     def _read_chunks(self) -> Iterator[Chunk]:
-        columns = list(dict.fromkeys((*self._roles.scores, *self._roles.others)))
-        for path, numbers, table in self._batches(columns):
-            if not numbers.size:
-                continue
-            rows = ArrowTable(path, table, numbers)
-            labels = self._roles.labels
-            found = self._reader.read(rows, None if labels is None else (rows, labels))
+        roles, labels = self._roles, self._roles.labels
+        columns = [*dict.fromkeys((*roles.scores, *roles.others(with_labels=True)))]
+        for path, first, table in self._batches(columns):
+            rows = ArrowTable(path, table, first)
+            where = None if labels is None else (rows, labels)
+            found = make_examples(
+                rows, roles, self._wanted, where, labelled="none" if where is None else "all"
+            )
             assert isinstance(found.scores, Logits)
             yield Chunk(found.scores.values, found.labels, found.weights)
 
-    def _batches(self, columns: list[str]) -> Iterator[tuple[Path, AnyArray, Any]]:
-        """Rows of the part: their file, their numbers in it, and a table of the columns."""
-        whole = self.path is None  # which may have a filter
+    def _batches(self, columns: list[str]) -> Iterator[tuple[Path, int, Any]]:
+        """Tables of the columns, each after its file and the number of rows before it there."""
         make = arrow_library(IN_MEMORY, "pyarrow").Table.from_batches
-        for path, first, part in [(IN_MEMORY, 0, self._data)] if whole else scan_files(self._data):
-            own = {} if whole else {"schema": self._data.schema}
-            if not whole:
-                self._check_columns(path, part)
+        for path, first, part in self._parts():
+            own = {} if part is self._data else {"schema": self._data.schema}
             with report_damage(path, KIND):
                 options = {"batch_size": self._rows, **scan_options(self._data), **own}
                 for batch in part.to_batches(columns=columns, **options):
-                    table = make([batch])
-                    rows = self._rows_of_part(table)
-                    yield path, first + rows, table.take(rows) if len(rows) < len(table) else table
-                    first += len(table)
+                    if batch.num_rows:
+                        yield path, first, make([batch])
+                    first += batch.num_rows
 
-    def _rows_of_part(self, table: Any) -> AnyArray:
-        name = self._roles.split
-        columns = {} if name is None else {name: to_column(table.column(name))}
-        return rows_of_part(self._roles, columns, len(table))
+    def _parts(self) -> Iterator[tuple[Path, int, Any]]:
+        """Groups of rows: their file, the rows before them there, and the group.
 
-    def _check_columns(self, path: Path, part: Any) -> None:
-        missing = sorted({*self._roles.scores} - {*part.physical_schema.names})
-        if missing:
-            expected = Path(self._data.files[0]).name
-            raise DataFileError(
-                path, f"expected the columns of {expected}; `{missing[0]}` is missing."
-            )
+        Of a whole file pyarrow decodes up to 1 GB ahead if its batches are not used fast enough.
+        """
+        if self.path is None:  # it may have a filter
+            yield IN_MEMORY, 0, self._data
+            return
+        for fragment in self._data.get_fragments():
+            first, path = 0, Path(fragment.path)
+            with report_damage(path, KIND):
+                groups = fragment.split_by_row_group()
+            missing = sorted({*self._roles.scores} - {*fragment.physical_schema.names})
+            if missing:
+                expected = Path(self._data.files[0]).name
+                raise DataFileError(
+                    path, f"expected the columns of {expected}; `{missing[0]}` is missing."
+                )
+            for group in groups:
+                yield path, first, group
+                first += group.count_rows()
 
     def _read_columns(self, names: Sequence[str]) -> dict[str, AnyArray]:
         scores = [name for name in names if name in self._roles.scores]
         if scores:
             raise ValueError(f"`groups` must be columns that are no scores; got `{scores[0]}`.")
-        split = [] if self._roles.split is None else [self._roles.split]
-        found = [table for _, _, table in self._batches([*dict.fromkeys([*names, *split])])]
+        found = [table for _, _, table in self._batches([*dict.fromkeys(names)])]
         return {n: np.concatenate([to_column(table.column(n)) for table in found]) for n in names}

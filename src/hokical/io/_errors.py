@@ -52,16 +52,12 @@ def report_damage(path: Path, kind: str) -> Iterator[None]:
 
 
 @contextmanager
-def report_file(
-    path: Path, remedy: str = "", place: Callable[[int], str] | None = None
-) -> Iterator[None]:
+def report_file(path: Path, place: Callable[[int], str] = "row {}".format) -> Iterator[None]:
     """Errors about numbers in a file name the file; `place` says where in it a row is."""
     try:
         yield
     except DataFileError:
         raise
     except (TypeError, ValueError) as error:
-        text = str(error)
-        if place is not None:
-            text = re.sub(r"\b[Rr]ow (\d+)", lambda found: place(int(found[1])), text)
-        raise DataFileError(path, text, remedy) from error
+        text = re.sub(r"\b[Rr]ow (\d+)", lambda found: place(int(found[1])), str(error))
+        raise DataFileError(path, text) from error

@@ -1,27 +1,18 @@
 """What a file is, by its first bytes; its name decides only where bytes cannot. Text of a file."""
 
-import codecs
 import gzip
-import re
+import warnings
 from pathlib import Path
 
 from hokical.io._errors import DataFileError, report_damage
 
 _HEAD_BYTES = 4096
-#: First bytes of the formats that are read.
-_MAGIC = {
-    b"PK\x03\x04": "npz",
-    b"PK\x05\x06": "npz",  # an empty archive
-    b"\x93NUMPY": "npy",
-    b"PAR1": "parquet",
-}
-#: How protocols 0 and 1 look up what makes an array; no table has two such lines.
-_OLD_PICKLE = re.compile(rb"c(numpy[\w.]*|_codecs)\n[A-Za-z_]\w*\n")
+#: First bytes of the formats that are read; of pickles, those of protocols 2 to 5.
+_MAGIC = {b"PK\x03\x04": "npz", b"\x93NUMPY": "npy", b"PAR1": "parquet"}
+_PICKLED = tuple(bytes((0x80, protocol)) for protocol in range(2, 6))
 _PICKLES = (".p", ".pkl", ".pickle")
-_EXPECTED = "expected .npz, .npy, .csv or .parquet"
-_SAVE = "Save the arrays with `numpy.savez`, or a table as .csv or .parquet."
+SAVE = "Save the arrays with `numpy.savez`, or a table as .csv or .parquet."
 _GZIP = b"\x1f\x8b"
-_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 def find_format(path: Path) -> str:
@@ -39,36 +30,27 @@ def find_format(path: Path) -> str:
     for magic, name in _MAGIC.items():
         if head.startswith(magic):
             return name
-    if _is_pickle(head, path):
+    # A length in 8 bytes, then JSON, is of safetensors.
+    pickled = head[:2] in _PICKLED and head[8:9] != b"{"
+    if pickled or (head and path.suffix.lower() in _PICKLES):
         return "pickle"
     if head.startswith(_GZIP):
         with report_damage(path, "a compressed table (.csv.gz)"), gzip.open(path) as stream:
             head = stream.read(_HEAD_BYTES)
-    if head and _is_text(head):
+    if head and all(byte >= 32 or byte in b"\t\r\n" for byte in head):
         return "csv"
-    raise DataFileError(path, f"{_EXPECTED}; found {'another kind' if head else 'nothing'}.", _SAVE)
+    found = "another kind" if head else "nothing"
+    raise DataFileError(
+        path, f"expected .npz, .npy, .csv (UTF-8) or .parquet; found {found}.", SAVE
+    )
 
 
-def _is_pickle(head: bytes, path: Path) -> bool:
-    """Protocols 2 to 5 say so in two bytes; 0 and 1 by naming NumPy, else by the file's name."""
-    if head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
-        return head[8:9] != b"{"  # a length in 8 bytes, then JSON: safetensors
-    if head[:1] not in (b"(", b"c", b"]", b"}"):
-        return False
-    return path.suffix.lower() in _PICKLES or _OLD_PICKLE.search(head) is not None
-
-
-def _is_text(head: bytes) -> bool:
-    return head.startswith(_UTF_16) or all(byte >= 32 or byte in b"\t\r\n" for byte in head)
-
-
-def read_text(path: Path) -> tuple[str, str]:
-    """The text of a file, unpacked if needed, and its encoding: UTF-8 or 16, else Windows' own."""
+def read_text(path: Path) -> str:
+    """The text of a file, unpacked if needed: in UTF-8, else in the encoding of Windows."""
     data = path.read_bytes()
     data = gzip.decompress(data) if data.startswith(_GZIP) else data
-    if data.startswith(_UTF_16):
-        return data.decode("utf-16"), "UTF-16"
     try:
-        return data.decode("utf-8-sig"), "UTF-8"
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        return data.decode("cp1252", errors="replace"), "Windows-1252"
+        warnings.warn(f"{path.name} is not UTF-8 and is read as Windows-1252.", stacklevel=2)
+        return data.decode("cp1252", errors="replace")

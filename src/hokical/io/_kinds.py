@@ -6,28 +6,26 @@ import numpy as np
 
 from hokical._core.conversion import Zeros, from_binary_scores, from_probabilities
 from hokical._core.logits import Logits, as_logits
-from hokical._core.types import AnyArray, FloatArray
-from hokical.io._convention import LOGITS, Columns, Kind, Roles
+from hokical._core.types import AnyArray, BoolArray, FloatArray
+from hokical.io._convention import Columns, Kind, Roles
 
 #: Rows of probabilities that were rounded to two digits sum to 1 within this.
 _SLACK = 0.05
-_SAY_KIND = "Say what they are: --probabilities or --logits."
 
 
-def row_maxima(scores: Any) -> AnyArray:
-    """The largest score of each row (n,), NaN where one is missing; zeros if all are known."""
-    values = np.asarray(scores)
-    if values.dtype.kind != "f" or 0 in values.shape:
-        return np.zeros(len(values))
-    return values if values.ndim == 1 else np.max(values.reshape(len(values), -1), axis=1)
+def has_scores(scores: AnyArray) -> BoolArray:
+    """Whether a row (n,) has all scores."""
+    if scores.dtype.kind != "f" or 0 in scores.shape:
+        return np.ones(len(scores), np.bool_)
+    return ~np.isnan(scores if scores.ndim == 1 else scores.reshape(len(scores), -1).max(axis=1))
 
 
-def refuse_missing(scores: Any, roles: Roles) -> None:
+def refuse_missing(scores: AnyArray, roles: Roles) -> None:
     """Raise for the first row without a score."""
-    absent = np.isnan(row_maxima(scores))
-    if not absent.any():
+    present = has_scores(scores)
+    if present.all():
         return
-    row = int(np.argmax(absent))
+    row = int(np.argmin(present))
     column = int(np.argmax(np.isnan(np.atleast_1d(scores[row]).ravel())))
     name = roles.scores[column] if len(roles.scores) > 1 else roles.scores[0] or column
     raise ValueError(
@@ -36,26 +34,19 @@ def refuse_missing(scores: Any, roles: Roles) -> None:
     )
 
 
-def settle_kind(scores: Any, roles: Roles, wanted: Columns) -> Kind:
-    """What the scores are: as asked for, by their names, or by their values."""
+def settle_kind(values: AnyArray, roles: Roles, wanted: Columns) -> Kind:
+    """What scores (n,) or (n, classes) are: as asked for, by their names, or by their values."""
     if wanted.kind is not None:
         return wanted.kind
-    values = np.asarray(scores)
     if values.dtype.kind not in "fiu" or not values.size or roles.kind == "confidence":
         return roles.kind or "logits"
-    if values.ndim == 2 and values.shape[1] == 1:
-        values = values[:, 0]
     inside = bool(values.min() >= 0.0)
-    if values.ndim == 1:
-        if roles.kind == "probabilities":
-            return roles.kind
-        if inside and values.max() <= 1.0:
-            name = roles.scores[0] or LOGITS[0]
-            raise ValueError(
-                f"`{name}` must be log-odds or probabilities of class 1; got one column in [0, 1], "
-                f"which can be either. {_SAY_KIND}"
-            )
-        return "logits"
+    if values.ndim == 1 and roles.kind != "probabilities" and inside and values.max() <= 1.0:
+        raise ValueError(
+            f"`{roles.scores[0] or 'logits'}` must be log-odds or probabilities of class 1; got "
+            "one column in [0, 1], which can be either. Say what they are: --probabilities or "
+            "--logits."
+        )
     sums = values.sum(axis=1) if inside and values.ndim == 2 else np.zeros(1)
     if np.all(np.abs(sums - 100.0) <= 100.0 * _SLACK):
         raise ValueError(
@@ -72,12 +63,9 @@ def to_scores(
     """Logits (n, classes) from logits or probabilities; confidences (n,) as they are."""
     name = roles.scores[0] if len(roles.scores) == 1 and roles.scores[0] else kind
     if kind == "confidence":
-        values = np.asarray(given)
-        values = values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
-        if values.ndim != 1:
-            raise ValueError(f"`{name}` must be one confidence per row; got shape {values.shape}.")
-        return values.astype(np.float64)
-    given = given[:, 0] if given.ndim == 2 and given.shape[1] == 1 else given
+        if given.ndim != 1:
+            raise ValueError(f"`{name}` must be one confidence per row; got shape {given.shape}.")
+        return np.asarray(given, np.float64)
     if kind == "probabilities":
         given = from_probabilities(given, zeros=zeros, name=name)
     elif given.ndim == 1:

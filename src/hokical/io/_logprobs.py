@@ -182,7 +182,7 @@ def _records(source: Any) -> Iterator[dict[str, Any]]:
     path = Path(source)
     find_format(path)  # for its errors about files that are not there, empty or not text
     with report_damage(path, "JSON, or JSON lines"):
-        text = read_text(path)[0].strip()
+        text = read_text(path).strip()
         try:
             found = json.loads(text)
         except json.JSONDecodeError:

@@ -1,21 +1,22 @@
 """From paths, tables, arrays or chunks to a source that is read a chunk at a time."""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from hokical._core.arrays import library_of
 from hokical._core.logits import Logits
 from hokical.io._arrow import as_arrow, open_parquet
-from hokical.io._convention import Columns, FileSplit, Kind
+from hokical.io._convention import Columns, Kind, find_roles
 from hokical.io._datasets import TableSource
 from hokical.io._errors import DataFileError, report_file
-from hokical.io._examples import RowReader
+from hokical.io._examples import Labelled, make_examples
 from hokical.io._formats import find_format
-from hokical.io._labels import tidy_labels, to_numbers
-from hokical.io._reading import OpenedFile
-from hokical.io._sources import ChunkSource, from_array, from_chunks
-from hokical.io._tables import ArrayTable
+from hokical.io._labels import encode_labels
+from hokical.io._reading import find_labels, open_table
+from hokical.io._sources import ChunkSource, from_array
+from hokical.io._tables import NAMELESS, FileSplit
 
 _WILD = frozenset("*?[")
 
@@ -77,7 +78,12 @@ def open_source(
         return from_array(data, labels, sample_weight, chunk_rows)
     if isinstance(data, (list, tuple)) and data and isinstance(data[0], (str, os.PathLike)):
         return _open_files([Path(file) for file in data], wanted)
-    return from_chunks(data)
+    if callable(data) or isinstance(data, Iterable):
+        return ChunkSource(data)
+    raise TypeError(
+        "a source must be files, a table, an array, a sequence of chunks, an iterator or a "
+        f"function that returns one; got {type(data).__name__}. See `streams.open_source`."
+    )
 
 
 def _open_path(path: Path, labels: Any, wanted: Columns) -> ChunkSource:
@@ -85,25 +91,20 @@ def _open_path(path: Path, labels: Any, wanted: Columns) -> ChunkSource:
         return _open_files(list_files(path), wanted, path if path.is_dir() else None)
     if find_format(path) == "parquet":
         return _open_files([path], wanted)
-    file = OpenedFile.open(path, wanted)
-    where = file.find_labels(labels, wanted.label_column)
-    plain = isinstance(file.table, ArrayTable) and file.roles.kind == "logits"
-    truth = None
-    if plain and where is not None:
-        truth = tidy_labels(to_numbers(where[0].read((), (where[1],))[1][where[1]]))
-        plain = truth.dtype.kind in "iub"
-    if plain:  # mapped arrays stay on disk
-        names = [] if file.roles.weights is None else [file.roles.weights]
-        scores, weights = file.table.read(file.roles.scores, names)
-        with report_file(path, "Check the arrays, or copy the data again."):
-            source = from_array(scores, truth, next(iter(weights.values()), None))
+    table = open_table(path, wanted.split)
+    roles = find_roles(table, wanted)
+    where = find_labels(table, roles, labels, wanted.label_column)
+    if table.names == [NAMELESS] and roles.kind == "logits":  # a mapped array stays on disk
+        truth = None if where is None else encode_labels(where[0].read_column(where[1]), ())
+        with report_file(path):
+            source = from_array(table.read_column(NAMELESS), truth)
     else:
-        reader = RowReader(file.roles, wanted, "none" if where is None else "all")
-        rows = reader.read(file.table, where)
+        labelled: Labelled = "none" if where is None else "all"
+        rows = make_examples(table, roles, wanted, where, labelled=labelled)
         if not isinstance(rows.scores, Logits):
             raise DataFileError(path, "expected logits or probabilities; found confidences.")
         source = from_array(rows.scores.values, rows.labels, rows.weights)
-        source.classes = rows.classes
+        source.classes, source.about = rows.classes, rows.about
     source.path = path
     return source
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from hokical._core.conversion import Zeros
 from hokical.io._arrow import ArrowTable, open_parquet
-from hokical.io._convention import LABELS, Columns, FileSplit, Kind, Names, Roles, find_roles
+from hokical.io._convention import LABELS, Columns, Kind, Roles, find_roles
 from hokical.io._errors import DataFileError
-from hokical.io._examples import Examples, Labelled, RowReader
+from hokical.io._examples import Examples, Labelled, make_examples
 from hokical.io._formats import find_format
-from hokical.io._tables import NAMELESS, ArchiveTable, Arrays, ArrayTable, Table, open_npy
+from hokical.io._tables import NAMELESS, FileSplit, Table, in_memory, open_npy, open_npz
 from hokical.io._text_table import TextTable
 
 Location = str | os.PathLike[str]
@@ -74,16 +73,19 @@ def read_examples(
     """
     column = None if labelled == "none" or labels is not None else label_column
     wanted = Columns(split, kind, score_columns, column, classes, groups, keep, zeros)
-    file = OpenedFile.open(Path(path), wanted)
-    where = None if labelled == "none" else file.find_labels(labels, label_column)
+    table = open_table(Path(path), split)
+    roles = find_roles(table, wanted)
+    where = None if labelled == "none" else find_labels(table, roles, labels, label_column)
     if where is None and labelled == "all":
         raise DataFileError(
-            file.table.path,
-            f"expected labels in `label` or `y`; found {file.names.listed()}.",
+            table.path,
+            f"expected labels in `label` or `y`; found {table.listed()}.",
             "Name the column, --label-column NAME, or the file that has them, --labels FILE.",
         )
-    reader = RowReader(file.roles, wanted, labelled, missing == "drop", fitted_by)
-    return reader.read(file.table, where)
+    return make_examples(
+        table, roles, wanted, where, labelled=labelled, drop_missing=missing == "drop",
+        fitted_by=fitted_by,
+    )  # fmt: skip
 
 
 def options_from(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -92,82 +94,51 @@ def options_from(metadata: Mapping[str, Any]) -> dict[str, Any]:
     >>> options_from({"scores": "probabilities", "classes": ["a", "b"], "score_columns": ["P(*)"]})
     {'kind': 'probabilities', 'score_columns': ('P(*)',), 'classes': ('a', 'b')}
     """
-    found: dict[str, Any] = {}
-    columns = metadata.get("score_columns", metadata.get("binary_score"))
-    if "confidence" in metadata:  # as version 0.3 stored it
-        found |= {"kind": "confidence", "label_column": metadata.get("right", "right")}
-        columns = metadata["confidence"]
-    elif "scores" in metadata:
-        found["kind"] = metadata["scores"]
-    if columns:
-        found["score_columns"] = tuple(columns.split(",") if isinstance(columns, str) else columns)
-    for name in ("label_column", "zeros"):
-        found |= {name: metadata[name]} if name in metadata else {}
-    return found | ({"classes": tuple(metadata["classes"])} if metadata.get("classes") else {})
+    found = {"kind": metadata["scores"]} if "scores" in metadata else {}
+    columns = metadata.get("score_columns", ())
+    if isinstance(columns, str):  # as version 0.3 stored them
+        columns = columns.replace("{class}", "*").split(",")
+    for name, names in (("score_columns", columns), ("classes", metadata.get("classes"))):
+        found |= {name: tuple(names)} if names else {}
+    return found | {name: metadata[name] for name in ("label_column", "zeros") if name in metadata}
 
 
-@dataclass(frozen=True)
-class OpenedFile:
-    """A file whose columns are known, but not read."""
+def find_labels(
+    table: Table, roles: Roles, labels: Location | None, label_column: str | None
+) -> tuple[Table, str] | None:
+    """The table with the labels, and their name in it.
 
-    table: Table
-    names: Names
-    roles: Roles
-
-    @classmethod
-    def open(cls, path: Path, wanted: Columns) -> Self:
-        return cls.of(open_table(path), wanted)
-
-    @classmethod
-    def of(cls, table: Table, wanted: Columns) -> Self:
-        part = wanted.split if isinstance(table, ArrayTable) else None
-        names = Names(table.path, table.names, part)
-        return cls(table, names, find_roles(names, wanted))
-
-    def find_labels(
-        self, labels: Location | None = None, label_column: str | None = None
-    ) -> tuple[Table, str] | None:
-        """The table with the labels, and their name in it.
-
-        It is the file that the user names; else, beside an array without a name, one of a matching
-        name; else the same file.
-        """
-        path = self.table.path
-        beside = labels_beside(path)
-        if labels is None and self.names.all == [NAMELESS] and beside != path and beside.exists():
-            labels = beside
-        if labels is None:
-            return None if self.roles.labels is None else (self.table, self.roles.labels)
-        other = open_table(Path(labels))
-        names = Names(other.path, other.names, self.names.part)
-        found = names.first(LABELS if label_column is None else [label_column])
-        found = names.all[0] if found is None and len(names.all) == 1 else found
-        if found is None:
-            raise DataFileError(
-                other.path,
-                f"expected labels in `label` or `y`; found {names.listed()}.",
-                "Name them: --label-column NAME.",
-            )
-        return other, found
+    It is the file that the user names; else, beside an array without a name, one of a matching
+    name; else the same file.
+    """
+    beside = labels_beside(table.path)
+    if labels is None and table.names == [NAMELESS] and beside != table.path and beside.exists():
+        labels = beside
+    if labels is None:
+        return None if roles.labels is None else (table, roles.labels)
+    other = open_table(Path(labels), table.part or "val")
+    found = other.first(*(LABELS if label_column is None else [label_column]))
+    found = other.names[0] if found is None and len(other.names) == 1 else found
+    if found is None:
+        raise DataFileError(
+            other.path,
+            f"expected labels in `label` or `y`; found {other.listed()}.",
+            "Name them: --label-column NAME.",
+        )
+    return other, found
 
 
-def open_table(path: Path) -> Table:
-    """A file of any format."""
+def open_table(path: Path, split: FileSplit) -> Table:
+    """A file of any format; of an archive, the arrays of this part come first."""
     kind = find_format(path)
     if kind == "csv":
         return TextTable(path)
     if kind == "parquet":
         return ArrowTable(path, open_parquet([path]))
-    if kind == "pickle":
-        return ArrayTable(path, _read_pickle(path))
-    return open_npy(path) if kind == "npy" else ArchiveTable(path)
-
-
-def _read_pickle(path: Path) -> Arrays:
-    """Arrays of a pickle, by a reader that hokical-paper has, without running it."""
+    if kind != "pickle":
+        return open_npy(path, split) if kind == "npy" else open_npz(path, split)
     for entry in entry_points(group="hokical.readers", name="pickle"):
-        arrays: Arrays = entry.load()(path)
-        return arrays
+        return in_memory(path, entry.load()(path), split)
     raise DataFileError(
         path,
         "is a pickle, which another package reads.",

@@ -1,13 +1,16 @@
 """Chunks of examples that can be iterated over again and again: of arrays, lists or functions."""
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
+
+import numpy as np
 
 from hokical._core.bins import check_count
 from hokical._core.types import AnyArray
-from hokical.io._chunks import Chunk, as_chunk, as_sliceable, block_rows
+from hokical.io._chunks import Chunk, as_chunk, block_rows
 
 _NO_ROWS = "a source must have at least one row; got none."
 
@@ -20,20 +23,20 @@ class ChunkSource:
     n_rows : rows in all, where that is known without reading
     repeatable : whether there can be more than one pass over the chunks
     path : the file or folder to name in errors, if there is one
-    classes : names of the classes, where the source has them
+    classes, about : names of the classes, and what later files need to be read in the same way
     column_names : names of all columns, where rows are those of a table
     """
 
     n_rows: int | None = None
     path: Path | None = None
     classes: tuple[str, ...] = ()
+    about: Mapping[str, Any] = MappingProxyType({})
     column_names: Sequence[str] = ()
 
     def __init__(self, chunks: Iterable[Any] | Callable[[], Iterable[Any]]) -> None:
         self._chunks: Any = chunks
         self.repeatable = not isinstance(chunks, Iterator)
         self._next_pass: Iterator[Chunk] | None = None
-        self._most_rows = 0
 
     def chunks(self) -> Iterator[Chunk]:
         """The chunks, in order."""
@@ -81,13 +84,7 @@ class ChunkSource:
             )
         items = self._chunks() if callable(self._chunks) else self._chunks
         self._chunks = self._chunks if self.repeatable else None
-        rows = 0
-        for chunk in map(as_chunk, items):
-            rows += chunk.n_rows
-            self._most_rows = max(rows, self._most_rows)
-            yield chunk
-        if rows < self._most_rows:
-            check_row_count(rows, self._most_rows)
+        yield from map(as_chunk, items)
 
 
 def from_array(
@@ -99,8 +96,11 @@ def from_array(
         raise ValueError(
             f"`logits` must have a shape (n, classes); got {shape} from {type(logits).__name__}."
         )
-    arrays, n_rows = (logits, as_sliceable(labels), as_sliceable(sample_weight)), int(shape[0])
-    for name, column in zip(("labels", "sample_weight"), arrays[1:], strict=True):
+    columns = [
+        c if c is None or hasattr(c, "shape") else np.asarray(c) for c in (labels, sample_weight)
+    ]
+    arrays, n_rows = (logits, *columns), int(shape[0])
+    for name, column in zip(("labels", "sample_weight"), columns, strict=True):
         if column is not None and tuple(column.shape[:1]) != (n_rows,):
             raise ValueError(
                 f"`{name}` must have one entry per row of logits; got "
@@ -117,16 +117,6 @@ def from_array(
     source = ChunkSource(slices)
     source.n_rows = n_rows
     return source
-
-
-def from_chunks(chunks: Any) -> ChunkSource:
-    """A source of chunks in a sequence or an iterator, or given by a function."""
-    if callable(chunks) or isinstance(chunks, Iterable):
-        return ChunkSource(chunks)
-    raise TypeError(
-        "a source must be files, a table, an array, a sequence of chunks, an iterator or a "
-        f"function that returns one; got {type(chunks).__name__}. See `streams.open_source`."
-    )
 
 
 def check_row_count(rows: int, known: int | None) -> None:

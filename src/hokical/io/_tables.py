@@ -3,33 +3,80 @@
 import os
 import zipfile
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from hokical._core.types import AnyArray
 from hokical.io._errors import DataFileError, report_damage
+from hokical.io._formats import SAVE
 
+FileSplit = Literal["val", "test"]
 #: Arrays of a file by name. A file with one array and no name for it uses "".
 Arrays = Mapping[str, AnyArray]
 NAMELESS = ""
 
 
 class Table(ABC):
-    """A file with columns."""
+    """A file with columns, which are found by name in any case.
 
-    path: Path
-    names: Sequence[str]
-    #: What a user should know about how the file was read.
-    notes: tuple[str, ...] = ()
+    `part` is that of an archive which is read: `val_logits` may then be called `logits`.
+    """
 
-    @abstractmethod
+    def __init__(self, path: Path, names: Sequence[str], part: FileSplit | None = None) -> None:
+        self.path, self.names, self.part = path, list(names), part
+        known = [name.strip().lower() for name in names]
+        if len(set(known)) < len(known):
+            twice = Counter(known).most_common(1)[0][0]
+            raise DataFileError(
+                path, f"expected every column once; found `{twice}` twice.", "Rename one of them."
+            )
+        self._places = dict(zip(known, names, strict=True))
+        if part is not None:
+            own = {k: name for k, name in self._places.items() if k.startswith(f"{part}_")}
+            self._places |= {k.removeprefix(f"{part}_"): name for k, name in own.items()}
+
+    def first(self, *spellings: str) -> str | None:
+        """The first of the spellings that is there, as the file spells it."""
+        found = (self._places.get(name.strip().lower()) for name in spellings)
+        return next((name for name in found if name is not None), None)
+
+    def require(self, name: str, option: str) -> str:
+        """A column or array that the user named."""
+        found = self.first(name)
+        if found is None:
+            raise DataFileError(
+                self.path,
+                f"expected a column or array `{name}`, named by {option}; found {self.listed()}.",
+                "Check the name.",
+            )
+        return found
+
+    def listed(self) -> str:
+        """At most eight of the names, for messages."""
+        shown = [f"`{name}`" if name else "numbers without a name" for name in self.names]
+        return ", ".join(shown[:8]) + (f" and {len(shown) - 8} more" if len(shown) > 8 else "")
+
     def read(
         self, scores: Sequence[str], others: Sequence[str]
     ) -> tuple[AnyArray, dict[str, AnyArray]]:
         """Scores (n, k), or one array of scores of any shape; other columns (n,) by name."""
+        found, rest = self._load(scores, others)
+        return found[0] if len(found) == 1 else np.stack(found, axis=1), rest
+
+    def read_column(self, name: str) -> AnyArray:
+        """One column that holds no scores."""
+        return self._load((), (name,))[1][name]
+
+    @abstractmethod
+    def _load(
+        self, scores: Sequence[str], others: Sequence[str]
+    ) -> tuple[list[AnyArray], dict[str, AnyArray]]:
+        """The columns of the scores, as numbers, and the others."""
 
     def place(self, row: int) -> str:
         """Where a row is, in words."""
@@ -37,50 +84,46 @@ class Table(ABC):
 
 
 class ArrayTable(Table):
-    """Arrays of an archive, or one without a name; parts are in the names (`val_logits`)."""
+    """Arrays of a file that `open_arrays` opens; those that are not asked for are not read."""
 
-    def __init__(self, path: Path, arrays: Arrays) -> None:
-        self.path, self._arrays, self.names = path, arrays, list(arrays)
+    def __init__(
+        self,
+        path: Path,
+        names: Sequence[str],
+        open_arrays: Callable[[], AbstractContextManager[Arrays]],
+        part: FileSplit,
+    ) -> None:
+        super().__init__(path, names, part)
+        self._open = open_arrays
 
-    def read(
+    def _load(
         self, scores: Sequence[str], others: Sequence[str]
-    ) -> tuple[AnyArray, dict[str, AnyArray]]:
-        found = self._load(dict.fromkeys((*scores, *others)))
-        columns = [found[name] for name in scores] or [np.empty(0)]
-        own = columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
-        return own, {name: found[name] for name in others}
-
-    def _load(self, names: Iterable[str]) -> Arrays:
-        return self._arrays
+    ) -> tuple[list[AnyArray], dict[str, AnyArray]]:
+        with _report_arrays(self.path), self._open() as arrays:
+            return [arrays[name] for name in scores], {name: arrays[name] for name in others}
 
 
-class ArchiveTable(ArrayTable):
-    """A `.npz`; arrays other than those asked for are not read."""
-
-    def __init__(self, path: Path) -> None:
-        with _report_arrays(path), zipfile.ZipFile(path) as archive:
-            members = archive.namelist()
-        names = [name.removesuffix(".npy") for name in members if name.endswith(".npy")]
-        if not names and any(name.endswith("/data.pkl") for name in members):
-            raise DataFileError(
-                path,
-                "expected a NumPy archive (.npz); found a PyTorch file.",
-                "Save with `numpy.savez(path, logits=logits.numpy(), labels=labels.numpy())`.",
-            )
-        self.path, self.names = path, names
-
-    def _load(self, names: Iterable[str]) -> Arrays:
-        with _report_arrays(self.path), np.load(self.path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in names}
+def in_memory(path: Path, arrays: Arrays, part: FileSplit) -> ArrayTable:
+    """Arrays that are read already, or mapped into memory."""
+    return ArrayTable(path, list(arrays), lambda: nullcontext(arrays), part)
 
 
-def open_npy(path: Path) -> ArrayTable:
+def open_npz(path: Path, part: FileSplit) -> ArrayTable:
+    """The arrays of an archive."""
+    with _report_arrays(path), zipfile.ZipFile(path) as archive:
+        names = [n.removesuffix(".npy") for n in archive.namelist() if n.endswith(".npy")]
+    if not names:
+        raise DataFileError(path, "expected NumPy arrays; found another archive.", SAVE)
+    return ArrayTable(path, names, lambda: np.load(path, allow_pickle=False), part)
+
+
+def open_npy(path: Path, part: FileSplit) -> ArrayTable:
     """The file's one array, without a name, mapped into memory."""
     with _report_arrays(path):
         array = np.load(path, mmap_mode="r", allow_pickle=False)
         if array.size and array.offset + array.nbytes != os.path.getsize(path):
             raise EOFError(f"more bytes than shape {array.shape} and type {array.dtype} announce")
-        return ArrayTable(path, {NAMELESS: np.asarray(array)})
+    return in_memory(path, {NAMELESS: np.asarray(array)}, part)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""`.csv`: text tables with commas, semicolons or tabs."""
+"""`.csv`: text tables with commas, semicolons or tabs, and the names of the columns on top."""
 
 import csv
 import io
@@ -9,53 +9,42 @@ from pathlib import Path
 
 import numpy as np
 
-from hokical._core.types import AnyArray, FloatArray
+from hokical._core.types import AnyArray
 from hokical.io._errors import DataFileError, report_damage
 from hokical.io._formats import read_text
 from hokical.io._labels import MISSING
-from hokical.io._tables import NAMELESS, Table
+from hokical.io._tables import Table
 
 _KIND = "a table (.csv) with columns logit_0, logit_1, ... and label"
 
 
 class TextTable(Table):
-    """Columns by the header; without a header all of them together, nameless."""
+    """Columns by the header."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
         with report_damage(path, _KIND):
-            self._text, encoding = read_text(path)
+            self._text = read_text(path)
             first_line = self._text.lstrip().partition("\n")[0]
             self._delimiter = max(",;\t", key=first_line.count)
             head = [row for _, row in islice(self._rows(), 2)] or [[""]]
-        if encoding == "Windows-1252":
-            self.notes = (f"{path.name} is not UTF-8 and is read as {encoding}.",)
-        self.header = self.names = [name.strip() for name in head[0]]
-        self._skipped = 1
-        if all(map(self._is_number, self.header)):
-            self.names = [NAMELESS]
-            self._skipped = int(_is_range(self.header, head[-1]))
-        elif len(self.header) < 2 and not self.header[0].isidentifier():
+        names = [name.strip() for name in head[0]]
+        if len(names) < 2 and not names[0].isidentifier():
             raise DataFileError(path, f"expected {_KIND}; found other text.", "Name another file.")
-        if len(head) <= self._skipped:
+        if all(map(_is_number, names)) and names != [str(k) for k in range(len(names))]:
+            raise DataFileError(
+                path, f"expected {_KIND}; found numbers in line 1.", "Name the columns there."
+            )
+        if len(head) < 2:
             raise DataFileError(path, f"expected {_KIND}; found 0 rows.", "Add rows.")
+        super().__init__(path, names)
 
-    def read(
+    def _load(
         self, scores: Sequence[str], others: Sequence[str]
-    ) -> tuple[AnyArray, dict[str, AnyArray]]:
+    ) -> tuple[list[AnyArray], dict[str, AnyArray]]:
         """Scores as numbers, NaN where there are none; other columns as text."""
-        if self.names == [NAMELESS]:
-            numbers, _ = self._read(list(range(len(self.header))), [])
-            return numbers, dict.fromkeys(others, numbers)
-        numbers, texts = self._read(
-            [self.header.index(name) for name in scores],
-            [self.header.index(name) for name in others],
-        )
-        return numbers, dict(zip(others, texts, strict=True))
-
-    def _read(self, numbers: list[int], texts: list[int]) -> tuple[FloatArray, list[AnyArray]]:
-        """Columns of numbers (n, k) and of text (n,), by NumPy where all cells are plain."""
-        kinds = dict.fromkeys(range(len(self.header)), "U1")  # of what is not used
+        numbers = [self.names.index(name) for name in scores]
+        texts = [self.names.index(name) for name in others]
+        kinds = dict.fromkeys(range(len(self.names)), "U1")  # of what is not used
         kinds |= dict.fromkeys(texts, "O") | dict.fromkeys(numbers, "f8")
         try:
             table: AnyArray = np.loadtxt(
@@ -64,21 +53,18 @@ class TextTable(Table):
                 delimiter=self._delimiter,
                 comments=None,
                 quotechar='"',
-                skiprows=self._skipped,
+                skiprows=1,
                 ndmin=1,
             )
-        except ValueError:
-            return self._read_cells(numbers, texts)
-        found = np.array([table[str(k)] for k in numbers]).T
-        return found, [table[str(k)].astype(np.str_) for k in texts]
-
-    def _read_cells(
-        self, numbers: list[int], texts: list[int]
-    ) -> tuple[FloatArray, list[AnyArray]]:
-        """The same, cell by cell: percentages, decimal commas, missing values, and errors."""
-        rows = list(self._checked_rows())
-        found = [[self._number(row[k], line, k) for k in numbers] for line, row in rows]
-        return np.array(found), [np.array([row[k] for _, row in rows]) for k in texts]
+            found = [table[str(k)] for k in (*numbers, *texts)]
+        except ValueError:  # percentages, decimal commas, missing values, and errors
+            rows = list(self._checked_rows())
+            found = [
+                np.array([self._number(row[k], line, k) for line, row in rows]) for k in numbers
+            ]
+            found += [np.array([row[k] for _, row in rows]) for k in texts]
+        columns = [column.astype(np.str_) for column in found[len(numbers) :]]
+        return found[: len(numbers)], dict(zip(others, columns, strict=True))
 
     def place(self, row: int) -> str:
         """Where an editor shows a row."""
@@ -95,18 +81,18 @@ class TextTable(Table):
 
     def _checked_rows(self) -> Iterator[tuple[int, list[str]]]:
         """The rows below the header."""
-        for line, row in islice(self._rows(), self._skipped, None):
-            if len(row) != len(self.header):
+        for line, row in islice(self._rows(), 1, None):
+            if len(row) != len(self.names):
                 raise DataFileError(
                     self.path,
-                    f"expected {len(self.header)} cells in a row, as in the first; found "
+                    f"expected {len(self.names)} cells in a row, as in the first; found "
                     f"{len(row)} in line {line}.",
                     "Complete or drop the row, and name every column. Between commas, numbers "
                     "have a decimal point.",
                 )
             yield line, row
 
-    def _number(self, cell: str, line: int = 0, column: int = 0) -> float:
+    def _number(self, cell: str, line: int, column: int) -> float:
         """A cell as a number; a percentage as a fraction, NaN if it says that none is known."""
         text = cell.strip()
         if text.lower() in MISSING:
@@ -115,31 +101,18 @@ class TextTable(Table):
         text = text.removesuffix("%").rstrip()
         if self._delimiter != "," and "." not in text:
             text = text.replace(",", ".")
-        try:
+        if _is_number(text):
             return float(text) / unit
-        except ValueError as error:
-            remedy = "Write a number there, or drop the row or column."
-            if re.match(r"\s*[-+]?\d+,\d+", cell):
-                remedy = "Write a decimal point, or put semicolons between the columns."
-            where = f"line {line}, column `{self.header[column]}`"
-            raise DataFileError(
-                self.path, f"expected a number in {where}; found {cell!r}.", remedy
-            ) from error
-
-    def _is_number(self, cell: str) -> bool:
-        try:
-            self._number(cell)
-        except DataFileError:
-            return False
-        return True
+        remedy = "Write a number there, or drop the row or column."
+        if re.match(r"\s*[-+]?\d+,\d+", cell):
+            remedy = "Write a decimal point, or put semicolons between the columns."
+        where = f"line {line}, column `{self.names[column]}`"
+        raise DataFileError(self.path, f"expected a number in {where}; found {cell!r}.", remedy)
 
 
-def _is_range(first: list[str], second: list[str]) -> bool:
-    """Whether a line of numbers is a header: 0, 1, 2, ..., as pandas writes it.
-
-    Two columns of whole numbers may as well begin with a row 0, 1; they are taken for a header
-    only above numbers that are not whole.
-    """
-    if len(first) < 2 or first != [str(k) for k in range(len(first))]:
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
         return False
-    return len(first) > 2 or not all(re.fullmatch(r"\s*[-+]?\d+\s*", cell) for cell in second)
+    return True
