@@ -29,7 +29,7 @@ def test_labels_may_be_names(tmp_path: Path) -> None:
     cal.save(tmp_path / "cal.json")
     loaded = hokical.load(tmp_path / "cal.json")
     assert loaded.class_names == tuple(NAMES)
-    assert loaded.predict_set(logits, coverage=0.9).names() == found.names()
+    assert loaded.predict_set(logits, coverage=0.9).labels(0) == found.labels(0)
     loaded.certify(logits[300:], words[300:])
     numbers = hokical.auto(logits[:300], labels[:300], classes=NAMES)
     assert numbers.predict_set(logits, coverage=0.9).classes == tuple(NAMES)

@@ -254,7 +254,7 @@ def groups_of(cal: Any, logits: np.ndarray) -> np.ndarray:
     if table is None:
         table, scored = cal.kept_.fit_scores, make("uncalibrated").fit(logits[:9], np.arange(9) % 4)
     level = score_levels(log_odds(scored.predict_confidence(logits)))
-    return table._by_group(None, 0.1)[0][level]
+    return table._by_part(0.1)[0][level]
 
 
 @pytest.mark.parametrize("certified", [False, True])

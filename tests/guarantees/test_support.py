@@ -61,7 +61,7 @@ def test_the_support_is_the_same_however_examples_come() -> None:
     streamed = fit_stream(make("temps"), chunks).kept_.support
     added = Hoki(noise=Gaussian(2.0)).fit(*chunks[0]).partial_fit(*chunks[1]).kept_.support
     for found in (streamed, added, halves[0].merge(halves[1]).kept_.support):
-        assert_array_equal(found.minima, everything.minima)
+        assert_array_equal(found.edges, everything.edges)
 
 
 def test_top_k_rows_and_rows_with_one_possible_class() -> None:

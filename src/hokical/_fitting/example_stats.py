@@ -23,8 +23,7 @@ from hokical.guarantees._class_scores import ClassScores, row_features
 from hokical.guarantees._conformity import Conformity
 from hokical.guarantees._row_sketch import RowSketch, row_draws, row_hashes
 from hokical.guarantees._score_table import ScoreTable
-from hokical.guarantees._scores import conservative_levels, label_log_odds
-from hokical.guarantees._support import Support, support_minima
+from hokical.guarantees._scores import Support, conservative_levels, label_log_odds
 from hokical.rules._base import Rule
 from hokical.rules._scaling import UncalibratedRule
 
@@ -118,7 +117,7 @@ def _keep(
     classes = ClassScores.from_rows(cells, block.labels, block.correct, block.counts, n_classes)
     return CalibrationData(
         fit_scores=scores,
-        support=Support.from_minima(support_minima(log_odds[counting], top[counting])),
+        support=Support.from_rows(log_odds[counting], top[counting]),
         fit_conformity=sample,
         fit_rows=RowSketch.from_hashes(hashes[counting]),
         class_scores=classes,

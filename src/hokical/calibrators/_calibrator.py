@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from copy import copy
 from dataclasses import replace
-from functools import reduce
-from operator import add
 from typing import Any, Literal, Self
 
 from hokical._core.arrays import Array, float64_scope, to_input_library
@@ -246,9 +244,8 @@ class Calibrator(FittedPredictions):
         logits = self._attach_groups(logits, groups)
         members = self._with_rule(asked.rule(self.rule_))._output("members", logits)
         words = f"Of new examples of class {label}, at least {recall:.4g} are found"
-        held = {"full": "Every row is flagged", "held": "{:.1%} are found"}
-        sentence = asked.guarantee(words, **held)
-        return Detections(members[..., int(index)], asked.least_and_most(), sentence)
+        flagged = members[..., int(index)]
+        return Detections(flagged, asked.least_and_most(), asked.guarantee(words))
 
     def reweight_classes(self, frequencies: Any) -> Self:
         """A copy for other class frequencies, which are known: (classes,), with a sum of 1.
@@ -439,9 +436,7 @@ class Calibrator(FittedPredictions):
             noted.append(decisions.note(self.rule_, data, truth, weights, groups, counts=counts))
         if not noted:
             raise ValueError("there must be at least one part with examples; got none.")
-        examples, classes = zip(*noted, strict=True)
-        by_class = None if None in classes else reduce(add, classes)
-        self.kept_ = self.kept_.with_held_out(reduce(add, examples), by_class)
+        self.kept_ = self.kept_.with_held_out(noted)
         return self
 
     def _certified_sets(self, asked: SetOptions, only: int | None = None) -> CertifiedSets:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -15,14 +14,13 @@ from hokical._core.labels import as_weights
 from hokical._core.reading import check_row_order, to_numpy
 from hokical._core.types import AnyArray, BoolArray, FloatArray, IntArray
 from hokical._core.warn import warn_user
-from hokical.calibrators._decisions import warn_of_unknown
 from hokical.calibrators._method import MethodInfo
 from hokical.calibrators._outcomes import OutcomeCalibrator
-from hokical.calibrators._stored import check_stored
 from hokical.guarantees._binomial import check_chance
 from hokical.guarantees._control import can_be_counts
+from hokical.guarantees._group_names import GroupNames
 from hokical.guarantees._row_sketch import number_hashes, number_words, odd_powers, scatter
-from hokical.guarantees._score_table import GroupTables, ScoreTable
+from hokical.guarantees._score_table import ScoreTable
 from hokical.guarantees._scores import confidence_log_odds, conservative_levels, score_levels
 from hokical.guarantees._selective import SelectivePrediction, selective_prediction
 from hokical.rules._confidence import ConfidenceCurve
@@ -78,8 +76,6 @@ class ConfidenceCalibrator(OutcomeCalibrator):
 
     rule_: ConfidenceCurve
     held_out_: ScoreTable | None
-    #: The same by group, where `certify` was given groups.
-    held_out_groups_: GroupTables | None
 
     def __init__(self, *, scale: float = 1.0, monotone: bool = False) -> None:
         self.scale = scale
@@ -166,10 +162,8 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         hashes = _hashes(self._combined(confidence)[seen], ~wrong[seen])
         self._refuse_rows_of_fit("confidence", hashes)
         level = conservative_levels([confidence_log_odds(found)], wrong, np.zeros(found.size))
-        self.held_out_ = ScoreTable.from_examples(level, wrong, weights)
-        self.held_out_groups_ = None
-        if groups is not None:
-            self.held_out_groups_ = GroupTables.from_examples(groups, level, wrong, weights)
+        names = None if groups is None else GroupNames.from_rows(groups, found.size)
+        self.held_out_ = ScoreTable.from_examples(level, wrong, weights, names)
         return self
 
     def predict_or_abstain(
@@ -196,49 +190,27 @@ class ConfidenceCalibrator(OutcomeCalibrator):
                 "`predict_or_abstain` has no examples to go by. Call `certify(confidence, right)` "
                 "first, with answers that nothing was fitted on."
             )
-        tables, cells = self._tables(groups, found.size, by)
+        if by not in ("all", "group"):
+            raise ValueError(f'`by` must be "all" or "group"; got {by!r}.')
+        cells, names = None, self.held_out_.groups
+        if by == "group":
+            if names is None or groups is None:
+                raise ValueError(
+                    '`by="group"` needs `groups`, of the answers and of those that were certified: '
+                    "call `certify(confidence, right, groups)` first."
+                )
+            cells, _ = names.match(groups, found.size, "are not accepted")
         chosen = selective_prediction(
             np.ones(found.size, np.int64),
             found,
             score_levels(confidence_log_odds(found)),
-            tables,
+            self.held_out_,
             cells,
             risk=risk,
             delta=delta,
             certified_on="held-out",
         )
         return chosen.map_arrays(lambda array: to_input_library(array, confidence))
-
-    def _stored_data(self) -> dict[str, Any]:
-        return super()._stored_data() | {"held_out_groups": self.held_out_groups_}
-
-    def _restore(self, document: dict[str, Any]) -> None:
-        super()._restore(document)
-        document.setdefault("held_out_groups", None)  # which files of 0.3 do not have
-        self.held_out_groups_ = check_stored(document, "held_out_groups", GroupTables | None)
-
-    def _keep(self, rule: Any, report: dict[str, Any], hashes: Iterable[FloatArray] = ()) -> None:
-        super()._keep(rule, report, hashes)
-        self.held_out_groups_ = None
-
-    def _tables(
-        self, groups: Any, n_rows: int, by: str
-    ) -> tuple[Sequence[ScoreTable], IntArray | None]:
-        """The counts behind a guarantee, and the table (n,) of each row if there are several."""
-        if by == "group":
-            known = self.held_out_groups_
-            if known is None or groups is None:
-                raise ValueError(
-                    '`by="group"` needs `groups`, of the answers and of those that were certified: '
-                    "call `certify(confidence, right, groups)` first."
-                )
-            cells = known.match(groups, n_rows)
-            warn_of_unknown(cells, len(known.tables), "are not accepted")
-            return known.tables, cells
-        if by != "all":
-            raise ValueError(f'`by` must be "all" or "group"; got {by!r}.')
-        assert self.held_out_ is not None
-        return [self.held_out_], None
 
     def _predict(self, confidence: Any, groups: Any) -> FloatArray:
         self._check_fitted()

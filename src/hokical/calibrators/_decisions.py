@@ -6,13 +6,12 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from hokical._core.grouped_logits import GroupedLogits
-from hokical._core.groups import read_cells
+from hokical._core.groups import read_columns, take_rows
 from hokical._core.logits import Logits, as_logits
 from hokical._core.topk import TopK
 from hokical._core.types import BoolArray, FloatArray, IntArray
-from hokical._core.warn import warn_user
 from hokical.guarantees import _scores as scores
-from hokical.guarantees._calibration_data import CalibrationData
+from hokical.guarantees._calibration_data import CalibrationData, HeldOutPart
 from hokical.guarantees._conformity import Conformity
 from hokical.guarantees._control import can_be_counts
 from hokical.guarantees._score_table import ScoreTable, class_levels
@@ -43,44 +42,26 @@ def note(
     groups: Any,
     *,
     counts: bool,
-) -> tuple[Conformity, ScoreTable | None]:
+) -> HeldOutPart:
     """What the rule predicts of held-out examples: of their true classes, and of each class."""
     if counts and not can_be_counts(weights):
         raise ValueError("`sample_weight` must be whole numbers with `counts=True`.")
+    columns = None if groups is None else read_columns(groups, data.n_rows)
+    unit = 1.0
+    if weights is not None:
+        rows, unit = np.flatnonzero(weights), 1.0 if counts else float(weights.max())
+        data, labels, weights = data.take(rows), labels[rows], weights[rows]
+        columns = None if columns is None else take_rows(columns, rows)
     forms = _serving_forms(data)
     odds = [scores.confidence_log_odds(predict_on_host(rule, "confidence", form)) for form in forms]
     wrong = np.any([predict_on_host(rule, "labels", form) != labels for form in forms], axis=0)
     level = scores.conservative_levels(odds, wrong, data.to_host(data.top))
-    found = Conformity.from_rows(rule, forms, labels)
-    found = replace(found, level=level, wrong=wrong.astype(np.int64))
-    if groups is not None:
-        found = found.with_groups(*read_cells(groups, data.n_rows))
-    if weights is not None:
-        unit = 1.0 if counts else float(weights.max())
-        found = replace(found.take(weights > 0.0), weights=weights[weights > 0.0], unit=unit)
-    if isinstance(data, TopK) or data.n_classes > _MOST_CLASSES:
-        return found, None
-    proba = predict_on_host(rule, "proba", data).astype(np.float64)
-    often = weights if counts or weights is None else (weights > 0.0).astype(np.float64)
-    return found, ScoreTable.by_class(proba, labels, often)
-
-
-def match_groups(known: Conformity, groups: Any, n_rows: int, what: str) -> tuple[IntArray, int]:
-    """The place (n,) of each row's group, and the number of unknown ones, which a warning gives."""
-    cells = known.match_groups(groups, n_rows)
-    return cells, warn_of_unknown(cells, len(known.group_names), what)
-
-
-def warn_of_unknown(cells: IntArray, n_known: int, what: str) -> int:
-    """The number of rows (n,) of groups that `certify` did not see, which a warning gives."""
-    n_unknown = int((cells == n_known).sum())
-    if n_unknown:
-        warn_user(
-            f"`groups` has {n_unknown:,} of {cells.size:,} rows whose group was not in `certify`: "
-            f"they {what}. Certify with examples of all groups.",
-            UserWarning,
-        )
-    return n_unknown
+    found = replace(Conformity.from_rows(rule, forms, labels), weights=weights, unit=unit)
+    classes = None
+    if not isinstance(data, TopK) and data.n_classes <= _MOST_CLASSES:
+        proba = predict_on_host(rule, "proba", data).astype(np.float64)
+        classes = ScoreTable.by_class(proba, labels, weights if counts else None)
+    return HeldOutPart(found, level, wrong, classes, columns)
 
 
 def abstain(
@@ -94,24 +75,22 @@ def abstain(
     by_group: bool,
 ) -> SelectivePrediction:
     """Labels on the host, and which of them to accept."""
-    known = kept.held_out_conformity
-    if by_group and (known is None or groups is None):
-        raise ValueError(
-            '`by="group"` needs `groups`, of the rows and of the examples: call '
-            "`certify(logits, labels, groups=groups)` first."
-        )
     source, table = _find_scores(rule, kept, "predict_or_abstain")
-    tables, cells = [table], None
-    if by_group and known is not None:
-        tables = known.score_tables()
-        cells, _ = match_groups(known, groups, data.n_rows, "are not accepted")
+    cells = None
+    if by_group:
+        if table.groups is None or groups is None:
+            raise ValueError(
+                '`by="group"` needs `groups`, of the rows and of examples that count alike: call '
+                "`certify(logits, labels, groups=groups)` first."
+            )
+        cells, _ = table.groups.match(groups, data.n_rows, "are not accepted")
     confidence = predict_on_host(rule, "confidence", data)
     labels = predict_on_host(rule, "labels", data)
     return selective_prediction(
         labels,
         confidence,
         _levels(source, data, confidence),
-        tables,
+        table,
         cells,
         risk=risk,
         delta=delta,
@@ -132,7 +111,7 @@ def accuracy_interval(
     source, table = _find_scores(rule, kept, "predict_interval")
     confidence = predict_on_host(rule, "confidence", data)
     # Examples were counted one level away where that is conservative (`conservative_levels`).
-    found = table.intervals(_levels(source, data, confidence), delta)
+    found = table.whole.intervals(_levels(source, data, confidence), delta)
     ends = [np.minimum(found[:, 0], confidence), np.maximum(found[:, 1], confidence)]
     untested = _untested(rule, source, data)
     if untested is not None:
@@ -150,7 +129,7 @@ def class_interval(
             f"of all classes, at most {_MOST_CLASSES:,} of them, and examples that count alike."
         )
     proba = predict_on_host(rule, "proba", data)[:, label].astype(np.float64)
-    found = kept.held_out_classes.intervals(class_levels(proba), delta, label)
+    found = kept.held_out_classes.rows[label].intervals(class_levels(proba), delta)
     return np.stack([np.minimum(found[:, 0], proba), np.maximum(found[:, 1], proba)], axis=1)
 
 

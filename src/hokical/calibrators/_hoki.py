@@ -305,8 +305,8 @@ def _count_confidences(rule: HokiRule, table: StabilityTable, n_bins: int) -> Sc
     cells = table.occupied_cells()
     confidence = rule.confidence_at(cells.level, (cells.start + 0.5) / n_bins)
     level, wrong = score_levels(confidence_log_odds(confidence)), cells.weight - cells.correct
-    counts = (sum_by(level, part, LEVELS).astype(np.int64) for part in (cells.weight, wrong))
-    return ScoreTable(*counts)
+    count, bad = (sum_by(level, part, LEVELS).astype(np.int64) for part in (cells.weight, wrong))
+    return ScoreTable(count, bad)
 
 
 def _not_converged_message(schedule: Schedule) -> str:

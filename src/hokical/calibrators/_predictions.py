@@ -19,7 +19,7 @@ from hokical._core.warn import warn_user
 from hokical.calibrators._checks import acceptable
 from hokical.calibrators._stored import StoredEstimator
 from hokical.guarantees._calibration_data import CalibrationData
-from hokical.guarantees._support import Support
+from hokical.guarantees._scores import Support
 from hokical.rules._base import Rule
 from hokical.rules._predicting import Output, predict_blocks, predict_on_host, to_float32
 from hokical.rules._sets import SetRule

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from hokical._core.arrays import NUMPY, Array, backend_of
 from hokical._core.logits import Logits
-from hokical.calibrators._decisions import match_groups
 from hokical.guarantees._calibration_data import CalibrationData
 from hokical.guarantees._conformity import Conformity
 from hokical.guarantees._control import remembered
@@ -48,7 +47,9 @@ def members_by_group(
     asked: CertifiedSets, rule: Rule, data: Logits, groups: Any
 ) -> tuple[NDArray[Any], int]:
     """Members on the host, with a threshold for each group; and the rows of unknown groups."""
-    cells, n_unknown = match_groups(asked.examples, groups, data.n_rows, "get every class")
+    names = asked.examples.group_names
+    assert names is not None
+    cells, n_unknown = names.match(groups, data.n_rows, "get every class")
     members = np.zeros((data.n_rows, data.n_classes), np.bool_)
     for cell in np.unique(cells):
         rows = np.flatnonzero(cells == cell)

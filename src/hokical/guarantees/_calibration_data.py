@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial, reduce
 from typing import Any, Self
 
 import numpy as np
 
+from hokical._core.types import AnyArray, BoolArray, IntArray
 from hokical.guarantees._class_scores import ClassScores
 from hokical.guarantees._conformity import Conformity
+from hokical.guarantees._group_names import GroupNames
 from hokical.guarantees._row_sketch import RowSketch
 from hokical.guarantees._score_table import ScoreTable
-from hokical.guarantees._support import Support
+from hokical.guarantees._scores import Support
 
 #: Examples that are kept for prediction sets: a sample, so that a fitted calibrator stays small.
 SAMPLE_SIZE = 2048
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOutPart:
+    """Some examples of `certify`: where their true classes are, the `level` (n,) of the label's
+    score, whether the label is `wrong` (n,), counts by each class, and the columns of groups.
+    """
+
+    examples: Conformity
+    level: IntArray
+    wrong: BoolArray
+    classes: ScoreTable | None
+    groups: dict[str, AnyArray] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,13 +77,23 @@ class CalibrationData:
         gone = ("held_out_scores", "held_out_conformity", "held_out_classes")
         return replace(self, **dict.fromkeys(gone))
 
-    def with_held_out(self, examples: Conformity, classes: ScoreTable | None) -> Self:
-        """With examples of `certify`, in place of earlier ones."""
-        known = examples.settled()
-        left = replace(self.without_held_out(), held_out_conformity=known)
-        if not known.counted:
+    def with_held_out(self, parts: Sequence[HeldOutPart]) -> Self:
+        """With the examples of `certify`, in place of earlier ones."""
+        examples, groups = reduce(operator.add, (part.examples for part in parts)).settled(), None
+        if (columns := _join_columns([part.groups for part in parts])) is not None:
+            groups = GroupNames.from_rows(columns, examples.n)
+            examples = replace(examples, group_names=groups[0], group=groups[1])
+        left = replace(self.without_held_out(), held_out_conformity=examples)
+        if not examples.counted:
             return left
-        return replace(left, held_out_scores=known.score_table(), held_out_classes=classes)
+        level, wrong = (
+            np.concatenate([getattr(part, name) for part in parts]) for name in ("level", "wrong")
+        )
+        return replace(
+            left,
+            held_out_scores=ScoreTable.from_examples(level, wrong, examples.counts, groups),
+            held_out_classes=reduce(partial(_if_both, operator.add), (p.classes for p in parts)),
+        )
 
     def __add__(self, other: Self) -> Self:
         """Of the examples of two fits; of a sample of each, shares as large as the fits."""
@@ -102,6 +128,16 @@ def _share_sample(*samples: tuple[Conformity, int]) -> Conformity:
     keys = [(np.arange(sample.n) + 1.0) / (total + 1.0) for sample, total in samples]
     rows = np.argsort(np.concatenate(keys), kind="stable")[:SAMPLE_SIZE]
     return (samples[0][0] + samples[1][0]).take(rows)
+
+
+def _join_columns(parts: Sequence[dict[str, AnyArray] | None]) -> dict[str, AnyArray] | None:
+    """The columns of all parts, matched by name; None unless all have some."""
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts):
+        return None
+    if len({frozenset(part) for part in known}) > 1:
+        raise ValueError("`groups` must have the same columns in all parts.")
+    return {name: np.concatenate([part[name] for part in known]) for name in known[0]}
 
 
 def _if_both(join: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:

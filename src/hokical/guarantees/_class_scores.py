@@ -71,13 +71,6 @@ class ClassScores:
     cells: FloatArray
     implied: FloatArray | None = None
 
-    def __post_init__(self) -> None:
-        arrays = [a for a in vars(self).values() if a is not None]
-        shapes = [a.shape[-1:] for a in arrays]
-        known = all(np.isfinite(a).all() and (a >= 0.0).all() for a in arrays)
-        if len(set(shapes)) != 1 or self.count.ndim != 1 or not known or not self.count.any():
-            raise ValueError("`class_scores` must hold counts of one number of classes.")
-
     @classmethod
     def from_rows(
         cls,
@@ -172,4 +165,10 @@ class ClassScores:
             raise ValueError(f"`class_scores` has {stored['n_cells']} cells")
         cells = np.zeros((stored["n_cells"], stored["count"].size))
         cells.ravel()[stored["place"]] = stored["held"]
-        return cls(stored["count"], stored["square"], stored["hit"], cells, stored.get("implied"))
+        found = cls(stored["count"], stored["square"], stored["hit"], cells, stored.get("implied"))
+        arrays = [array for array in vars(found).values() if array is not None]
+        known = all(np.isfinite(a).all() and (a >= 0.0).all() for a in arrays)
+        shapes = {a.shape[-1:] for a in arrays}
+        if shapes != {found.count.shape} or not known or not found.count.any():
+            raise ValueError("`class_scores` must hold counts of one number of classes.")
+        return found

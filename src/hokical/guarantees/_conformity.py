@@ -9,13 +9,12 @@ from typing import Any, Self
 import numpy as np
 
 from hokical._core.blocks import rows_per_block
-from hokical._core.groups import match_cells
 from hokical._core.logits import Logits
 from hokical._core.parallel import map_slices
 from hokical._core.storage import pack_array, storable
 from hokical._core.types import AnyArray, FloatArray, IntArray
-from hokical.guarantees._control import can_be_counts, remembered
-from hokical.guarantees._score_table import ScoreTable
+from hokical.guarantees._control import can_be_counts
+from hokical.guarantees._group_names import GroupNames
 from hokical.rules._base import Rule
 from hokical.rules._sets import Kind, set_probabilities
 
@@ -27,9 +26,8 @@ class Conformity:
 
     `labels` are the classes, `proba` their probabilities, `above` the sum of those that are
     likelier, `rank` their place (1: the likeliest), `weights` how much each counts, `unit` how much
-    a new one may. `group` is an index of `group_names`, the values of the `group_columns`. `run` is
-    the least probability from the likeliest class to the true one, in the order of the columns.
-    `level` is that of the label's score, and `wrong` whether the label is.
+    a new one may. `group` is their place among the `group_names`. `run` is the least probability
+    from the likeliest class to the true one, in the order of the columns.
     """
 
     labels: IntArray
@@ -39,24 +37,8 @@ class Conformity:
     weights: FloatArray | None = None
     unit: float = 1.0
     group: IntArray | None = None
-    group_names: tuple[tuple[Any, ...], ...] = ()
+    group_names: GroupNames | None = None
     run: FloatArray | None = None
-    group_columns: tuple[str, ...] = ()
-    level: IntArray | None = None
-    wrong: IntArray | None = None
-
-    def __post_init__(self) -> None:
-        sizes = {array.shape for array in self._arrays().values()}
-        right = len(sizes) == 1 and self.labels.ndim == 1 and 0.0 < self.unit < np.inf
-        right &= all(a.dtype.kind == "i" for a in (self.labels, self.rank))
-        limits = [(self.labels, 0, 1 << 31), (self.rank, 1, 1 << 31), (self.proba, 0.0, 1.0),
-                  (self.above, 0.0, 1e300), (self.counts, 1e-300, 1e300)]  # fmt: skip
-        if self.group is not None:
-            limits += [(self.group, 0, len(self.group_names) - 1)]
-            names = [isinstance(name, tuple) and len(name) for name in self.group_names]
-            right &= self.group.dtype.kind == "i" and {*names} <= {len(self.group_columns)}
-        if not right or not all(((a >= low) & (a <= most)).all() for a, low, most in limits):
-            raise ValueError("`conformity` must hold labels, ranks, probabilities and weights.")
 
     @classmethod
     def from_rows(cls, rule: Rule, forms: Sequence[Logits], labels: IntArray) -> Self:
@@ -92,16 +74,6 @@ class Conformity:
         some: dict[str, Any] = {name: array[rows] for name, array in self._arrays().items()}
         return replace(self, **some)
 
-    def with_groups(self, columns: tuple[str, ...], cells: Sequence[tuple[Any, ...]]) -> Self:
-        """The same with the group of each example: the values of the columns, see `read_cells`."""
-        codes: dict[Any, int] = {}
-        group = np.array([codes.setdefault(cell, len(codes)) for cell in cells], np.int64)
-        return replace(self, group=group, group_names=tuple(codes), group_columns=columns)
-
-    def match_groups(self, groups: Any, n_rows: int) -> IntArray:
-        """The place (n,) of each row's group among `group_names`; their number if it is unknown."""
-        return match_cells(groups, n_rows, self.group_columns, self.group_names)
-
     @property
     def counted(self) -> bool:
         """Whether every example counts as one, or as a number of them."""
@@ -116,29 +88,8 @@ class Conformity:
             return self
         return replace(self, weights=None, unit=1.0)
 
-    def score_table(self, rows: Any = slice(None)) -> ScoreTable:
-        """Counts by the level of the label's score."""
-        if self.level is None or self.wrong is None:
-            raise ValueError(
-                '`by="group"` needs examples that were noted for it, and this file is older. Call '
-                "`certify(logits, labels, groups=groups)` again."
-            )
-        return ScoreTable.from_examples(
-            self.level[rows], self.wrong[rows] > 0, self.counts[rows] if self.n else None
-        )
-
-    def score_tables(self) -> list[ScoreTable]:
-        """The same for each group."""
-        if self.group is None or not self.counted:
-            raise ValueError(
-                '`by="group"` needs examples with groups that count alike. Call `certify(logits, '
-                "labels, groups=groups)` first."
-            )
-        own, names = self.group, range(len(self.group_names))
-        return remembered(self, "tables", lambda: [self.score_table(own == k) for k in names])
-
     def __add__(self, other: Self) -> Self:
-        """Both lots of examples, with their groups where both have such."""
+        """Both lots of examples, without their groups."""
         joined: dict[str, Any] = {
             name: np.concatenate([array, getattr(other, name)])
             for name, array in self._arrays().items()
@@ -146,15 +97,7 @@ class Conformity:
         }
         if self.weights is not None or other.weights is not None:
             joined["weights"] = np.concatenate([self.counts, other.counts])
-        found = type(self)(**joined, unit=max(self.unit, other.unit))
-        if self.group is None or other.group is None:
-            return found
-        if {*self.group_columns} != {*other.group_columns}:
-            raise ValueError("`groups` must have the same columns in all parts.")
-        order = [other.group_columns.index(name) for name in self.group_columns]
-        turned = [tuple(name[k] for k in order) for name in other.group_names]
-        cells = [self.group_names[k] for k in self.group] + [turned[k] for k in other.group]
-        return found.with_groups(self.group_columns, cells)
+        return type(self)(**joined, unit=max(self.unit, other.unit))
 
     def _arrays(self) -> dict[str, AnyArray]:
         known = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -162,11 +105,11 @@ class Conformity:
 
     def to_stored(self) -> dict[str, Any]:
         """Arrays of as few bytes as hold the same numbers."""
-        kinds = {"labels": np.int32, "rank": np.int32, "group": np.int32, "level": np.int16,
-                 "wrong": np.int8}  # fmt: skip
-        arrays = {name: a.astype(kinds.get(name, a.dtype)) for name, a in self._arrays().items()}
-        others = {name: getattr(self, name) for name in ("unit", "group_names", "group_columns")}
-        return {name: pack_array(a) for name, a in arrays.items()} | others
+        found: dict[str, Any] = {"unit": self.unit, "group_names": self.group_names}
+        for name, array in self._arrays().items():
+            small = array.astype(np.int32) if array.dtype.kind == "i" else array
+            found[name] = pack_array(small)
+        return found
 
     @classmethod
     def from_stored(cls, stored: dict[str, Any]) -> Self:
@@ -175,8 +118,19 @@ class Conformity:
         for name, value in stored.items():
             if isinstance(value, np.ndarray):
                 stored[name] = value.astype(wide[value.dtype.kind])
-        old = {"draw"} | (set() if stored.get("group_columns") else {"group", "group_names"})
-        return cls(**{name: value for name, value in stored.items() if name not in old})
+        grouped = isinstance(stored.get("group_names"), GroupNames)
+        old = {"draw"} if grouped else {"draw", "group", "group_names"}
+        found = cls(**{name: value for name, value in stored.items() if name not in old})
+        limits = [(found.labels, 0, 1 << 31), (found.rank, 1, 1 << 31), (found.proba, 0.0, 1.0),
+                  (found.above, 0.0, 1e300), (found.counts, 1e-300, 1e300)]  # fmt: skip
+        right = 0.0 < found.unit < np.inf and (found.group is not None) == grouped
+        if found.group is not None and found.group_names is not None:
+            limits += [(found.group, 0, len(found.group_names.names) - 1)]
+        sizes = {array.shape for array in found._arrays().values()}
+        inside = all(((a >= low) & (a <= most)).all() for a, low, most in limits)
+        if not right or not inside or sizes != {(found.n,)}:
+            raise ValueError("`conformity` must hold labels, ranks, probabilities and weights.")
+        return found
 
 
 def _place_truth(rule: Rule, logits: Logits, labels: IntArray) -> list[AnyArray]:

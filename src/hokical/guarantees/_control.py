@@ -115,28 +115,13 @@ def find_thresholds(
     counts = np.ones(scores.size) if weights is None else weights
     fewest, sizes = fewest_examples(1.0 - coverage, delta), np.bincount(cells, counts, n_cells)
     pooled = (sizes < fewest * unit) & (pool and n_cells > 1)
-    own = _order_statistics(scores, cells, counts, n_cells, coverage, delta, unit)
-    if pooled.any():
-        rows = sizes[cells] <= fewest * unit
-        place = np.zeros(int(rows.sum()), np.int64)
-        given = (scores[rows], place, counts[rows], 1, coverage, delta, unit)
-        own = np.where(pooled, _order_statistics(*given), own)
-    return Thresholds(own, pooled, fewest)
-
-
-def _order_statistics(
-    scores: FloatArray,
-    cells: IntArray,
-    counts: FloatArray,
-    n_cells: int,
-    coverage: float,
-    delta: float | None,
-    unit: float,
-) -> FloatArray:
-    """For each cell the score (cells,) up to which enough of its examples lie, or inf."""
+    if pooled.any():  # one more cell has the examples of all that are small
+        few = sizes[cells] <= fewest * unit
+        scores, counts = np.append(scores, scores[few]), np.append(counts, counts[few])
+        cells = np.append(cells, np.full(int(few.sum()), n_cells))
     order = np.lexsort((scores, cells))
     reached = np.cumsum(counts[order])
-    ends = np.searchsorted(cells[order], np.arange(n_cells + 1))
+    ends = np.searchsorted(cells[order], np.arange(n_cells + 2))
     before = np.append(0.0, reached)[ends]
     sums = np.diff(before)
     goal = (sums + unit) * coverage - _ROUNDING * unit
@@ -144,7 +129,8 @@ def _order_statistics(
         goal = examples_to_cover(np.rint(sums), coverage, delta).astype(np.float64) - 0.5
     place = np.searchsorted(reached, before[:-1] + goal)
     known = np.append(scores[order], np.inf)
-    return np.where(place < ends[1:], known[np.minimum(place, scores.size)], np.inf)
+    found = np.where(place < ends[1:], known[np.minimum(place, scores.size)], np.inf)
+    return Thresholds(np.where(pooled, found[-1], found[:-1]), pooled, fewest)
 
 
 def pooled_class_thresholds(

@@ -15,7 +15,7 @@ from hokical.guarantees._words import Guaranteed, state_promise
 
 #: Whom the coverage is promised to: all labels of a row at once, or each label alone.
 By = Literal["row", "label"]
-#: What serving in another precision may change of a probability, relative, and near 1.
+#: By what rounding may change them, probabilities are moved outwards: relative, and near 1.
 _SLACK, _ULP = 1e-5, 1.2e-7
 
 
@@ -70,26 +70,19 @@ class HeldOutLabels:
     ) -> tuple[FloatArray, FloatArray]:
         """The same, not yet in order: one threshold for all labels of a row, or two for each."""
 
-        def find(scores: FloatArray, label: IntArray, n: int) -> FloatArray:
-            return find_thresholds(scores, label, n, coverage, delta, pool=False).values
-
         def work() -> tuple[FloatArray, FloatArray]:
-            if by == "row":
-                worst = find(self.worst, np.zeros(self.worst.size, np.int64), 1)
-                high = np.minimum(np.broadcast_to(worst, n_labels), 1.0)
-                return _outwards(1.0 - high, up=False), _outwards(high, up=True)
-            low = np.maximum(-find(-self.proba, self.label, n_labels), 0.0)
-            high = np.minimum(find(self.absent, self.absent_label, n_labels), 1.0)
-            return _outwards(low, up=False), _outwards(high, up=True)
+            scores, cells, n_cells = self.worst, np.zeros(self.worst.size, np.int64), 1
+            if by == "label":
+                scores, n_cells = np.append(-self.proba, self.absent), 2 * n_labels
+                cells = np.append(self.label, n_labels + self.absent_label)
+            found = find_thresholds(scores, cells, n_cells, coverage, delta, pool=False).values
+            sides = found if by == "row" else found.reshape(2, n_labels)
+            low, high = np.broadcast_to(sides, (2, n_labels))
+            low, high = 1.0 - low if by == "row" else -low, np.minimum(high, 1.0)
+            high = np.minimum(high + _SLACK * (1.0 - high) + _ULP, 1.0)
+            return np.maximum(low, 0.0) * (1.0 - _SLACK), high
 
         return remembered(self, (n_labels, coverage, delta, by), work)
-
-
-def _outwards(values: FloatArray, *, up: bool) -> FloatArray:
-    """Probabilities moved by what rounding may change."""
-    if up:
-        return np.minimum(values + _SLACK * (1.0 - values) + _ULP, 1.0)
-    return values * (1.0 - _SLACK)
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ import numpy as np
 
 from hokical._core.bins import sum_by
 from hokical._core.types import FloatArray, IntArray
-from hokical.guarantees._chi_square import chi_square_tail, merge_cells
+from hokical.guarantees._binomial import chi_square_tail, merge_cells
 from hokical.guarantees._class_scores import N_LEVELS, ClassScores
 from hokical.guarantees._scores import middle_log_odds
 

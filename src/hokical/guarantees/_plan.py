@@ -75,20 +75,17 @@ def plan(
         fewest = fewest_examples(1.0 - coverage, delta)
         return Plan(fewest, tried, tuple(low.tolist()), tuple(high.tolist()))
     allowed, sure = check_promise(risk, 0.1 if delta is None else delta)
-    assert sure is not None
-    share = sure / starting_levels(allowed, "held-out").size
+    share = (sure or 0.1) / starting_levels(allowed, "held-out").size
     fewest = fewest_examples(allowed, share)
     if confidence is None:
         return Plan(fewest, tried)
     errors = np.sort(1.0 - _read_confidence(confidence))
-    rates, place = np.cumsum(errors) / np.arange(1, errors.size + 1), np.arange(1, errors.size + 1)
-    accepted = []
-    for n in tried:
-        reached = np.floor(n * place / errors.size)
-        proven = binomial_tail(np.ceil(reached * rates), reached, allowed) <= share
-        accepted.append(float(place[proven].max(initial=0) / errors.size))
-    best = float(place[rates <= allowed].max(initial=0) / errors.size)
-    return Plan(fewest, tried, accepted=tuple(accepted), best=best)
+    place = np.arange(1, errors.size + 1)
+    rates = np.cumsum(errors) / place
+    reached = np.floor(counts[:, None] * (place / errors.size))
+    proven = binomial_tail(np.ceil(reached * rates), reached, allowed) <= share
+    parts = np.where(np.vstack([proven, rates <= allowed]), place / errors.size, 0.0).max(axis=1)
+    return Plan(fewest, tried, accepted=tuple(parts[:-1].tolist()), best=float(parts[-1]))
 
 
 def _coverage_range(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hokical._core.types import AnyArray, FloatArray, IntArray
+from hokical._core.types import FloatArray, IntArray
 from hokical.guarantees._control import check_promise, fewest_examples, last_proven, loss_p_values
 from hokical.guarantees._words import Guaranteed, state_promise
 
@@ -62,75 +62,78 @@ def control_risk(
         raise ValueError(f"`risk` must have a number for each loss, {[*wanted]}; got {[*limits]}.")
     for limit in limits.values():
         check_promise(limit, delta)
-    tables = {name: _losses(each, proba, labels, tried) for name, each in wanted.items()}
-    if len({len(table) for table in tables.values()}) != 1:
-        raise ValueError("`loss` must give as many losses for each threshold; got other numbers.")
     if weights is not None and delta is not None:
         raise ValueError("`sample_weight` cannot be given with `delta`; leave one of them out.")
-    asked = _Losses(tables, limits, delta, tried, weights)
-    whole = asked.control()
+    tables = {name: _losses(each, proba, labels, tried) for name, each in wanted.items()}
+    n = len(next(iter(tables.values())))
+    if any(len(table) != n for table in tables.values()):
+        raise ValueError("`loss` must give as many losses for each threshold; got other numbers.")
+    counts = np.ones(n) if weights is None else weights
+
+    def control(rows: Any = slice(None)) -> RiskControl:
+        own = {name: table[rows] for name, table in tables.items()}
+        last, means = _last_safe(own, limits, delta, counts[rows])
+        at = float(tried[last]) if last >= 0 else np.nan
+        words = _in_words(last, at, means, limits, delta, counts[rows].size, weights is not None)
+        return RiskControl(at, tried, means, counts[rows].size, words)
+
     if groups is None:
-        return whole
-    names = {name: k for k, name in enumerate(dict.fromkeys(groups))}
-    place = np.array([names[name] for name in groups])
-    found = {name: asked.take(place == k).control() for name, k in names.items()}
-    return replace(whole, by_group=found)
+        return control()
+    places: dict[Any, int] = {}
+    place = np.array([places.setdefault(name, len(places)) for name in groups])
+    by_group = {name: control(place == k) for name, k in places.items()}
+    return replace(control(), by_group=by_group)
 
 
-@dataclass(frozen=True, eq=False)
-class _Losses:
-    """Losses (n, m) by name, their limits, and the thresholds (m,) they are of."""
+def _last_safe(
+    tables: dict[str, FloatArray],
+    limits: Mapping[str, float],
+    delta: float | None,
+    weights: FloatArray,
+) -> tuple[int, dict[str, FloatArray]]:
+    """The last threshold that is proven for all losses (n, m), -1 if none is; and mean losses."""
+    counts, m = weights / weights.max(), next(iter(tables.values())).shape[1]
+    last, p_values, means = m - 1, np.zeros(m), {}
+    for name, table in tables.items():
+        known, limit = ~np.isnan(table), limits[name]
+        total, sums = counts @ known, counts @ np.where(known, table, 0.0)
+        means[name] = np.divide(sums, total, out=np.full(m, np.nan), where=total > 0.0)
+        if delta is None:
+            _check_monotone(name, table)
+            passed = sums + 1.0 <= limit * (total + 1.0) * (1.0 + _ROUNDING)
+            last = min(last, int(np.flatnonzero(passed).max(initial=-1)))
+        else:
+            binary = bool(np.isin(table[known], (0.0, 1.0)).all())
+            tail = loss_p_values(sums, total, limit, binary=binary)
+            p_values = np.maximum(p_values, tail)  # all risks at once: the worst of them
+    if delta is not None:
+        found = last_proven(p_values, _budget(m, delta))
+        last = -1 if found is None else found
+    return last, means
 
-    tables: dict[str, FloatArray]
-    limits: Mapping[str, float]
-    delta: float | None
-    tried: FloatArray
-    weights: FloatArray | None
 
-    def take(self, rows: AnyArray) -> _Losses:
-        """Those of some examples."""
-        own = {name: table[rows] for name, table in self.tables.items()}
-        return replace(
-            self, tables=own, weights=None if self.weights is None else self.weights[rows]
+def _in_words(
+    last: int,
+    threshold: float,
+    means: dict[str, FloatArray],
+    limits: Mapping[str, float],
+    delta: float | None,
+    n: int,
+    weighted: bool,
+) -> str:
+    of = {name: f" of {name}" if len(means) > 1 else "" for name in means}
+    wanted = " and".join(f"{of[name]} {limits[name]:.4g} at most" for name in means)
+    if last < 0:
+        fewest = max(fewest_examples(limit, delta) for limit in limits.values())
+        return (
+            f"No threshold is proven to have a mean loss{wanted}: it takes at least {fewest:,} "
+            f"examples, even without a loss, and these are {n:,}. Allow a larger `risk` or "
+            "`delta`, or use more examples."
         )
-
-    def control(self) -> RiskControl:
-        """The last threshold that is proven for all losses."""
-        n, m = next(iter(self.tables.values())).shape
-        counts = np.ones(n) if self.weights is None else self.weights / self.weights.max()
-        last, p_values, means = m - 1, np.zeros(m), {}
-        for name, table in self.tables.items():
-            known, limit = ~np.isnan(table), self.limits[name]
-            total, sums = counts @ known, counts @ np.where(known, table, 0.0)
-            means[name] = np.divide(sums, total, out=np.full(m, np.nan), where=total > 0.0)
-            if self.delta is None:
-                _check_monotone(name, table)
-                passed = sums + 1.0 <= limit * (total + 1.0) * (1.0 + _ROUNDING)
-                last = min(last, int(np.flatnonzero(passed).max(initial=-1)))
-            else:
-                binary = bool(np.isin(table[known], (0.0, 1.0)).all())
-                tail = loss_p_values(sums, total, limit, binary=binary)
-                p_values = np.maximum(p_values, tail)  # all risks at once: the worst of them
-        if self.delta is not None:
-            found = last_proven(p_values, _budget(m, self.delta))
-            last = -1 if found is None else found
-        at = float(self.tried[last]) if last >= 0 else np.nan
-        return RiskControl(at, self.tried, means, n, self._in_words(last, means, n))
-
-    def _in_words(self, last: int, means: dict[str, FloatArray], n: int) -> str:
-        of = {name: f" of {name}" if len(means) > 1 else "" for name in means}
-        wanted = " and".join(f"{of[name]} {self.limits[name]:.4g} at most" for name in means)
-        if last < 0:
-            fewest = max(fewest_examples(limit, self.delta) for limit in self.limits.values())
-            return (
-                f"No threshold is proven to have a mean loss{wanted}: it takes at least {fewest:,} "
-                f"examples, even without a loss, and these are {n:,}. Allow a larger `risk` or "
-                "`delta`, or use more examples."
-            )
-        seen = " and".join(f"{of[name]} {mean[last]:.4g}" for name, mean in means.items())
-        what = f"The mean loss of new examples is{wanted} at the threshold {self.tried[last]:.6g}"
-        behind = f"of {n:,} held-out examples it is{seen}"
-        return state_promise(what, behind, delta=self.delta, weighted=self.weights is not None)
+    seen = " and".join(f"{of[name]} {mean[last]:.4g}" for name, mean in means.items())
+    what = f"The mean loss of new examples is{wanted} at the threshold {threshold:.6g}"
+    behind = f"of {n:,} held-out examples it is{seen}"
+    return state_promise(what, behind, delta=delta, weighted=weighted)
 
 
 def _check_monotone(name: str, table: FloatArray) -> None:

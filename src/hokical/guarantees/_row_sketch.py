@@ -84,12 +84,6 @@ class RowSketch:
     hashes: FloatArray
     counts: IntArray
 
-    def __post_init__(self) -> None:
-        kinds = (self.hashes.dtype.kind, self.counts.dtype.kind)
-        rising = kinds == ("f", "i") and (np.diff(self.hashes) > 0.0).all()
-        if not rising or self.hashes.shape != self.counts.shape or (self.counts < 1).any():
-            raise ValueError("a sketch of rows must hold rising hashes and how often each was seen")
-
     @classmethod
     def from_hashes(cls, hashes: FloatArray, counts: IntArray | None = None) -> Self:
         """From hashes (n,) in any order, and how often each was seen."""
@@ -107,7 +101,11 @@ class RowSketch:
 
     @classmethod
     def from_stored(cls, stored: dict[str, Any]) -> Self:
-        return cls(stored["hashes"], stored["counts"])
+        hashes, counts = stored["hashes"], stored["counts"]
+        rising = (hashes.dtype.kind, counts.dtype.kind) == ("f", "i") and np.diff(hashes) > 0.0
+        if not np.all(rising) or hashes.shape != counts.shape or (counts < 1).any():
+            raise ValueError("a sketch of rows must hold rising hashes and how often each was seen")
+        return cls(hashes, counts)
 
     @property
     def share_of_twins(self) -> float:

@@ -2,12 +2,14 @@
 
 Levels are equally spaced in asinh(log-odds): linear around 0, with a fixed ratio (0.4 %) far from
 it, so the same levels suit logits of any scale. Because they do not depend on data, tests at them
-are valid, and their tables can be added.
+are valid, and their tables can be added. For rows whose score lies outside the range of the
+calibration examples, their `Support`, a calibrator extrapolates.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -15,12 +17,15 @@ from hokical._core.arrays import Array
 from hokical._core.blocks import by_blocks
 from hokical._core.logits import Logits, put_at_label
 from hokical._core.special import exponential, safe_log
+from hokical._core.storage import storable
 from hokical._core.types import BoolArray, FloatArray, IntArray
 
 _PER_UNIT = 256
 _LOWEST = -4 * _PER_UNIT
 #: Share of a logit by which float32, and sums in float32, change a score: a few ulps.
 _SLACK = 2.0**-20
+#: Ranges of a support are widened by this share, so that rows served in float32 stay inside.
+_EDGE_SLACK = 2.0**-18
 #: Number of levels: log-odds from -27 to 1490, beyond the range of a softmax in float64.
 LEVELS = 12 * _PER_UNIT
 
@@ -79,7 +84,12 @@ def label_log_odds(logits: Logits) -> Array:
     """
 
     def work(block: Logits) -> Array:
-        xp, rest = block.xp, rest_sums(block)
+        xp, fused = block.xp, block.backend.label_distances(block)
+        if fused is not None:
+            rest = fused[0]
+        else:
+            terms = exponential(-block.margins, xp)
+            rest = xp.sum(put_at_label(terms, 0.0 * terms[:, :1], block), axis=1)
         if block.tail is not None:
             rest = rest + block.tail.count * xp.exp(-block.tail.margin)
         return -safe_log(rest, xp)
@@ -87,10 +97,54 @@ def label_log_odds(logits: Logits) -> Array:
     return by_blocks(work, logits)
 
 
-def rest_sums(logits: Logits) -> Array:
-    """sum_{i != label} exp(-d_i) over the columns, (n,)."""
-    fused = logits.backend.label_distances(logits)
-    if fused is not None:
-        return fused[0]
-    terms = exponential(-logits.margins, logits.xp)
-    return logits.xp.sum(put_at_label(terms, 0.0 * terms[:, :1], logits), axis=1)
+@storable("support")
+@dataclass(frozen=True, eq=False)
+class Support:
+    """Ranges (2,) of the label's softmax log-odds (its Gumbel stability) and of the top logit.
+
+    A further example of the same kind as the n of the fit lies outside with probability at most
+    4 / (n + 1).
+    """
+
+    log_odds: FloatArray
+    top: FloatArray
+
+    def __post_init__(self) -> None:
+        for name in ("log_odds", "top"):
+            ends = getattr(self, name)
+            array = isinstance(ends, np.ndarray) and ends.dtype == np.float64
+            if not array or ends.shape != (2,) or not ends[0] <= ends[1]:
+                raise ValueError(f"`{name}` must be two numbers, the smaller one first.")
+
+    @classmethod
+    def from_rows(cls, log_odds: FloatArray, top: FloatArray) -> Self:
+        """Of rows with these log-odds and top logits, (n,) each."""
+        return cls(*(np.array([values.min(), values.max()]) for values in (log_odds, top)))
+
+    def __or__(self, other: Self) -> Self:
+        pairs = ((self.log_odds, other.log_odds), (self.top, other.top))
+        return self.from_rows(*map(np.concatenate, pairs))
+
+    def holds(self, logits: Logits) -> Array:
+        """Which rows (n,) lie within both ranges."""
+        return is_within(logits, self.edges)
+
+    @property
+    def edges(self) -> list[float]:
+        """The ends of both ranges, (4,), moved outwards by what rounding may change."""
+        ends = np.append(self.log_odds, self.top)
+        size = 1.0 + np.abs(self.top).max() + np.where(np.isfinite(ends), np.abs(ends), 0.0)
+        found: list[float] = (ends + _EDGE_SLACK * size * [-1.0, 1.0, -1.0, 1.0]).tolist()
+        return found
+
+    def is_of(self, logits: Logits) -> bool:
+        """Whether all rows together have exactly this support, as the calibration examples do."""
+        scores = (logits.to_host(each) for each in (label_log_odds(logits), logits.top))
+        return self.from_rows(*scores).edges == self.edges
+
+
+def is_within(logits: Logits, edges: Any) -> Array:
+    """Which rows (n,) lie within the `edges` (4,) of a support; a row that holds NaN does not."""
+    score, top = label_log_odds(logits), logits.top
+    sure = (score >= edges[0]) & (score <= edges[1])
+    return sure & (top >= edges[2]) & (top <= edges[3])

@@ -148,7 +148,7 @@ def selective_prediction(
     labels: IntArray,
     confidence: FloatArray,
     levels: IntArray,
-    tables: Sequence[ScoreTable],
+    table: ScoreTable,
     cells: IntArray | None = None,
     *,
     risk: float,
@@ -156,13 +156,14 @@ def selective_prediction(
     certified_on: Evidence,
     untested: BoolArray | None = None,
 ) -> SelectivePrediction:
-    """Apply the thresholds that the tables prove to the levels (n,) of new examples.
+    """Apply the thresholds that a table proves to the levels (n,) of new examples.
 
-    `cells` (n,) are the tables of the examples, all that of the first if not given; a number that
-    no table has is an unknown group, of which nothing is accepted. `untested` labels (n,) are
-    others than those that the tables count, and are not accepted: then the risk is that of a wrong
+    `cells` (n,) are their groups in the table, if the risk is that of each group; a number that it
+    does not have is an unknown group, of which nothing is accepted. `untested` labels (n,) are
+    others than those that the table counts, and are not accepted: then the risk is that of a wrong
     label among rows that reach the threshold, accepted or not.
     """
+    tables = (table.whole,) if cells is None else table.rows
     found = [prove_threshold(table, risk, delta, certified_on) for table in tables]
     least = np.array([LEVELS if each.level is None else each.level for each in found] + [LEVELS])
     accepted = levels >= (least[0] if cells is None else least[cells])
@@ -192,37 +193,32 @@ def _promise(
     none = [each.level is None for each in found]
     if all(none):
         return _why_nothing(tables, risk, delta, source)
-    of = " of each group" * by_group
-    what = f"At most {risk:.4g} of the accepted labels{of} are wrong"
+    what = f"At most {risk:.4g} of the accepted labels{' of each group' * by_group} are wrong"
+    if not tested:
+        what = f"At most {risk:.4g} of the rows that reach the threshold get a wrong label"
     behind = (
         f"of {total:,} {place} the same rule accepts {reached:,}, and {wrong:,} of those are wrong"
     )
-    if not tested:
-        what = f"At most {risk:.4g} of the rows that reach the threshold get a wrong label"
-        behind = (
-            f"of {total:,} {place} {reached:,} reach it, and the classifier's label is wrong for "
-            f"{wrong:,} of those. A label that calibration has changed is not accepted; `certify` "
-            "tests such labels too"
-        )
     words = state_promise(what, behind, delta=delta, by="group" if by_group else "all")
-    return words + f" Of {sum(none)} of {len(none)} groups nothing is accepted." * any(none)
+    words += f" Of {sum(none)} of {len(none)} groups nothing is accepted." * any(none)
+    changed = " A label that calibration has changed is not accepted; `certify` tests such too."
+    return words + changed * (not tested)
 
 
 def _why_nothing(tables: Sequence[ScoreTable], risk: float, delta: float, source: Evidence) -> str:
     """What can be promised instead, and how many examples the wanted promise needs."""
-    table, n_starts = max(tables, key=lambda each: each.total), starting_levels(risk, source).size
-    share = delta / n_starts
+    table = max(tables, key=lambda each: each.total)
+    share = delta / starting_levels(risk, source).size
     fewest, needed = fewest_examples(risk, share), examples_needed(table, risk, share)
     best, sure = smallest_risk(table, risk, delta, source), f"with confidence {1.0 - delta:.4g}"
-    words = (
-        f"Nothing is accepted: {table.total:,} examples do not prove a risk of {risk:.4g} {sure}. "
+    end = (
+        f"About {needed:,} examples of this kind would prove {risk:.4g}."
+        if needed
+        else ("More examples will hardly help: no score has so small an error rate.")
     )
-    words += (
-        f"The smallest risk that they prove is {best:.3g}. " if best < 0.999
-        else "They prove no risk below 1. "
-    )  # fmt: skip
     if table.total < fewest:
-        return words + f"It takes at least {fewest:,} examples, even without a mistake."
-    if needed is None:
-        return words + "More examples will hardly help: no score has so small an error rate."
-    return words + f"About {needed:,} examples of this kind would prove {risk:.4g}."
+        end = f"It takes at least {fewest:,} examples, even without a mistake."
+    return (
+        f"Nothing is accepted: {table.total:,} examples do not prove a risk of {risk:.4g} {sure}. "
+        f"The smallest risk that they prove is {best:.3g}. {end}"
+    )

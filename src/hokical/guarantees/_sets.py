@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Self, get_args
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
 
 import numpy as np
 
-from hokical._core.arrays import Array, to_host
+from hokical._core.arrays import to_host
 from hokical._core.bins import check_count
 from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical.guarantees._conformity import Conformity
@@ -63,39 +63,17 @@ class SetOptions:
 
 @dataclass(frozen=True, eq=False)
 class CertifiedSets:
-    """Options, the examples they are answered by, and the thresholds that these prove."""
+    """Options, the examples that prove their `thresholds`, and the scores and cells (n,) of these.
+
+    A cell is all examples, a class or a group.
+    """
 
     options: SetOptions
     examples: Conformity
     certified_on: Evidence
-    n_classes: int
-    cells: IntArray = field(init=False)
-    thresholds: Thresholds = field(init=False)
-
-    def __post_init__(self) -> None:
-        asked, known = self.options, self.examples
-        cells, n_cells = np.zeros(known.n, np.int64), 1
-        if asked.by == "class":
-            cells, n_cells = known.labels, self.n_classes
-        elif asked.by == "group":
-            if known.group is None:
-                raise ValueError(
-                    '`by="group"` has no groups to go by. Call `certify(logits, labels, '
-                    "groups=groups)` first."
-                )
-            cells, n_cells = known.group, len(known.group_names) + 1  # the last: any other group
-        weights: dict[str, Any] = {"weights": known.weights, "unit": known.unit}
-        given = (self._scores(), cells, n_cells, float(asked.coverage))
-        if asked.pooled:
-            found = pooled_class_thresholds(*given, **weights)
-        else:
-            found = find_thresholds(*given, asked.delta, **weights)
-        object.__setattr__(self, "cells", cells)
-        object.__setattr__(self, "thresholds", found)
-
-    def _scores(self) -> FloatArray:
-        asked = self.options
-        return self.examples.scores(asked.kind, asked.penalty, asked.free_ranks)
+    scores: FloatArray
+    cells: IntArray
+    thresholds: Thresholds
 
     def rule(self, rule: Rule, cell: int | None = None) -> SetRule:
         """The rule with its sets: with the thresholds of all classes, or that of one cell."""
@@ -116,11 +94,11 @@ class CertifiedSets:
         # Where a true class was masked, nothing less than every class will do.
         if self.options.kind == "adaptive":
             return moved if (self.examples.proba == 0.0).any() else np.minimum(moved, 1e300)
-        return np.minimum(moved, 0.0 if (self._scores() == 0.0).any() else _EVERYTHING)
+        return np.minimum(moved, 0.0 if (self.scores == 0.0).any() else _EVERYTHING)
 
     def covered(self) -> BoolArray:
         """Which of the examples (n,) the sets cover."""
-        inside = self._scores() <= self.thresholds.values[self.cells]
+        inside = self.scores <= self.thresholds.values[self.cells]
         return inside if self.options.allow_empty else inside | (self.examples.rank == 1)
 
     def least_and_most(self) -> FloatArray:
@@ -128,21 +106,11 @@ class CertifiedSets:
         values = self.thresholds.values
         return values if self.options.kind == "adaptive" else np.abs(np.minimum(values, 0.0))
 
-    def guarantee(
-        self,
-        promise: str | None = None,
-        what: str = "examples",
-        full: str = "Every class is in every set",
-        held: str = "the sets hold the true class of {:.1%}",
-    ) -> str:
-        """The promise in words, or with others than those for sets; remembered.
+    def guarantee(self, promise: str | None = None, what: str = "examples") -> str:
+        """The promise in words, or another one about `what` was counted; remembered."""
+        return remembered(self, (promise, what), lambda: self._in_words(promise, what))
 
-        `what` is counted; `full` is said if too few are known, `held` of those that are covered.
-        """
-        words = (promise, what, full, held)
-        return remembered(self, words, lambda: self._in_words(*words))
-
-    def _in_words(self, promise: str | None, what: str, full: str, held: str) -> str:
+    def _in_words(self, promise: str | None, what: str) -> str:
         asked, known = self.options, self.examples
         place = "held-out ones" if what == "examples" else f"held-out {what}"
         if self.certified_on == "fit":
@@ -150,31 +118,28 @@ class CertifiedSets:
         n = known.n if what == "examples" else round(float(known.counts.sum()))
         behind = f"of {n:,} {place}"
         if known.n:
-            share = float(np.average(self.covered(), weights=known.counts))
-            behind += f", {held.format(share)}"
-        each = asked.by == "all" or asked.pooled
-        whom = "new examples of " + ("the same kind" if each else f"each {asked.by}")
-        default = f"At least {asked.coverage:.4g} of {whom} have their true class in the set"
+            behind += f", {np.average(self.covered(), weights=known.counts):.1%} are covered"
+        together = asked.by == "all" or asked.pooled
+        whom = "the same kind" if together else f"each {asked.by}"
+        default = f"At least {asked.coverage:.4g} of new examples of {whom} have their true class "
         given: dict[str, Any] = {"by": asked.by, "weighted": not known.counted}
-        words = state_promise(promise or default, behind, delta=asked.delta, **given)
-        return words + self._about_few(what, full)
+        words = state_promise(promise or default + "in the set", behind, delta=asked.delta, **given)
+        return words + self._about_few(what, together)
 
-    def _about_few(self, what: str, full_sets: str) -> str:
+    def _about_few(self, what: str, together: bool) -> str:
         """A remark where examples are too few."""
-        found, by, needed = self.thresholds, self.options.by, f"{self.thresholds.fewest:,} {what}"
-        if by == "all" or self.options.pooled:
-            if np.isfinite(found.values[0]):
-                return ""
-            return f" {full_sets}: it takes at least {needed} whose true class is possible."
-        n_cells = found.values.size - (by == "group")
-        n_pooled = int(found.pooled[:n_cells].sum())
-        if not n_pooled:
+        found, needed = self.thresholds, f"{self.thresholds.fewest:,} {what}"
+        if together:
+            full = f" Nothing is left out: it takes at least {needed} whose true class is possible."
+            return "" if np.isfinite(found.values[0]) else full
+        pooled = found.pooled[: found.values.size - (self.options.by == "group")]
+        if not pooled.any():
             return ""
-        end = "are always in the set" if by == "class" else "get all classes"
+        end = "for these nothing is left out"
         if np.isfinite(found.values[found.pooled]).any():
-            end = "share a threshold, and the promise is about all of them together, on average"
-        kinds = "classes" if by == "class" else "groups"
-        return f" {n_pooled} of {n_cells} {kinds} have less than {needed}; they {end}."
+            end = "they share a threshold, and the promise is about all of them, on average"
+        kinds = "classes" if self.options.by == "class" else "groups"
+        return f" {pooled.sum()} of {pooled.size} {kinds} have less than {needed}; {end}."
 
 
 def prove_sets(
@@ -182,9 +147,30 @@ def prove_sets(
 ) -> CertifiedSets:
     """The thresholds that the examples prove for these options, remembered."""
     question = (options, source, n_classes)
-    return remembered(
-        examples, question, lambda: CertifiedSets(options, examples, source, n_classes)
-    )
+    return remembered(examples, question, lambda: _find_sets(examples, *question))
+
+
+def _find_sets(
+    known: Conformity, asked: SetOptions, source: Evidence, n_classes: int
+) -> CertifiedSets:
+    cells, n_cells = np.zeros(known.n, np.int64), 1
+    if asked.by == "class":
+        cells, n_cells = known.labels, n_classes
+    elif asked.by == "group":
+        if known.group is None or known.group_names is None:
+            raise ValueError(
+                '`by="group"` has no groups to go by. Call `certify(logits, labels, '
+                "groups=groups)` first."
+            )
+        cells, n_cells = known.group, len(known.group_names.names) + 1  # the last: unknown
+    scores = known.scores(asked.kind, asked.penalty, asked.free_ranks)
+    given = (scores, cells, n_cells, float(asked.coverage))
+    weights: dict[str, Any] = {"weights": known.weights, "unit": known.unit}
+    if asked.pooled:
+        found = pooled_class_thresholds(*given, **weights)
+    else:
+        found = find_thresholds(*given, asked.delta, **weights)
+    return CertifiedSets(asked, known, source, scores, cells, found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,14 +218,6 @@ class PredictionSets(Guaranteed):
             inside = inside[np.isin(inside, self.seen[row])]
         found = [k if self.classes is None else self.classes[k] for k in inside.tolist()]
         return [*found, "or another"] if self.other is not None and self.other[row] else found
-
-    def names(self, separator: str = "|") -> list[str]:
-        """The sets as text, one for each row."""
-        return [separator.join(map(str, self.labels(row))) for row in range(len(self.members))]
-
-    def map_arrays(self, change: Callable[[Array], Array]) -> Self:
-        """The same with arrays converted, as to another library."""
-        return replace(self, members=change(self.members), sizes=change(self.sizes))
 
     def __str__(self) -> str:
         n_sets = int(np.prod(self.sizes.shape))

@@ -11,7 +11,7 @@ from hokical._core.bins import bin_index, sum_by
 from hokical._core.storage import storable
 from hokical._core.types import FloatArray, IntArray
 from hokical.calibrators import Calibrator
-from hokical.guarantees._chi_square import chi_square_tail, merge_cells
+from hokical.guarantees._binomial import chi_square_tail, merge_cells
 from hokical.guarantees._score_table import ScoreTable
 from hokical.guarantees._scores import middle_log_odds
 from hokical.metrics._examples import as_examples
@@ -49,7 +49,7 @@ class Reference:
                 "has none (weights that are not whole numbers, positions of maps, or a file before "
                 "0.4). Use `CalibrationMonitor.from_validation(calibrator, logits, labels)`."
             )
-        return cls._from_table(table, n_bins)
+        return cls._from_table(table.whole, n_bins)
 
     @classmethod
     def _from_table(cls, table: ScoreTable, n_bins: int) -> Self:

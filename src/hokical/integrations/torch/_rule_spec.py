@@ -17,7 +17,7 @@ from hokical._core.arrays import Array, to_input_library
 from hokical._core.blocks import by_blocks
 from hokical._core.grouped_logits import GroupedLogits
 from hokical._core.logits import Logits
-from hokical.guarantees._support import is_within
+from hokical.guarantees._scores import is_within
 from hokical.integrations.torch._backend import BACKEND
 from hokical.integrations.torch.kernels._tracing import is_wrapped
 from hokical.rules._base import Rule
