@@ -109,7 +109,7 @@ class BinaryTerms(_Terms):
         """Without groups: the loss with a penalty per unit of weight, gradient and Hessian."""
         cells, total = sum_cells(np.zeros(self.hits.size, np.int64)), self.total
         loss, slope, _, state = self.evaluate(coef, np.zeros((1, 0)), cells)
-        hessian = self.curvature(state, cells, 0)[0] + penalty * np.eye(coef.size)
+        hessian = self.curvature(state, cells, 1)[0] + penalty * np.eye(coef.size)
         value = loss + 0.5 * penalty * float(coef @ coef)
         return value / total, (slope + penalty * coef) / total, hessian / total
 
