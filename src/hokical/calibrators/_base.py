@@ -29,7 +29,7 @@ from hokical.guarantees._row_sketch import row_draws
 from hokical.guarantees._score_table import ScoreTable
 from hokical.guarantees._scores import confidence_log_odds, score_levels
 from hokical.rules._base import Rule
-from hokical.rules._predicting import Output, predict_blocks, predict_on_host
+from hokical.rules._predicting import labels_and_confidence, predict_blocks
 from hokical.rules._wrapped import FlooredRule
 from hokical.stability._noise import Noise
 
@@ -212,8 +212,7 @@ def _add_counts(found: Fit, block: Examples) -> Fit:
     n = block.n_rows
     rows = np.flatnonzero(row_draws(0, n) * n < _MOST_COUNTED)
     data = block.logits.take(rows) if rows.size < n else block.logits
-    asked: tuple[Output, ...] = ("confidence", "labels")
-    confidence, labels = (predict_on_host(found.rule, what, data) for what in asked)
+    labels, confidence = labels_and_confidence(found.rule, data)
     level = score_levels(confidence_log_odds(confidence.astype(np.float64)))
     counted = block.counting[rows].astype(np.float64)
     table = ScoreTable.from_examples(level, labels != block.labels[rows], counted)

@@ -17,7 +17,7 @@ from hokical.guarantees._control import can_be_counts
 from hokical.guarantees._score_table import ScoreTable, class_levels
 from hokical.guarantees._selective import Evidence, SelectivePrediction, selective_prediction
 from hokical.rules._base import Rule
-from hokical.rules._predicting import predict_on_host
+from hokical.rules._predicting import labels_and_confidence, predict_on_host
 from hokical.rules._wrapped import BalancedRule
 
 #: Beyond so many classes, `certify` does not count examples by the probability of each.
@@ -53,8 +53,9 @@ def note(
         data, labels, weights = data.take(rows), labels[rows], weights[rows]
         columns = None if columns is None else take_rows(columns, rows)
     forms = _serving_forms(data)
-    odds = [scores.confidence_log_odds(predict_on_host(rule, "confidence", form)) for form in forms]
-    wrong = np.any([predict_on_host(rule, "labels", form) != labels for form in forms], axis=0)
+    predictions = [labels_and_confidence(rule, form) for form in forms]
+    odds = [scores.confidence_log_odds(confidence) for _, confidence in predictions]
+    wrong = np.any([predicted != labels for predicted, _ in predictions], axis=0)
     level = scores.conservative_levels(odds, wrong, data.to_host(data.top))
     found = replace(Conformity.from_rows(rule, forms, labels), weights=weights, unit=unit)
     classes = None

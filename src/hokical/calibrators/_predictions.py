@@ -21,7 +21,12 @@ from hokical.calibrators._stored import StoredEstimator
 from hokical.guarantees._calibration_data import CalibrationData
 from hokical.guarantees._scores import Support
 from hokical.rules._base import Rule
-from hokical.rules._predicting import Output, predict_blocks, predict_on_host, to_float32
+from hokical.rules._predicting import (
+    Output,
+    labels_and_confidence,
+    predict_blocks,
+    to_float32,
+)
 from hokical.rules._sets import SetRule
 
 #: Rows from which on they are checked for looking like probabilities.
@@ -114,9 +119,8 @@ class Predictions(StoredEstimator):
         check_row_order(logits, labels, "labels")
         truth = self._as_labels(labels, data)
         weights = as_weights(sample_weight, data.n_rows)
-        right = predict_on_host(self.rule_, "labels", data) == truth
-        error = predict_on_host(self.rule_, "confidence", data) - right
-        return -float(np.average(error**2, weights=weights))
+        found, confidence = labels_and_confidence(self.rule_, data)
+        return -float(np.average((confidence - (found == truth)) ** 2, weights=weights))
 
     def _output(self, what: Output | Literal["support"], logits: Any) -> Array:
         """The output of a `predict` method: "labels", "confidence", "proba", "support", "members".

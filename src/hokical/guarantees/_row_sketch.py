@@ -10,8 +10,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from hokical._core.arrays import to_float64
 from hokical._core.logits import Logits
 from hokical._core.parallel import cut_rows
+from hokical._core.special import at_most
 from hokical._core.storage import pack_array, storable
 from hokical._core.topk import TopK
 from hokical._core.types import AnyArray, FloatArray, IntArray
@@ -48,11 +50,13 @@ def row_hashes(logits: Logits) -> FloatArray:
     """
     # Not all columns, which would move a device's logits.
     places = np.unique(np.linspace(0, logits.n_columns - 1, _COLUMNS + 1).astype(np.int64))
-    few = logits.to_host(logits.xp.take(logits.values, logits.from_host(places), axis=1))
-    with np.errstate(over="ignore"):  # of logits farther apart than the largest number
-        margins = logits.to_host(logits.top)[:, None].astype(np.float64) - few
-    table = np.minimum(margins, _FARTHEST) * _PER_UNIT
-    table = table + _ROUNDER - _ROUNDER  # as `np.rint`, in a fifth of the time
+    xp = logits.xp
+    # Overflow: of logits farther apart than the largest number.
+    with logits.backend.in_float64(), np.errstate(over="ignore"):
+        few = to_float64(xp.take(logits.values, logits.from_host(places), axis=1), xp)
+        margins = at_most(to_float64(logits.top, xp)[:, None] - few, _FARTHEST, xp)
+        steps = margins * _PER_UNIT + _ROUNDER - _ROUNDER  # as `rint`, in a fifth of the time
+        table = logits.to_host(xp.astype(steps, xp.float32))
     if isinstance(logits, TopK):
         table = np.hstack([table, logits.indices[:, places]])
     return number_hashes(table)
@@ -87,9 +91,11 @@ class RowSketch:
     @classmethod
     def from_hashes(cls, hashes: FloatArray, counts: IntArray | None = None) -> Self:
         """From hashes (n,) in any order, and how often each was seen."""
-        own, place = np.unique(hashes, return_inverse=True)
-        total = np.bincount(place, counts, own.size).astype(np.int64)
-        return cls(own[:_KEPT], total[:_KEPT])
+        own = np.unique(hashes)[:_KEPT]
+        kept = hashes <= own[-1] if own.size else np.zeros(0, np.bool_)
+        place = np.searchsorted(own, hashes[kept])
+        total = np.bincount(place, None if counts is None else counts[kept], own.size)
+        return cls(own, total.astype(np.int64))
 
     def __or__(self, other: Self) -> Self:
         """Of both lots of rows."""

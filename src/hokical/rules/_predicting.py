@@ -43,6 +43,21 @@ def predict_on_host(rule: Rule, what: Output, logits: Logits) -> NDArray[Any]:
         return logits.to_host(predict_blocks(rule, what, logits))
 
 
+def labels_and_confidence(rule: Rule, logits: Logits) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Both (n,) in full precision, as arrays of NumPy, from one pass over the rows."""
+    here = rule.on_device_of(logits)
+
+    def work(block: Logits) -> tuple[Array, Array]:
+        if rule.preserves_labels:
+            return block.labels, here.confidence(block)
+        xp, proba = logits.xp, here.proba(block)
+        return xp.argmax(proba, axis=1), xp.max(proba, axis=1)
+
+    with logits.backend.in_float64():
+        labels, confidence = by_blocks(work, logits)
+        return logits.to_host(labels), logits.to_host(confidence)
+
+
 def _fill_blocks(rule: Rule, logits: Logits, dtype: type[np.floating[Any]]) -> AnyArray:
     """NumPy's probabilities (n, classes), written into their place."""
     out = np.empty((logits.n_rows, logits.n_classes), dtype)
