@@ -8,7 +8,6 @@ scores are of another scale than those that the calibrator was fitted on.
 """
 
 import math
-from collections.abc import Iterator
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -16,15 +15,14 @@ from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import check_cv
-from sklearn.utils import Tags, _safe_indexing, get_tags
+from sklearn.utils import Tags, get_tags
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.parallel import Parallel, delayed
-from sklearn.utils.validation import _check_feature_names
+from sklearn.utils.validation import _check_feature_names, _check_n_features, has_fit_parameter
 
-from hokical._core.conversion import Zeros, check_zeros
 from hokical._core.groups import read_columns
 from hokical._core.labels import as_weights
-from hokical._core.types import BoolArray, IntArray
+from hokical._core.types import BoolArray, FloatArray
 from hokical._core.warn import warn_user
 from hokical.calibrators._automatic import AutoCalibrator
 from hokical.calibrators._calibrator import Calibrator
@@ -68,9 +66,6 @@ class CalibratedClassifier(
         prediction counts once, so splits may overlap or omit examples. With "prefit", or if the
         estimator is a `FrozenEstimator`, the estimator has been fitted on other data, and all the
         data is used to calibrate. Prefer `FrozenEstimator`: it survives `clone`, and so a search.
-    zeros : {"unlikely", "impossible"}
-        What a probability of 0 means: as above, or that the class is impossible, which gets
-        probability 0 (see `hokical.from_probabilities`).
     keep_labels : bool
         True: `predict` gives the estimator's own label, the class of its largest score, with every
         method that preserves labels (see `hokical methods`), and
@@ -127,7 +122,6 @@ class CalibratedClassifier(
         *,
         method: str | Calibrator = "auto",
         cv: int | Literal["prefit"] | Any = 5,
-        zeros: Zeros = "unlikely",
         keep_labels: bool = False,
         ensemble: bool | Literal["auto"] = "auto",
         n_jobs: int | None = None,
@@ -135,7 +129,6 @@ class CalibratedClassifier(
         self.estimator = estimator
         self.method = method
         self.cv = cv
-        self.zeros = zeros
         self.keep_labels = keep_labels
         self.ensemble = ensemble
         self.n_jobs = n_jobs
@@ -167,61 +160,59 @@ class CalibratedClassifier(
         """
         for name in [name for name in vars(self) if name.endswith("_")]:  # of an earlier fit
             delattr(self, name)
-        check_zeros(self.zeros)
-        calibrator = new_calibrator(self.method)
-        if isinstance(calibrator, AutoCalibrator):
-            calibrator.set_params(keep_labels=bool(self.keep_labels))
+        held_out.check_estimator(self.estimator)
         X, labels = held_out.check_examples(self, X, y)
-        n_rows = len(labels)
-        own, of_splits = self._route(params)
-        data = TrainingData(X, labels, as_weights(sample_weight, n_rows), own)
-        self._check_estimator(data)
-        known = as_weights(calibration_weight, n_rows, name="calibration_weight")
+        _check_feature_names(self, X, reset=True)
+        _check_n_features(self, X, reset=True)
+        weights = as_weights(sample_weight, len(labels))
+        known = as_weights(calibration_weight, len(labels), name="calibration_weight")
         groups = calibration_groups
-        groups = None if groups is None else read_columns(groups, n_rows)
-        if groups is not None and not calibrator.method.learns_groups:
-            raise ValueError(
-                f"`calibration_groups` must be None with `method={calibrator.name!r}`; got some. "
-                'Only the default learns from groups: use `method="auto"`, or leave them out.'
-            )
-        used = np.ones(n_rows, np.bool_) if data.weights is None else data.weights > 0.0
+        groups = None if groups is None else read_columns(groups, len(labels))
+        truth = CalibrationExamples(labels, known, groups)
+        calibrator = self._new_calibrator(truth)
+        own, of_splits = self._route(params, weights)
+        data = TrainingData(X, labels, own)
+        used = np.ones(len(labels), np.bool_) if weights is None else weights > 0.0
         counts = used if known is None else used & (known > 0.0)
-        several = labels.ndim == 1 and self._is_ensemble(n_rows)
-        final = None
-        if not several:
+        final, averages = None, not truth.several and self._is_ensemble(len(labels))
+        if not averages:
             final = self.estimator if self._prefit else data.fit(self.estimator)
+        if truth.several:
+            self.classes_ = np.arange(labels.shape[1])
+        else:
+            self.classes_ = np.unique(labels) if averages else held_out.classes_of(final)
         parts = self._hold_out(data, final, of_splits, counts)
         self.n_calibration_ = sum(part.rows.size for part in parts)
         self._fit_rows = RowSketch.from_hashes(held_out.example_hashes(X)[used])
-        truth = CalibrationExamples(labels, known, groups)
-        if labels.ndim == 2:
-            self.classes_ = np.arange(labels.shape[1])
-        else:
-            self.classes_ = np.unique(labels) if several else held_out.classes_of(final)
         self.models_ = [
-            self._calibrate(some[0].model if several else final, calibrator, some, truth)
-            for some in ([[part] for part in parts] if several else [parts])
+            self._calibrate(some[0].model if averages else final, calibrator, some, truth)
+            for some in ([[part] for part in parts] if averages else [parts])
         ]
-        self._keep(X, several)
-        if several:
+        self.calibrator_ = self.models_[0].calibrator
+        if averages:
             self.calibrator_ = self._calibrate_mean(parts, truth)
+        else:
+            self.estimator_, self.lowest_logit_ = final, self.models_[0].lowest
+        reasons = [getattr(pair.calibrator, "reason_", "") for pair in self.models_]
+        if any(reasons):
+            self.reason_ = "; ".join(dict.fromkeys(reasons))
         return self
 
-    def _keep(self, X: Any, several: bool) -> None:
-        """Set the fitted attributes that follow from the models, and no others."""
-        one = self.models_[0]
-        self.calibrator_ = one.calibrator
-        fitted = {} if several else {"estimator_": one.model, "lowest_logit_": one.lowest}
-        reasons = [getattr(pair.calibrator, "reason_", None) for pair in self.models_]
-        if any(reasons):
-            fitted["reason_"] = "; ".join(dict.fromkeys(filter(None, reasons)))
-        for name in ("n_features_in_", "feature_names_in_"):
-            if hasattr(one.model, name):
-                fitted[name] = getattr(one.model, name)
-        for name, value in fitted.items():
-            setattr(self, name, value)
-        if "feature_names_in_" not in fitted:
-            _check_feature_names(self, X, reset=True)
+    def _new_calibrator(self, truth: CalibrationExamples) -> Any:
+        """What is fitted on the scores, if it can use these examples."""
+        calibrator = new_calibrator(self.method)
+        is_default = isinstance(calibrator, AutoCalibrator)
+        grouped = truth.groups is not None
+        if (truth.several and (grouped or not is_default)) or (
+            grouped and not calibrator.method.learns_groups
+        ):
+            raise ValueError(
+                '`method` must be "auto" with `calibration_groups`, or several labels, but not '
+                f"both; got {self.method!r}. Use the default, or leave the groups out."
+            )
+        if is_default:
+            calibrator.set_params(keep_labels=bool(self.keep_labels))
+        return MultilabelCalibrator() if truth.several else calibrator
 
     def get_metadata_routing(self) -> MetadataRouter:
         """Where scikit-learn's metadata go: to the estimator's `fit`, and to the splitter."""
@@ -232,13 +223,25 @@ class CalibratedClassifier(
             splitter=self.cv, method_mapping=to_split
         )
 
-    def _route(self, params: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _route(
+        self, params: dict[str, Any], weights: FloatArray | None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         """What the estimator's `fit` is given, and the splitter."""
+        given = {} if weights is None else {"sample_weight": weights}
         if get_config()["enable_metadata_routing"]:
-            routed = process_routing(self, "fit", **params)
+            routed = process_routing(self, "fit", **given, **params)
             return dict(routed.estimator.fit), dict(routed.splitter.split)
-        own = {name: value for name, value in params.items() if name != "groups"}
-        return own, {name: params[name] for name in params if name == "groups"}
+        if given and (self._prefit or not has_fit_parameter(self.estimator, "sample_weight")):
+            why = "is fitted already" if self._prefit else "does not take it in `fit`"
+            given = {}
+            warn_user(
+                f"`sample_weight` was not used: {type(self.estimator).__name__} {why}. Pass the "
+                "weights of a step of a Pipeline as `step__sample_weight`, and those of the "
+                "calibration as `calibration_weight`.",
+                UserWarning,
+            )
+        groups = {name: params.pop(name) for name in ("groups",) if name in params}
+        return params | given, groups
 
     @property
     def _prefit(self) -> bool:
@@ -257,68 +260,36 @@ class CalibratedClassifier(
             return not one and n_examples >= _ENSEMBLE_FROM
         return bool(self.ensemble)
 
-    def _check_estimator(self, data: TrainingData) -> None:
-        """Refuse what cannot be calibrated, and say where weights are of no use."""
-        held_out.check_estimator(self.estimator)
-        if data.weights is not None and (
-            self._prefit or held_out.weight_keyword(self.estimator) is None
-        ):
-            kind = type(self.estimator).__name__
-            why = "is fitted already" if self._prefit else "does not take it in `fit`"
-            warn_user(
-                f"`sample_weight` was not used: {kind} {why}. For weights in the calibration pass "
-                "`calibration_weight`.",
-                UserWarning,
-            )
-        if not self._prefit and np.unique(data.y).size < 2:
-            raise ValueError(
-                f"`y` must hold at least two classes; got 1 class, {data.y.flat[0]!r}, in all "
-                f"{len(data.y)} examples. There is nothing to calibrate."
-            )
-
     def _hold_out(
         self, data: TrainingData, final: Any, of_splits: dict[str, Any], counts: BoolArray
     ) -> list[HeldOutScores]:
         """Scores of examples that count and that the model giving them has not seen, by fold."""
-        if self._prefit:
-            X, rows = _safe_indexing(data.X, np.flatnonzero(counts)), np.flatnonzero(counts)
-            return [HeldOutScores.of(final, X, rows, data.y.ndim == 2)]
-        splits = [(train, test[counts[test]]) for train, test in self._splits(data, of_splits)]
-        parts = Parallel(n_jobs=self.n_jobs)(
-            delayed(held_out.hold_out)(self.estimator, data, split, final is None)
-            for split in splits
+        every, splits = np.arange(len(data.y)), [(None, counts)]
+        if not self._prefit:
+            splits = check_cv(self.cv, data.y, classifier=True).split(data.X, data.y, **of_splits)
+        # A splitter may give masks.
+        parts = [(None if a is None else every[a], every[b][counts[b]]) for a, b in splits]
+        found = Parallel(n_jobs=self.n_jobs)(
+            delayed(held_out.hold_out)(self.estimator, data, *part, keep_model=final is None)
+            for part in parts
         )
-        held_out.warn_of_lost_rows(parts, sum(test.size for _, test in splits))
-        return [part for part in parts if part.rows.size]
-
-    def _splits(
-        self, data: TrainingData, params: dict[str, Any]
-    ) -> Iterator[tuple[IntArray, IntArray]]:
-        """Row numbers of the training and the held-out part of each fold."""
-        if isinstance(self.cv, str):
-            raise ValueError(
-                '`cv` must be a number of folds, a splitter, an iterable of splits or "prefit"; '
-                f"got {self.cv!r}."
-            )
-        every = np.arange(len(data.y))
-        for train, test in check_cv(self.cv, data.y, classifier=True).split(
-            data.X, data.y, **params
-        ):
-            yield every[train], every[test]  # a splitter may give masks
+        held_out.warn_of_lost_rows(found, sum(test.size for _, test in parts))
+        return [part for part in found if part.rows.size]
 
     def _calibrate(
-        self,
-        model: Any,
-        calibrator: Calibrator,
-        parts: list[HeldOutScores],
-        truth: CalibrationExamples,
+        self, model: Any, calibrator: Any, parts: list[HeldOutScores], truth: CalibrationExamples
     ) -> CalibratedModel:
         """The model, and a calibrator that was fitted on the pooled held-out scores."""
         labels, weights, groups = truth.take(np.concatenate([part.rows for part in parts]))
-        if labels.ndim == 2:
-            return self._calibrate_labels(model, calibrator, parts, (labels, weights, groups))
+        if truth.several:
+            scores, lowest = np.concatenate([part.scores for part in parts]), -math.inf
+            if hasattr(model, "predict_proba"):  # of 0 and 1, log-odds are what rounding makes them
+                size = np.abs(scores)
+                lowest = -math.log(2.0) - float(size.max(where=size < 36.0, initial=0.0))
+            fitted = calibrator.fit(np.clip(scores, lowest, -lowest), labels, weights)
+            return CalibratedModel(model, fitted, lowest)
         lowest, classes = -math.inf, held_out.classes_of(model)
-        if self.zeros == "unlikely" and not hasattr(model, "decision_function"):
+        if not hasattr(model, "decision_function"):
             lowest = held_out.resolution([part.scores for part in parts], classes.size)
         logits = np.concatenate([part.logits(classes, lowest) for part in parts])
         labels = held_out.class_index(labels, classes)
@@ -329,36 +300,19 @@ class CalibratedClassifier(
             fitted.forget_examples()
         return CalibratedModel(model, fitted, lowest)
 
-    def _calibrate_labels(
-        self, model: Any, calibrator: Any, parts: list[HeldOutScores], truth: tuple[Any, Any, Any]
-    ) -> CalibratedModel:
-        """The model of several labels, and a calibrator of all of them."""
-        labels, weights, groups = truth
-        if not isinstance(calibrator, AutoCalibrator) or groups is not None:
-            raise ValueError(
-                f'`method` must be "auto" for several labels, without `calibration_groups`; got '
-                f"{self.method!r}. They are calibrated by a `MultilabelCalibrator`."
-            )
-        scores, lowest = np.concatenate([part.scores for part in parts]), -math.inf
-        if hasattr(model, "predict_proba"):  # of 0 and 1, log-odds are what rounding makes them
-            lowest = -math.log(2.0) - float(
-                np.max(abs(scores), where=abs(scores) < 36.0, initial=0.0)
-            )
-            scores = np.clip(scores, lowest, -lowest)
-        return CalibratedModel(model, MultilabelCalibrator().fit(scores, labels, weights), lowest)
-
-    def _calibrate_mean(self, parts: list[HeldOutScores], truth: CalibrationExamples) -> Calibrator:
+    def _calibrate_mean(self, parts: list[HeldOutScores], truth: CalibrationExamples) -> Any:
         """A calibrator that keeps probabilities as they are, of which guarantees can be made."""
         found = []
         for part, pair in zip(parts, self.models_, strict=True):
             logits = part.logits(held_out.classes_of(pair.model), pair.lowest)
             found.append(pair.spread(logits, self.classes_, truth.take(part.rows)[2]))
         labels, weights, _ = truth.take(np.concatenate([part.rows for part in parts]))
-        with np.errstate(divide="ignore"):
-            logits = np.log(np.concatenate(found))
         labels = held_out.class_index(labels, self.classes_)
-        fitted = make("uncalibrated").fit(logits, labels, weights)
+        logits = held_out.log_of_mean([np.concatenate(found)])
+        fitted: Any = make("uncalibrated").fit(logits, labels, weights)
         fitted.forget_examples()
+        if truth.groups is not None:
+            fitted.groups_ = []  # its models may have used them
         return fitted
 
     def __sklearn_tags__(self) -> Tags:

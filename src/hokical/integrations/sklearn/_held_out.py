@@ -9,14 +9,14 @@ from typing import Any, Self
 
 import numpy as np
 from scipy.sparse import issparse
-from sklearn import get_config
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
-from sklearn.pipeline import Pipeline
-from sklearn.utils import column_or_1d, indexable
+from sklearn.utils import _safe_indexing, column_or_1d, indexable
 from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import _check_method_params, has_fit_parameter
+from sklearn.utils.validation import (
+    _check_method_params,
+    check_is_fitted,
+)
 
 from hokical._core.conversion import (
     from_binary_probabilities,
@@ -40,27 +40,24 @@ _ENCODE = (
 
 @dataclass(frozen=True, eq=False)
 class TrainingData:
-    """Rows, labels, weights and whatever else the `fit` of an estimator is given."""
+    """Rows, labels and whatever else the `fit` of an estimator is given."""
 
     X: Any
     y: AnyArray
-    weights: FloatArray | None
     params: dict[str, Any]
 
     def fit(self, estimator: Any, rows: IntArray | None = None) -> Any:
         """A clone of the estimator, fitted on all rows or on some of them."""
-        X, y, weights, params = self.X, self.y, self.weights, self.params
+        X, y, params = self.X, self.y, self.params
         if rows is not None:
             X, y = _safe_split(estimator, X, y, rows)
-            weights = None if weights is None else weights[rows]
             params = _check_method_params(self.X, params, rows)
-        keyword = None if weights is None else weight_keyword(estimator)
         try:
             fresh = clone(estimator)
         except RuntimeError:  # CatBoost copies `cat_features`, which `clone` does not accept
             fresh = deepcopy(estimator)
         try:
-            return fresh.fit(X, y, **params, **({keyword: weights} if keyword else {}))
+            return fresh.fit(X, y, **params)
         except ValueError as error:
             error.add_note(_ENCODE)
             raise
@@ -72,7 +69,12 @@ class CalibrationExamples:
 
     labels: AnyArray
     weights: FloatArray | None
-    groups: Any
+    groups: dict[str, AnyArray] | None
+
+    @property
+    def several(self) -> bool:
+        """Whether they have several labels, which do not exclude each other."""
+        return self.labels.ndim == 2
 
     def take(self, rows: IntArray) -> tuple[AnyArray, FloatArray | None, Any]:
         """Those of some rows."""
@@ -122,25 +124,29 @@ class CalibratedModel:
 
     def spread(self, logits: FloatArray, classes: AnyArray, groups: Any = None) -> FloatArray:
         """Calibrated probabilities (n, classes), 0 for classes that the model lacks."""
-        found = self.calibrator.predict_proba(logits, groups=groups)
+        out = np.zeros((len(logits), classes.size))
         known = class_index(classes_of(self.model), classes)
-        out = np.zeros((found.shape[0], classes.size))
-        out[:, known] = found
+        out[:, known] = self.calibrator.predict_proba(logits, groups=groups)
         return out
 
 
 def hold_out(
-    estimator: Any, data: TrainingData, split: tuple[IntArray, IntArray], keep_model: bool
+    estimator: Any, data: TrainingData, train: IntArray | None, rows: IntArray, *, keep_model: bool
 ) -> HeldOutScores:
-    """Fit on the first rows of a split, and score those of the second whose class occurs there."""
-    train, rows = split
-    if data.y.ndim == 1:
+    """Fit on some rows, and score other `rows` whose class occurs there.
+
+    A fitted estimator, `train` None, scores all of them.
+    """
+    several = data.y.ndim == 2
+    if train is None:
+        return HeldOutScores.of(estimator, _safe_indexing(data.X, rows), rows, several)
+    if not several:
         rows = rows[np.isin(data.y[rows], data.y[train])]
     if np.unique(data.y[train]).size < 2 or not rows.size:
         return HeldOutScores(rows[:0], np.empty(0), np.empty((0, 0)))
     fitted = data.fit(estimator, train)
     X, _ = _safe_split(estimator, data.X, data.y, rows, train)
-    return HeldOutScores.of(fitted, X, rows, data.y.ndim == 2, keep_model)
+    return HeldOutScores.of(fitted, X, rows, several, keep_model)
 
 
 def read_label_scores(estimator: Any, X: Any) -> FloatArray:
@@ -193,16 +199,13 @@ def check_examples(owner: Any, X: Any, y: Any) -> tuple[Any, AnyArray]:
     """X in a form that can be indexed by rows, and the labels as an array (n,)."""
     if y is None:
         raise ValueError(
-            f"{type(owner).__name__} requires y to be passed, but the target y is None: give `y`, "
-            "the label of each row."
+            f"{type(owner).__name__} requires y to be passed, but the target y is None."
         )
-    missing = np.flatnonzero(
-        [value is None or value != value for value in np.ravel(to_numpy(y, "y"))]
-    )
-    if missing.size:
+    missing = [value is None or value != value for value in np.ravel(to_numpy(y, "y"))]
+    if any(missing):
         raise ValueError(
-            f"`y` must have a label in every row; got none (NaN) in {missing.size} of them, row "
-            f"{missing[0]} first. Drop such rows."
+            f"`y` must have a label in every row; got none (NaN) in {sum(missing)} of them, row "
+            f"{missing.index(True)} first. Drop such rows."
         )
     check_classification_targets(y)
     several = type_of_target(y) == "multilabel-indicator"
@@ -210,6 +213,12 @@ def check_examples(owner: Any, X: Any, y: Any) -> tuple[Any, AnyArray]:
     if labels.size == 0:
         raise ValueError("`X` must have at least one row; got 0 samples.")
     return X, labels
+
+
+def log_of_mean(parts: Sequence[FloatArray]) -> FloatArray:
+    """The logarithm of the mean of probabilities (n, classes), -inf of 0."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(np.mean(parts, axis=0)))
 
 
 def example_hashes(X: Any) -> FloatArray:
@@ -250,14 +259,8 @@ def check_estimator(estimator: Any) -> None:
 
 def classes_of(estimator: Any) -> AnyArray:
     """The labels that a fitted classifier can predict."""
-    classes = getattr(estimator, "classes_", None)
-    if classes is None:
-        raise NotFittedError(
-            f"`estimator` must be fitted and have `classes_` when `cv` is 'prefit'; got "
-            f"{estimator!r}. Fit it first, and wrap it in `sklearn.frozen.FrozenEstimator` if it "
-            "is going to be cloned."
-        )
-    classes = np.asarray(classes)
+    check_is_fitted(estimator, "classes_")
+    classes = np.asarray(estimator.classes_)
     if classes.size < 2:
         raise ValueError(f"`estimator` must know at least two classes; got 1 class, {classes}.")
     return classes
@@ -271,34 +274,13 @@ def class_index(labels: AnyArray, classes: AnyArray) -> IntArray:
     array([1, 0, 1])
     """
     place = {label: index for index, label in enumerate(classes.tolist())}
-    found = [place.get(label, -1) for label in labels.tolist()]
-    if -1 in found:
-        row = found.index(-1)
+    try:
+        return np.array([place[label] for label in labels.tolist()], np.int64)
+    except KeyError as error:
         raise ValueError(
             f"`y` must hold labels that the fitted estimator knows, {classes.tolist()}; got "
-            f"{labels[row]!r} in row {row}. Drop such rows, or fit the estimator on them too."
-        )
-    return np.array(found, np.int64)
-
-
-def weight_keyword(estimator: Any) -> str | None:
-    """The name of the weights in `fit`, or None if it takes none.
-
-    >>> from sklearn.linear_model import LogisticRegression
-    >>> from sklearn.pipeline import make_pipeline
-    >>> from sklearn.preprocessing import StandardScaler
-    >>> weight_keyword(make_pipeline(StandardScaler(), LogisticRegression()))
-    'logisticregression__sample_weight'
-    """
-    if has_fit_parameter(estimator, "sample_weight"):
-        return "sample_weight"
-    if not isinstance(estimator, Pipeline):
-        return None
-    if get_config()["enable_metadata_routing"]:
-        return "sample_weight"  # each step has declared whether it takes them
-    name, last = estimator.steps[-1]
-    inner = weight_keyword(last)
-    return inner and f"{name}__{inner}"
+            f"{error}. Drop such rows, or fit the estimator on them too."
+        ) from error
 
 
 def warn_of_lost_rows(parts: Sequence[HeldOutScores], n_held_out: int) -> None:

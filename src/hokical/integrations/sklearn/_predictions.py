@@ -37,8 +37,7 @@ class ClassifierPredictions:
         `groups` are those of the rows, here and below, if `fit` learned from `calibration_groups`.
         """
         if self.keep_labels:
-            found = self.calibrator_.predict(self._logits(X), groups=groups)
-            return np.asarray(self.classes_[found])
+            return np.asarray(self.classes_[self._ask("predict", X, groups=groups)])
         proba = self.predict_proba(X, groups=groups)
         if isinstance(self.calibrator_, MultilabelCalibrator):
             return np.asarray(proba >= 0.5, np.int64)
@@ -49,13 +48,12 @@ class ClassifierPredictions:
 
         Of several labels, the probability (n, labels) of each.
         """
-        return np.asarray(self._ask("predict_proba", X, groups=groups, own=groups))
+        return np.asarray(self._ask("predict_proba", X, groups=groups))
 
     def predict_confidence(self, X: Any, *, groups: Any = None) -> FloatArray:
         """The probability (n,) that each predicted label is right; (n, labels) of several."""
         if self.keep_labels:
-            found = self.calibrator_.predict_confidence(self._logits(X), groups=groups)
-            return np.asarray(found)
+            return np.asarray(self._ask("predict_confidence", X, groups=groups))
         proba = self.predict_proba(X, groups=groups)
         if isinstance(self.calibrator_, MultilabelCalibrator):
             return np.maximum(proba, 1.0 - proba)
@@ -72,8 +70,7 @@ class ClassifierPredictions:
         """
         X, labels = held_out.check_examples(self, X, y)
         logits = self._logits(X, groups)
-        if hasattr(self, "_fit_rows"):  # not in a pickle of an earlier version
-            self._fit_rows.refuse(held_out.example_hashes(X), "X")
+        self._fit_rows.refuse(held_out.example_hashes(X), "X")
         if isinstance(self.calibrator_, MultilabelCalibrator):
             self.calibrator_.certify(logits, labels)
         else:
@@ -87,8 +84,7 @@ class ClassifierPredictions:
         Call `certify` first, as for `predict_or_abstain`. For several labels, see
         `MultilabelCalibrator.predict_set`.
         """
-        by_group = groups if options.get("by") == "group" else None
-        found = self._ask("predict_set", X, groups=groups, own=by_group, **options)
+        found = self._ask("predict_set", X, groups=groups, **options)
         several = isinstance(self.calibrator_, MultilabelCalibrator)
         return found if several else replace(found, classes=self.classes_.tolist())
 
@@ -129,22 +125,15 @@ class ClassifierPredictions:
         words = found.guarantee.replace(f"class {index}", f"class {label}", 1)
         return replace(found, guarantee=words)
 
-    def _ask(
-        self, name: str, X: Any, *more: Any, groups: Any, own: Any = None, **options: Any
-    ) -> Any:
-        """What the calibrator's method of this name gives for rows of the estimator.
-
-        The models of an ensemble use the `groups`; its calibrator those that it is to have of its
-        `own`.
-        """
+    def _ask(self, name: str, X: Any, *more: Any, groups: Any, **options: Any) -> Any:
+        """What the calibrator's method of this name gives for rows of the estimator."""
         logits = self._logits(X, groups)
         if not hasattr(self.calibrator_, name):
             raise TypeError(
                 f"`{name}` is for one label per row; this model has several. Use `predict_proba`, "
                 "or `predict_set(X, coverage=0.9)` after `certify`."
             )
-        own = groups if hasattr(self, "estimator_") else own
-        given = options if own is None else options | {"groups": own}
+        given = options if groups is None else options | {"groups": groups}
         try:
             return getattr(self.calibrator_, name)(logits, *more, **given)
         except ValueError as error:  # in the words of this class
@@ -207,15 +196,9 @@ class ClassifierPredictions:
 
     def _logits(self, X: Any, groups: Any = None) -> FloatArray:
         """The estimator's logits (n, classes), raised to the lowest; or those of the mean."""
-        self._check_columns(X)
+        check_is_fitted(self, "models_")
+        _check_feature_names(self, X, reset=False)
         if hasattr(self, "estimator_"):
             return self.models_[0].logits(X)
         found = [pair.spread(pair.logits(X), self.classes_, groups) for pair in self.models_]
-        with np.errstate(divide="ignore"):
-            return np.asarray(np.log(np.mean(found, axis=0)))
-
-    def _check_columns(self, X: Any) -> None:
-        """Refuse a frame whose columns are not those of the fit, in their order."""
-        check_is_fitted(self, "models_")
-        if not type(self.models_[0].model).__module__.startswith("sklearn."):  # which look
-            _check_feature_names(self, X, reset=False)
+        return held_out.log_of_mean(found)
