@@ -85,8 +85,7 @@ def abstain(
                 "`certify(logits, labels, groups=groups)` first."
             )
         cells, _ = table.groups.match(groups, data.n_rows, "are not accepted")
-    confidence = predict_on_host(rule, "confidence", data)
-    labels = predict_on_host(rule, "labels", data)
+    labels, confidence = labels_and_confidence(rule, data)
     return selective_prediction(
         labels,
         confidence,

@@ -72,5 +72,5 @@ def test_a_fitted_model_and_guarantees() -> None:
 
 
 def test_other_methods_are_refused() -> None:
-    with pytest.raises(ValueError, match='`method` must be "auto" with .* several labels'):
+    with pytest.raises(ValueError, match=r'`method` must be "auto" with .* several labels'):
         CalibratedClassifier(MODELS["one against the rest"], method="temps").fit(*findings(90, 0))
