@@ -1,38 +1,45 @@
-"""Fits and files of a calibrator: examples are checked, the rule is learned, kept and stored."""
+"""Fits, predictions and files of a calibrator: input is checked and goes to the rule."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Self, get_type_hints
+from typing import Any, Literal, Self, get_type_hints
 
 import numpy as np
 
-from hokical._core.arrays import backend_of, float64_scope
-from hokical._core.conversion import as_two_columns
+from hokical._core.arrays import NUMPY, Array, backend_of, float64_scope, to_input_library
+from hokical._core.conversion import as_two_columns, probability_scale
+from hokical._core.grouped_logits import GroupedLogits, with_groups
+from hokical._core.groups import count_rows
 from hokical._core.labels import as_labels, as_weights
-from hokical._core.logits import Logits, as_logits
+from hokical._core.logits import Logits, as_logits, check_rows
 from hokical._core.reading import check_row_order, column_names, to_numpy
-from hokical._core.storage import CalibratorFileError
+from hokical._core.storage import CalibratorFileError, fingerprint
 from hokical._core.tables import read_table
 from hokical._core.topk import TopK
+from hokical._core.types import IntArray
+from hokical._core.warn import warn_user
 from hokical._fitting.example_stats import ExampleStats, warn_about_examples
 from hokical._fitting.examples import Examples, InMemory, Partition
 from hokical._fitting.floor import choose_floor, with_floor
 from hokical._fitting.row_sample import read_sample
 from hokical.calibrators._checks import acceptable, warn_of_row_numbers
 from hokical.calibrators._method import Fit
-from hokical.calibrators._predictions import Predictions
-from hokical.calibrators._stored import check_stored
+from hokical.calibrators._stored import StoredEstimator, check_stored
 from hokical.guarantees._calibration_data import CalibrationData
 from hokical.guarantees._row_sketch import row_draws
 from hokical.guarantees._score_table import ScoreTable
 from hokical.guarantees._scores import confidence_log_odds, score_levels
 from hokical.rules._base import Rule
-from hokical.rules._predicting import labels_and_confidence, predict_blocks
+from hokical.rules._predicting import Output, labels_and_confidence, predict_blocks, to_float32
+from hokical.rules._sets import SetRule
 from hokical.rules._wrapped import FlooredRule
 from hokical.stability._noise import Noise
 
+#: Rows from which on they are checked for looking like probabilities: fewer can sum to 1 by
+#: coincidence.
+_FEWEST_ROWS = 4
 #: Calibration examples whose calibrated confidence is counted.
 _MOST_COUNTED = 5000
 #: Probabilities that a mean over calibration examples is taken of, at most.
@@ -41,11 +48,19 @@ _MOST_PROBABILITIES = 1 << 20
 _MOST_CLASSES = 1 << 31
 
 
-class FittedPredictions(Predictions):
-    """Predictions of a rule that `fit` learns, or that a file holds."""
+class FittedPredictions(StoredEstimator):
+    """Labels, confidence and probabilities of a rule that `fit` learns, or that a file holds."""
 
+    rule_: Rule
+    n_classes_: int
     n_features_in_: int
     classes_: Any
+    #: What is kept of the calibration examples for guarantees that are asked for later.
+    kept_: CalibrationData
+    #: Names of the classes in the order of the columns, where known.
+    class_names: tuple[str, ...] = ()
+    #: Names of the columns of the logits in the fit, if they were a frame's.
+    _columns: tuple[str, ...] = ()
 
     def fit(
         self, logits: Any, labels: Any = None, sample_weight: Any = None, *, groups: Any = None
@@ -75,6 +90,83 @@ class FittedPredictions(Predictions):
         """
         return self._learn_from(self._fit_partition, logits, labels, sample_weight, groups=groups)
 
+    def predict(self, logits: Any, *, groups: Any = None) -> Array:
+        """Labels (n,): the most likely class, or the classifier's own where the method keeps it.
+
+        By default the label is the first maximum of `predict_proba`. Methods whose rule has
+        `preserves_labels`, and the default with `keep_labels=True`, give the classifier's own.
+
+        `logits` (n, classes) is an array of any library (NumPy, torch, JAX, CuPy, Dask), or a
+        `TopK`; the output has the same library and device. Files, chunks and iterators go through
+        `hokical.streams`. `groups` are those of the rows, as in the fit: a calibrator that learned
+        from groups needs them, and others ignore them. Rows whose group is missing or was not in
+        the fit get the prediction for all groups, and a warning counts them.
+        """
+        return self._output("labels", self._attach_groups(logits, groups))
+
+    def predict_confidence(self, logits: Any, *, groups: Any = None) -> Array:
+        """The probability (n,) that each predicted label is right."""
+        return self._output("confidence", self._attach_groups(logits, groups))
+
+    def predict_proba(self, logits: Any, *, groups: Any = None, dtype: Any = None) -> Array:
+        """Probabilities (n, classes); rows sum to 1 and masked classes (-inf) get 0.
+
+        The only possible class of a row gets 1, whatever the confidence. The hidden classes of a
+        `TopK` share their rest evenly. Where a method keeps the classifier's label, and its
+        confidence is low, another class can be more likely; `predict` is still the label.
+        `dtype="float32"` gives NumPy arrays of half the
+        size, computed in float64 all the same; other libraries answer in the type of the logits.
+        """
+        given = self._attach_groups(logits, groups)
+        if dtype is None or backend_of(logits) not in (None, NUMPY):
+            return self._output("proba", given)
+        if np.dtype(dtype) not in (np.float32, np.float64):
+            raise ValueError(f"`dtype` must be 'float32' or 'float64'; got {dtype!r}.")
+        data = self._check_logits(given)
+        return predict_blocks(self.rule_, "proba", data, narrow=np.dtype(dtype) == np.float32)
+
+    def predict_support(self, logits: Any) -> Array:
+        """Which rows (n,) lie in the range of the calibration examples.
+
+        A row is outside if the softmax log-odds of its label, or its top logit, lie outside the
+        range of the calibration examples. Confidence is an extrapolation there. Of n
+        calibration examples and one more from the same distribution, the last is outside with
+        probability at most 4 / (n + 1); many such rows mean that the distribution has changed.
+
+        >>> from hokical import Hoki
+        >>> from hokical.demo import demo_logits
+        >>> (val_logits, val_labels), (test_logits, _) = demo_logits()
+        >>> cal = Hoki().fit(val_logits, val_labels)
+        >>> bool(cal.predict_support(test_logits).mean() > 0.99)
+        True
+        >>> bool(cal.predict_support(20 * test_logits).mean() < 0.5)
+        True
+        """
+        return self._output("support", logits)
+
+    def group_codes(self, groups: Any) -> IntArray:
+        """Integers (n, columns), which torch modules and ONNX graphs take in place of groups.
+
+        The last of each column is for rows whose group is missing or was not in the fit.
+        """
+        self._check_fitted()
+        coding = self.rule_.needed_groups
+        if coding is None:
+            raise ValueError("`groups` have no codes: this calibrator did not learn from groups.")
+        codes: IntArray = coding.codes(groups, count_rows(groups))
+        return codes
+
+    def score(
+        self, logits: Any, labels: Any, sample_weight: Any = None, *, groups: Any = None
+    ) -> float:
+        """The negative Brier score of the confidence: larger is better, 0 is perfect."""
+        data = self._check_logits(self._attach_groups(logits, groups))
+        check_row_order(logits, labels, "labels")
+        truth = self._as_labels(labels, data)
+        weights = as_weights(sample_weight, data.n_rows)
+        found, confidence = labels_and_confidence(self.rule_, data)
+        return -float(np.average((confidence - (found == truth)) ** 2, weights=weights))
+
     def _check_parameters(self) -> None:
         """Raise ValueError for an invalid parameter."""
 
@@ -103,6 +195,26 @@ class FittedPredictions(Predictions):
             examples.groups = groups
             return learn(examples)
 
+    def _check_block(
+        self, logits: Any, labels: Any, sample_weight: Any, fitted_by: Any
+    ) -> Examples:
+        given = as_two_columns(logits, fitting=True) if self.method.binary_only else logits
+        # Logits first: their errors point to `hokical.streams`.
+        data = acceptable(self.method, as_logits(given, fitted_by=fitted_by).without_gradient())
+        if labels is None:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None: give "
+                "`labels`, the true class of each row."
+            )
+        check_row_order(logits, labels, "labels")
+        check_row_order(logits, sample_weight, "sample_weight")
+        warn_of_row_numbers(data)
+        names = to_numpy(labels, "labels")
+        truth = as_labels(names, data.n_rows, data.n_classes, classes=self._columns)
+        if isinstance(names.flat[0], str):
+            self.class_names = self._columns
+        return Examples(data, truth, as_weights(sample_weight, data.n_rows))
+
     def _fit_partition(self, examples: Partition) -> Self:
         """Learn from examples that need not be in memory; `hokical.streams.fit` makes them."""
         self._check_parameters()
@@ -116,50 +228,25 @@ class FittedPredictions(Predictions):
                 f"`groups` must be None for `{self.name}`; got some. Only the default learns from "
                 "groups: use `auto`, or leave them out."
             )
-        self._forget_fit()
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)  # an interrupted fit leaves no half-fitted state
         found, stats = self._fit_all(examples)
-        self._keep(found, examples.n_classes, found.add_counts(stats.kept))
+        self._keep(found, examples.n_classes, stats.kept)
         warn_about_examples(self.name, stats, found.rule)
         return self
 
     def _fit_all(self, examples: Partition) -> tuple[Fit, ExampleStats]:
         """Read all examples once, and fit on a sample of them, zeros raised to a floor."""
         sample, stats = read_sample(examples, rows_per_class=self.method.rows_per_class)
+        floor = 0.0
         if self.method.fits_floor and stats.has_zeros:
             floor = choose_floor(sample.learnable)
             found = self._fit(with_floor(sample, floor))
-            if floor > 0.0:
-                found = replace(found, rule=FlooredRule(floor, found.rule))
         else:
             found = self._fit(sample)
-        return _add_counts(found, sample), stats
-
-    def _check_block(
-        self, logits: Any, labels: Any, sample_weight: Any, fitted_by: Any = None
-    ) -> Examples:
-        data = self._acceptable(logits, fitted_by)  # first: its errors point to `hokical.streams`
-        if labels is None:
-            raise ValueError(
-                f"{type(self).__name__} requires y to be passed, but the target y is None: give "
-                "`labels`, the true class of each row."
-            )
-        check_row_order(logits, labels, "labels")
-        check_row_order(logits, sample_weight, "sample_weight")
-        warn_of_row_numbers(data)
-        given = to_numpy(labels, "labels")
-        truth = as_labels(given, data.n_rows, data.n_classes, classes=self._columns)
-        if isinstance(given.flat[0], str):
-            self.class_names = self._columns
-        return Examples(data, truth, as_weights(sample_weight, data.n_rows))
-
-    def _acceptable(self, logits: Any, fitted_by: Any = None) -> Logits:
-        """Checked logits without gradients, if the method accepts them."""
-        backend = backend_of(logits)
-        given = logits if backend is None else backend.without_gradient(logits)
-        if self.method.binary_only:
-            given = as_two_columns(given, fitting=True)
-        data = as_logits(given, fitted_by=fitted_by)
-        return acceptable(self.method, data.without_gradient() if data is given else data)
+        if floor > 0.0:
+            found = replace(found, rule=FlooredRule(floor, found.rule))
+        return found, replace(stats, kept=_add_counts(stats.kept, found.rule, sample))
 
     def _keep(self, found: Fit, n_classes: int, kept: CalibrationData) -> None:
         """Store the result of a fit; what `certify` counted for an earlier fit is dropped."""
@@ -167,6 +254,83 @@ class FittedPredictions(Predictions):
         self.kept_ = kept
         self.n_classes_ = self.n_features_in_ = n_classes
         self.classes_ = np.arange(n_classes)
+
+    def _output(self, what: Output | Literal["support"], logits: Any) -> Array:
+        """The output of a `predict` method: "labels", "confidence", "proba", "support", "members".
+
+        "members" (n, classes), bool, are those of a calibrator `with_sets`.
+        """
+        self._check_fitted()
+        if what == "members" and not isinstance(self.rule_, SetRule):
+            raise ValueError(
+                "sets need a coverage: use `predict_set(logits, coverage=0.9)`, or pass "
+                "`hokical.calibrators.with_sets(cal, coverage=0.9)` in place of the calibrator."
+            )
+        backend = backend_of(logits)
+        lazy = None if backend is None else backend.predict_lazily(self, what, logits)
+        if lazy is not None:
+            return lazy
+        given = logits.given if isinstance(logits, Logits) else logits
+        with float64_scope(given):
+            data = self._check_logits(logits, late=True)
+            if what == "support":
+                found = self._kept("support").holds(data)
+            else:
+                found = predict_blocks(self.rule_, what, data)
+            if not isinstance(logits, Logits) and data.backend.queues_work(data.values):
+                check_rows(data)
+            return to_input_library(_narrow(found, given) if what == "proba" else found, given)
+
+    def _kept(self, name: Literal["support", "class_scores"]) -> Any:
+        """What was kept of the calibration examples, or an error where it was not stored."""
+        self._check_fitted()
+        found = getattr(self.kept_, name)
+        if found is None:
+            raise ValueError(
+                f"the `{name}` of the calibration examples was not stored with this calibrator, as "
+                "in files before 0.3. Fit it again."
+            )
+        return found
+
+    def _attach_groups(self, logits: Any, groups: Any) -> Any:
+        """Logits with the groups of their rows (`GroupedLogits`), if the calibrator needs them."""
+        self._check_fitted()
+        if groups is None or self.rule_.needed_groups is None or isinstance(logits, GroupedLogits):
+            return logits
+        return with_groups(logits, groups, self.rule_.needed_groups, fitted_by=self)
+
+    def _as_labels(self, labels: Any, data: Logits) -> IntArray:
+        """Labels (n,) of rows, which may be names where those of the classes are known."""
+        return as_labels(labels, data.n_rows, data.n_classes, classes=self.class_names)
+
+    def _check_logits(self, logits: Any, *, late: bool = False) -> Logits:
+        self._check_fitted()
+        given = as_two_columns(logits) if self.rule_.binary_only else logits
+        data = as_logits(given, fitted_by=self, late=late)
+        self._warn_of_probabilities(data)
+        return acceptable(self.rule_, data)
+
+    def _warn_of_probabilities(self, data: Logits) -> None:
+        """Warn if rows look like probabilities, and those of the fit did not."""
+        support = self.kept_.support
+        if support is None or type(data) is not Logits or not data.is_numpy:
+            return
+        highest = data.top.max() if data.n_rows >= _FEWEST_ROWS else np.inf
+        if highest > 100.0 or data.top.min() <= 0.0:
+            return
+        scale = probability_scale(data, data.top)
+        if (scale == 1.0 and support.top[1] > 1.0) or (scale == 100.0 and support.top[1] < highest):
+            kind = "probabilities" if scale == 1.0 else "percentages"
+            warn_user(
+                f"`logits` look like {kind}: all rows sum to {scale:g}, and those of the fit did "
+                "not. Pass logits, as in the fit.",
+                UserWarning,
+            )
+
+    def _stamp(self) -> str:
+        """A hash of the rule: equal stamps, equal predictions. `certify` does not change it."""
+        self._check_fitted()
+        return fingerprint({"n_classes": self.n_classes_, "rule": self.rule_})
 
     def _stored_data(self) -> dict[str, Any]:
         return {
@@ -207,26 +371,28 @@ class FittedPredictions(Predictions):
         return tags
 
 
-def _add_counts(found: Fit, block: Examples) -> Fit:
-    """The fit with counts of calibration examples by confidence, and their mean probabilities."""
+def _add_counts(kept: CalibrationData, rule: Rule, block: Examples) -> CalibrationData:
+    """With counts of calibration examples by confidence, and the frequencies that it implies."""
     n = block.n_rows
     rows = np.flatnonzero(row_draws(0, n) * n < _MOST_COUNTED)
     data = block.logits.take(rows) if rows.size < n else block.logits
-    labels, confidence = labels_and_confidence(found.rule, data)
-    level = score_levels(confidence_log_odds(confidence.astype(np.float64)))
-    counted = block.counting[rows].astype(np.float64)
-    table = ScoreTable.from_examples(level, labels != block.labels[rows], counted)
+    if kept.fit_scores is not None:
+        labels, confidence = labels_and_confidence(rule, data)
+        level = score_levels(confidence_log_odds(confidence.astype(np.float64)))
+        counted = block.counting[rows].astype(np.float64)
+        table = ScoreTable.from_examples(level, labels != block.labels[rows], counted)
+        kept = replace(kept, fit_confidences=table)
     most = max(_MOST_PROBABILITIES // data.n_classes, 1)
     weights = block.counts[rows][:most]
-    if isinstance(data, TopK) or not weights.any():
-        return replace(found, confidences=table)
+    if isinstance(data, TopK) or kept.class_scores is None or not weights.any():
+        return kept
     weights, some = weights / weights.sum(), data.take(slice(0, min(most, data.n_rows)))
     with some.backend.in_float64():  # and on the device of the logits
-        proba, share = predict_blocks(found.rule, "proba", some), some.from_host(weights)
+        proba, share = predict_blocks(rule, "proba", some), some.from_host(weights)
         mean = share @ proba
         variance = (share @ (proba - mean) ** 2) * float((weights**2).sum())
-        both = np.stack([some.to_host(mean), some.to_host(variance)])
-    return replace(found, confidences=table, mean_proba=both)
+        both = some.to_host(mean), some.to_host(variance)
+    return replace(kept, class_scores=kept.class_scores.with_implied(*both))
 
 
 def _check_document(document: dict[str, Any]) -> tuple[Rule, int]:
@@ -249,3 +415,12 @@ def _check_document(document: dict[str, Any]) -> tuple[Rule, int]:
             f"the file is for {n_classes} classes, and its rule for {rule.n_classes}."
         )
     return rule, n_classes
+
+
+def _narrow(found: Array, given: Any) -> Array:
+    """NumPy's probabilities as float32, if they become that in the library of the logits."""
+    backend = backend_of(given)
+    if backend in (None, NUMPY) or not isinstance(found, np.ndarray):
+        return found
+    wide = backend.kind(given) != "float" or given.dtype == backend.namespace(given).float64
+    return found if wide else to_float32(found)

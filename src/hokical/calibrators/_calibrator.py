@@ -263,8 +263,7 @@ class Calibrator(FittedPredictions):
         >>> cal.reweight_classes([0.9, 0.1]).predict_proba([[0.0, 0.0]]).round(2)
         array([[0.9, 0.1]])
         """
-        self._check_fitted()
-        known = shift.find_class_scores(self.kept_)
+        known = self._kept("class_scores")
         return self._reweight(shift.class_weights(self.rule_, known, frequencies, self.class_names))
 
     def estimate_shift(
@@ -306,9 +305,7 @@ class Calibrator(FittedPredictions):
         >>> cal.estimate_shift(0.5 * logits).verdict
         'something else changed: these numbers do not apply'
         """
-        self._check_fitted()
-        kept, delta = self.kept_, check_chance("delta", delta)
-        known = shift.find_class_scores(kept)
+        known, kept, delta = self._kept("class_scores"), self.kept_, check_chance("delta", delta)
         if not known.cells.size:
             raise ValueError(
                 "`estimate_shift` needs the logits of all classes, up to 4096 of them, in the fit "

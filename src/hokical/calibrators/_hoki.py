@@ -189,7 +189,7 @@ class Hoki(Calibrator):
     def _learn_again(self, known: Self, table: StabilityTable, kept: CalibrationData) -> Self:
         """Learn from a joined table with the rule of `known`."""
         found = self._learn(known.rule_, table, known.init_, known.n_bins_, known.n_classes_)
-        self._keep(found, known.n_classes_, found.add_counts(kept))
+        self._keep(found, known.n_classes_, _add_counts(kept, found))
         return self
 
     def stability(self, logits: Any) -> Array:
@@ -202,7 +202,7 @@ class Hoki(Calibrator):
     def _check_parameters(self) -> None:
         check_count(self.n_bins)
         check_count(self.max_iter, name="max_iter")
-        if not self._chooses_noise():
+        if self.noise != "auto":
             check_noise(self.noise)
         if self.draws is not None:
             check_draw_count(self.draws)
@@ -211,14 +211,11 @@ class Hoki(Calibrator):
         if self.unseen not in ("nearest", "as_printed"):
             raise ValueError(f'`unseen` must be "nearest" or "as_printed"; got {self.unseen!r}.')
 
-    def _chooses_noise(self) -> bool:
-        return isinstance(self.noise, str) and self.noise == "auto"
-
     def _fit_all(self, examples: Partition) -> tuple[Fit, ExampleStats]:
         """Choose the noise on the sample that other methods are fitted on; then count all rows."""
         n_bins, n_classes = int(self.n_bins), examples.n_classes
         n_starts = n_bins if self.init == "confidence" else 1
-        if self._chooses_noise():
+        if self.noise == "auto":
             refusal = None if examples.repeatable else _ONE_PASS
             sample, stats = read_sample(examples, refusal=refusal)
             self.selection_ = choose_noise(sample)
@@ -229,7 +226,8 @@ class Hoki(Calibrator):
         else:
             rule = self._unlearned_rule(check_noise(self.noise), n_classes)
             table, stats = count_with_stats(examples, rule, n_starts)
-        return self._learn(rule, table, self.init, n_bins, n_classes), stats
+        found = self._learn(rule, table, self.init, n_bins, n_classes)
+        return found, replace(stats, kept=_add_counts(stats.kept, found))
 
     def _unlearned_rule(self, noise: Noise, n_classes: int) -> HokiRule:
         """The rule that measures stability, with a constant link of 1/2."""
@@ -240,19 +238,22 @@ class Hoki(Calibrator):
         return HokiRule(noise, draws, draws.n_draws, nothing)
 
     def _learn(
-        self,
-        rule: HokiRule,
-        table: StabilityTable,
-        init: str,
-        n_bins: int,
-        n_classes: int,
+        self, rule: HokiRule, table: StabilityTable, init: str, n_bins: int, n_classes: int
     ) -> Fit:
         """Run the recursion on the table; return the rule with the learned link."""
         schedule = learn_schedule(table, n_bins, self.max_iter)
         if not schedule.converged:
-            warn_user(_not_converged_message(schedule), ConvergenceWarning)
-        together = init == "accuracy"
-        link = self._link(schedule, table, rule.levels, together, n_classes)
+            remedy = "raise `max_iter`, or use fewer `n_bins`"
+            if schedule.ending == "cycle":
+                remedy = "try another `n_bins` or `noise`"
+            warn_user(
+                f"Hoki did not converge ({schedule.ending}): after {schedule.n_steps} iterations "
+                "some validation examples still change their bins; its validation ECE is "
+                f"{schedule.validation_ece:.1e}, where a fixed point has 0. If that matters, "
+                f"{remedy}.",
+                ConvergenceWarning,
+            )
+        link = self._link(schedule, table, rule.levels, init == "accuracy", n_classes)
         report = {
             "accuracy": table.accuracy,
             "alpha": schedule.alpha,
@@ -266,9 +267,7 @@ class Hoki(Calibrator):
             "n_bins": n_bins,
             "table": table,
         }
-        learned = replace(rule, link=link)
-        confidences = _count_confidences(learned, table, n_bins)
-        return Fit(learned, report, confidences)
+        return Fit(replace(rule, link=link), report)
 
     def _link(
         self, schedule: Schedule, table: StabilityTable, levels: int, together: bool, n_classes: int
@@ -300,23 +299,14 @@ class Hoki(Calibrator):
         return {name: getattr(self, name) for name in names}
 
 
-def _count_confidences(rule: HokiRule, table: StabilityTable, n_bins: int) -> ScoreTable:
-    """Right and wrong examples by their confidence, from the table of all of them."""
-    cells = table.occupied_cells()
-    confidence = rule.confidence_at(cells.level, (cells.start + 0.5) / n_bins)
-    level, wrong = score_levels(confidence_log_odds(confidence)), cells.weight - cells.correct
-    count, bad = (sum_by(level, part, LEVELS).astype(np.int64) for part in (cells.weight, wrong))
-    return ScoreTable(count, bad)
-
-
-def _not_converged_message(schedule: Schedule) -> str:
-    left = f"its validation ECE is {schedule.validation_ece:.1e}, where a fixed point has 0"
-    if schedule.ending == "cycle":
-        return (
-            "Hoki did not converge: some validation examples go back and forth between bins; "
-            f"{left}. If that matters, try another `n_bins` or `noise`."
-        )
-    return (
-        f"Hoki did not converge in {schedule.n_steps} iterations: validation examples still change "
-        f"their bins; {left}. Raise `max_iter`, or use fewer `n_bins`."
-    )
+def _add_counts(kept: CalibrationData, found: Fit) -> CalibrationData:
+    """With right and wrong examples by their confidence, from the table of all of them."""
+    if kept.fit_scores is None:
+        return kept
+    rule: Any = found.rule
+    cells = found.report["table"].occupied_cells()
+    start = (cells.start + 0.5) / found.report["n_bins"]
+    level = score_levels(confidence_log_odds(rule.confidence_at(cells.level, start)))
+    parts = (cells.weight, cells.weight - cells.correct)
+    count, wrong = (sum_by(level, part, LEVELS).astype(np.int64) for part in parts)
+    return replace(kept, fit_confidences=ScoreTable(count, wrong))

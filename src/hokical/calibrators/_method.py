@@ -1,12 +1,9 @@
 """What is known of a method before it is fitted, and what its fit gives."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from hokical._core.logits import Logits
-from hokical._core.types import FloatArray
-from hokical.guarantees._calibration_data import CalibrationData
-from hokical.guarantees._score_table import ScoreTable
 from hokical.rules._base import Rule
 
 
@@ -71,18 +68,8 @@ class Fit:
     """The result of a fit: the rule, and a report of numbers that are stored with it.
 
     Fields of the rule and entries of the report are attributes of the fitted calibrator, with a
-    trailing underscore. `confidences` counts the calibration examples by calibrated confidence.
+    trailing underscore.
     """
 
     rule: Rule
     report: dict[str, Any] = field(default_factory=dict)
-    confidences: ScoreTable | None = None
-    #: Mean calibrated probabilities of the calibration examples, and their variances, (2, classes).
-    mean_proba: FloatArray | None = None
-
-    def add_counts(self, kept: CalibrationData) -> CalibrationData:
-        """The calibration data with the counts of this fit."""
-        counts, classes = None if kept.fit_scores is None else self.confidences, kept.class_scores
-        if classes is not None and self.mean_proba is not None:
-            classes = classes.with_implied(*self.mean_proba)
-        return replace(kept, fit_confidences=counts, class_scores=classes)

@@ -29,16 +29,6 @@ MOST_NUMBERS = 1 << 24
 _FEW_TWINS = 0.05
 
 
-def find_class_scores(kept: CalibrationData) -> ClassScores:
-    """The class frequencies and features of the fit, or an error where they were not stored."""
-    if kept.class_scores is None:
-        raise ValueError(
-            "the class frequencies of the fit were not stored with this calibrator (files before "
-            "0.3 have none). Fit it again."
-        )
-    return kept.class_scores
-
-
 def class_weights(
     rule: Rule, known: ClassScores, frequencies: Any, names: Sequence[Any]
 ) -> FloatArray:
@@ -100,7 +90,8 @@ def reweight(
     rule: Rule, kept: CalibrationData, weights: FloatArray
 ) -> tuple[Rule, CalibrationData]:
     """Rule and data for rows among which each class is `weights` (classes,) times as frequent."""
-    known = find_class_scores(kept)
+    known = kept.class_scores
+    assert known is not None
     if isinstance(rule, SetRule):
         raise ValueError("class frequencies must be set before sets: `with_sets` comes last.")
     before = np.ones(known.n_classes)

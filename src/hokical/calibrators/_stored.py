@@ -45,10 +45,13 @@ class StoredEstimator(Estimator):
         `metadata` holds plain values to store in the file for the caller's own use.
         """
         self._check_fitted()
+        parameters = self.get_params()
+        if not isinstance(parameters.get("random_state"), (int, np.integer, type(None))):
+            parameters["random_state"] = None  # the state of a generator is not stored
         body = {
             "library_version": VERSION,
             "method": self.name,
-            "parameters": self._storable_parameters(),
+            "parameters": parameters,
             "rule": self.rule_,
             "report": self._report,
             "beside": self.metadata_ if metadata is None else metadata,
@@ -59,14 +62,6 @@ class StoredEstimator(Estimator):
     def _stored_data(self) -> dict[str, Any]:
         """What a file holds besides parameters, rule and report."""
         raise NotImplementedError
-
-    def _storable_parameters(self) -> dict[str, Any]:
-        """The parameters without a random generator, whose state is not stored."""
-        parameters = self.get_params(deep=False)
-        seed = parameters.get("random_state")
-        if not isinstance(seed, (int, np.integer, type(None))):
-            return parameters | {"random_state": None}
-        return parameters
 
     @classmethod
     def _from_document(cls, document: dict[str, Any]) -> Self:
@@ -92,11 +87,6 @@ class StoredEstimator(Estimator):
         self.rule_, self._report, self.metadata_ = rule, report, {}
         for name, value in (attributes | report).items():
             setattr(self, f"{name}_", value)
-
-    def _forget_fit(self) -> None:
-        """Drop all fitted attributes: an interrupted fit leaves no half-fitted state."""
-        for name in [name for name in vars(self) if name.endswith("_")]:
-            delattr(self, name)
 
     def _convergence_report(
         self, n_iter: int, message: str, converged: bool | None = None

@@ -108,7 +108,7 @@ def make_plan(
     _check_size(rule)
     wanted = rule.cheap_proba if probabilities is None else bool(probabilities)
     classes, dtype = calibrator.n_classes_, np.dtype(input_dtype)
-    known = calibrator._known_support() if support else None
+    known = calibrator._kept("support") if support else None
     return ExportPlan(rule, classes, int(opset), dtype, np.dtype(precision), wanted, known)
 
 
