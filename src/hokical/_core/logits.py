@@ -14,8 +14,10 @@ from typing import Any, Self
 import numpy as np
 
 from hokical._core.arrays import NUMPY, Array, Backend, backend_of, ignore_overflow, to_float64
+from hokical._core.parallel import cut_rows
 from hokical._core.properties import cached_property
 from hokical._core.reading import order_columns, to_numpy
+from hokical._core.special import at_most
 from hokical._core.types import AnyArray, FloatArray, IntArray
 
 #: NumPy's tables of at most this many columns are stored column by column: sums and maxima over
@@ -136,15 +138,23 @@ class Logits:
 
         Cached, so compute it on blocks of rows.
         """
-        xp = self.xp
-        with ignore_overflow(xp):  # 1e308 above -1e308 overflows: as good as masked
-            if self.is_numpy:
-                below = self.values.astype(np.float64, order=self.order)
-                np.subtract(self.top[:, None], below, out=below)
-                far = below.max() > MAX_MARGIN  # `minimum` with a number takes ten times as long
-                return np.minimum(below, MAX_MARGIN, out=below) if far else below
-            below = self.top[:, None] - to_float64(self.values, xp)
-        return xp.clip(below, None, MAX_MARGIN)
+        with ignore_overflow(self.xp):  # 1e308 above -1e308 overflows: as good as masked
+            return at_most(self.new_margins(), MAX_MARGIN, self.xp)
+
+    def new_margins(self) -> Array:
+        """`margins` that may be overwritten, up to infinity; warnings are the caller's."""
+        if not self.is_numpy:
+            return self.top[:, None] - to_float64(self.values, self.xp)
+        below = vars(self).pop("_room", None)
+        if below is None:
+            below = np.empty(self.values.shape, order=self.order)
+        np.copyto(below, self.values)
+        return np.subtract(self.top[:, None], below, out=below)
+
+    def lend(self, room: FloatArray) -> None:
+        """Give the next `new_margins` a place, (n, columns) of NumPy: where predictions will be."""
+        if self.tail is None and self.order == "C":
+            vars(self)["_room"] = room
 
     @cached_property
     def possible(self) -> Array:
@@ -321,7 +331,12 @@ def find_row_maxima(values: Array, backend: Backend, name: str) -> Array:
 def _row_maxima(values: Array, backend: Backend) -> Array:
     xp = backend.namespace(values)
     if backend is NUMPY:
-        return np.maximum.reduce(values, axis=1).astype(np.float64, copy=False)
+        if values.shape[1] > FEW_COLUMNS:
+            return np.maximum.reduce(values, axis=1).astype(np.float64, copy=False)
+        top = np.empty(values.shape[0])
+        for rows in cut_rows(values.shape[0], NUMPY.block_size // FEW_COLUMNS):
+            top[rows] = np.maximum.reduce(np.asfortranarray(values[rows]), axis=1)
+        return top
     with ignore_overflow(xp):
         return to_float64(xp.max(values, axis=1), xp)
 

@@ -73,7 +73,8 @@ def normalized_exponential(x: Array, xp: Namespace) -> Array:
     """
     weights = exponential(x, xp)
     total = row_sums(weights, xp)[:, None]
-    return np.divide(weights, total, out=weights) if xp is np else weights / total
+    # A product takes a quarter of the time of a division.
+    return np.multiply(weights, 1.0 / total, out=weights) if xp is np else weights / total
 
 
 def clip(x: Array, low: float, high: float, xp: Namespace) -> Array:

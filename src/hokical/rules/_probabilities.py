@@ -8,6 +8,7 @@ import numpy as np
 from hokical._core.arrays import Array, Namespace
 from hokical._core.logits import Logits, put_at_label, put_masked
 from hokical._core.special import exponential, normalized_exponential, row_sums
+from hokical._core.types import FloatArray
 
 #: No possible class gets less than this, in float64 and in float32; 0 is for masked ones.
 LEAST, _LEAST_IN_FLOAT32 = 1e-300, 1e-37
@@ -69,13 +70,30 @@ def first_maximum(proba: Array, logits: Logits) -> Array:
     more so in float32, in which other libraries than NumPy get predictions for float32 logits.
     """
     xp = logits.xp
-    if logits.is_numpy and (np.argmax(proba, axis=1) == logits.label_columns).all():
+    if logits.is_numpy and _is_first_maximum(proba, logits):
         return proba
     wide = logits.is_numpy or logits.values.dtype == xp.float64
     caps = _caps(logits.at_label(proba)[:, None], logits.label_columns, logits, wide)
     if logits.is_numpy:  # in the memory order of other blocks, which decides how sums are rounded
         return np.minimum(proba, caps, out=np.empty_like(proba))
     return xp.minimum(proba, caps)
+
+
+def are_apart(logits: Logits, temperature: Array) -> bool:
+    """Whether no class can come out of a softmax with the number of a label of larger logit.
+
+    A float32 below another differs from it by 2^-24 of it or more, and a rounding is 2^-53.
+    """
+    short = logits.is_numpy and logits.values.dtype.itemsize < 8
+    return short and bool(np.abs(logits.top).min() > 2.0**-26 * temperature)
+
+
+def _is_first_maximum(proba: FloatArray, logits: Logits) -> bool:
+    """Whether the label, which has a largest probability (n, columns), is the first of them."""
+    if logits.order == "F":  # `argmax` of short rows takes ten times as long
+        return bool((proba == proba.max(axis=1, keepdims=True)).sum() == logits.n_rows)
+    best = logits.values[np.arange(logits.n_rows), proba.argmax(axis=1)]
+    return bool((best == logits.top).all())
 
 
 def keep_first_maximum(proba: Array, logits: Logits) -> Array:

@@ -8,7 +8,7 @@ from hokical._core.logits import Logits
 from hokical._core.types import FloatArray
 from hokical.rules._base import Rule
 from hokical.rules._checks import check_array, store_temperature
-from hokical.rules._probabilities import first_maximum, log_probabilities, softmax
+from hokical.rules._probabilities import are_apart, first_maximum, log_probabilities, softmax
 from hokical.stability import _gumbel as gumbel
 
 #: How far from 1 rounding to float32, as of a state dict, may put the sum of the weights.
@@ -25,7 +25,8 @@ class SoftmaxRule(Rule):
         return gumbel.stability(logits, self.temperature)
 
     def proba(self, logits: Logits) -> Array:
-        return first_maximum(gumbel.distribution(logits, self.temperature), logits)
+        found = gumbel.softmax(logits, self.temperature)
+        return found if are_apart(logits, self.temperature) else first_maximum(found, logits)
 
 
 @dataclass(frozen=True)

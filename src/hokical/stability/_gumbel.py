@@ -1,6 +1,8 @@
 """Exact stability under Gumbel noise: the softmax at temperature `scale`, in closed form."""
 
-from hokical._core.arrays import Array
+import numpy as np
+
+from hokical._core.arrays import Array, ignore_overflow
 from hokical._core.blocks import by_blocks
 from hokical._core.logits import Logits
 from hokical._core.special import exponential, normalized_exponential, row_sums
@@ -17,7 +19,7 @@ def portable_stability(logits: Logits, scale: Array) -> Array:
 
     def work(block: Logits) -> Array:
         xp, tail = block.xp, block.tail
-        total = row_sums(exponential(block.margins * (-1.0 / scale), xp), xp)
+        total = row_sums(exponential(_exponents(block, scale), xp), xp)
         if tail is not None:
             total = total + tail.count * xp.exp(tail.margin / -scale)
         return 1.0 / total
@@ -27,6 +29,18 @@ def portable_stability(logits: Logits, scale: Array) -> Array:
 
 def distribution(logits: Logits, scale: Array) -> Array:
     """pi of every row and class, (n, classes)."""
-    return by_blocks(
-        lambda block: normalized_exponential(block.margins * (-1.0 / scale), block.xp), logits
-    )
+    return by_blocks(lambda block: softmax(block, scale), logits)
+
+
+def softmax(block: Logits, scale: Array) -> Array:
+    """`distribution` of a block of rows."""
+    return normalized_exponential(_exponents(block, scale), block.xp)
+
+
+def _exponents(block: Logits, scale: Array) -> Array:
+    """Minus the margins in units of the scale, (n, columns), which may be overwritten."""
+    if not block.is_numpy:
+        return block.margins * (-1.0 / scale)
+    with ignore_overflow():
+        margins = block.new_margins()
+        return np.multiply(margins, -1.0 / scale, out=margins)
