@@ -280,8 +280,7 @@ def test_metrics_comparisons_and_reports(cal: Any, expected: np.ndarray, file: P
     confidence = cal.predict_confidence(LOGITS).mean()
     assert found["auto"].score("mean_confidence") == pytest.approx(confidence)
     assert found["auto"].may_change_labels
-    assert f"an accuracy of {before:.1%}" in found.headline()
-    assert f"its accuracy {right:.1%}" in found.headline()
+    assert f"accuracy was {before:.1%} and is {right:.1%}" in found.headline
     methods = {each["method"]: each for each in found.to_dict()["methods"]}
     shown = {name: each["estimates"]["accuracy"]["value"] for name, each in methods.items()}
     assert shown == pytest.approx({"uncalibrated": before, "auto": right}, abs=1e-6)

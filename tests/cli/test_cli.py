@@ -119,7 +119,7 @@ def test_evaluate_shows_before_and_after(data: Path, calibrator: Path) -> None:
     assert max(map(len, shown.out.splitlines())) <= 80
     assert "…" not in shown.out
     assert f"{before:.4f}" in shown.out
-    assert "with 95% confidence, below" in shown.words
+    assert "With 95% confidence the true error is below" in shown.words
 
 
 def test_evaluate_needs_data_beside_a_calibrator(calibrator: Path) -> None:
@@ -130,7 +130,7 @@ def test_compare_of_one_file_with_two_parts(data: Path) -> None:
     found = hokical_command("compare", data, "--methods", "temps, hoki", "--json").json
     assert [row["method"] for row in found["methods"]] == ["uncalibrated", "temps", "hoki"]
     assert found["report"] is None
-    assert found["provenance"]["validation"]["n_rows"] == 400
+    assert found["validation"]["n_rows"] == 400
 
 
 @pytest.mark.parametrize("columns", [80, 120])
@@ -140,7 +140,7 @@ def test_compare_fits_the_terminal(data: Path, columns: int) -> None:
     assert max(map(len, found.out.splitlines())) <= columns
     assert "uncalibrated" in found.out
     assert "…" not in found.out
-    assert "Your model has" in found.out
+    assert "The calibration error fell from" in found.words
 
 
 def test_compare_writes_a_report_and_says_where(tmp_path: Path, data: Path) -> None:

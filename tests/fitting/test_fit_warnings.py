@@ -125,7 +125,7 @@ def test_the_command_line_says_it_and_fails_if_strict(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("default::hokical._core.warn.FitDataWarning")
-def test_comparisons_say_it_once_and_not_as_notes() -> None:
+def test_comparisons_say_it_and_not_as_notes() -> None:
     from hokical import compare
 
     logits, labels = synthetic_logits(300, 3, seed=3)

@@ -30,7 +30,8 @@ SIZES = [
 
 def draw(kind: str, n: int, rng: np.random.Generator) -> np.ndarray:
     """Confidences: spread evenly over [1/2, 1], or mostly near 1 as those of a network."""
-    return rng.uniform(0.5, 1.0, n) if kind == "even" else 1.0 - 0.5 * rng.beta(0.4, 2.5, n)
+    network = np.maximum(0.5 * rng.beta(0.4, 2.5, n), 1e-9)
+    return rng.uniform(0.5, 1.0, n) if kind == "even" else 1.0 - network
 
 
 def true_values(kind: str, gap: float) -> dict[str, float]:
@@ -63,7 +64,7 @@ def test_metrics(kind: str, n: int, gap: float) -> None:
     held = dict.fromkeys(truth, 0)
     for _ in range(TRIALS):
         confidence = draw(kind, n, rng)
-        found = metrics.summary(confidence, rng.uniform(size=n) < confidence - gap, clip=1e-9)
+        found = metrics.summary(confidence, rng.uniform(size=n) < confidence - gap)
         for name, value in truth.items():
             held[name] += not (value < found[name].low or value > found[name].high)
     shares = {name: count / TRIALS for name, count in held.items()}
@@ -111,6 +112,45 @@ def test_shares_of_groups_and_bins(n: int, kind: str) -> None:
         held[1] += ((bins.accuracy_low <= 0.75) & (bins.accuracy_high >= 0.75)).sum()
         seen[1] += bins.low.size
     assert (held / seen >= LEAST).all(), held / seen
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("scale", [1.0, 0.7])
+@pytest.mark.parametrize("kind", ["even", "rare"])
+def test_net_benefit(kind: str, scale: float, n: int) -> None:
+    """At every threshold, also where hardly anybody is treated; risks of a tenth on average too."""
+    thresholds = np.array([0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9])
+
+    def risks(size: int, rng: np.random.Generator) -> np.ndarray:
+        return rng.uniform(size=size) if kind == "even" else rng.beta(1.0, 6.0, size)
+
+    many = risks(2_000_000, np.random.default_rng(0))
+    odds = thresholds / (1.0 - thresholds)
+    gain = [(scale * many - (1.0 - scale * many) * odd) for odd in odds]
+    truth = [float((g * (many >= t)).mean()) for g, t in zip(gain, thresholds, strict=True)]
+    rng, held = np.random.default_rng(n), np.zeros(thresholds.size)
+    for _ in range(TRIALS):
+        risk = risks(n, rng)
+        found = metrics.decision_curve(risk, rng.uniform(size=n) < scale * risk, thresholds)
+        held += (found.low <= truth) & (truth <= found.high)
+    assert (held / TRIALS >= LEAST).all(), held / TRIALS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gap", [0.0, 0.02])
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("kind", ["even", "network"])
+def test_bounds_on_the_calibration_error(kind: str, n: int, gap: float) -> None:
+    """Each method of `calibration_bound`, as a summary reports them."""
+    rng, held = np.random.default_rng([n, round(100 * gap)]), {}
+    for _ in range(TRIALS):
+        confidence = draw(kind, n, rng)
+        found = metrics.summary(confidence, rng.uniform(size=n) < confidence - gap)
+        for method, bound in found.bounds.items():
+            held[method] = held.get(method, 0) + (bound >= gap)
+    assert len(held) == 4
+    assert min(held.values()) >= 0.95 * TRIALS, held
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ def test_a_summary_has_every_metric_in_the_order_of_the_table() -> None:
     rng = np.random.default_rng(0)
     proba = rng.dirichlet(np.ones(3), size=200)
     labels = rng.integers(3, size=200)
-    found = metrics.summary(proba, labels, ordered=True)
+    found = metrics.summary(proba, labels)
     assert list(found.estimates) == list(METRICS)
     top = metrics.summary(proba.max(axis=1), proba.argmax(axis=1) == labels)
     assert list(top.estimates) == [m.name for m in METRICS.values() if not m.vectors]

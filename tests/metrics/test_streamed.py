@@ -220,8 +220,8 @@ def test_metrics_of_all_classes(name: str) -> None:
 
 def test_a_summary_of_chunks() -> None:
     data = scores(2000, 9)
-    found = metrics.summary(cut(data, [500]), coverage=0.5, delta=0.1)
-    known = metrics.summary(*data, coverage=0.5, delta=0.1)
+    found = metrics.summary(cut(data, [500]), delta=0.1)
+    known = metrics.summary(*data, delta=0.1)
     assert found.bounds == pytest.approx(known.bounds)
     for name, estimate in known.estimates.items():
         assert found[name].value == estimate.value, name

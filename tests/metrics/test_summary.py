@@ -50,7 +50,7 @@ def test_an_interval_holds_its_value(data: list) -> None:
 def test_values_are_those_of_the_functions(weighted: bool) -> None:
     confidence, correct = twins.model(700, seed=14)
     weight = np.random.default_rng(1).exponential(size=700) if weighted else None
-    result = metrics.summary(confidence, correct, clip=1e-9, sample_weight=weight)
+    result = metrics.summary(confidence, correct, sample_weight=weight)
     assert set(result.estimates) == set(VALUES)
     for name, metric in VALUES.items():
         expected = float(metric(confidence, correct, sample_weight=weight))
@@ -159,24 +159,8 @@ def test_it_prints_and_turns_into_plain_data() -> None:
     [
         ({"delta": 0.0}, "`delta` must lie strictly between 0 and 1; got 0.0"),
         ({"n_bins": 0}, "`n_bins` must be an integer of at least 1; got 0"),
-        ({"coverage": 0.0}, "`coverage` must be above 0 and at most 1; got 0.0"),
     ],
 )
 def test_bad_options_are_named(options: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         metrics.summary([0.5], [True], **options)
-
-
-def test_the_ranked_score_of_classes_in_order() -> None:
-    rng = np.random.default_rng(0)
-    proba = rng.dirichlet(np.ones(4), size=400)
-    labels = rng.integers(4, size=400)
-    weight = rng.integers(0, 3, size=400)
-    options = {"sample_weight": weight}
-    found = metrics.summary(proba, labels, **options, ordered=True)["ranked_probability_score"]
-    exact = metrics.ranked_probability_score(proba, labels, sample_weight=weight)
-    assert found.value == pytest.approx(exact, rel=1e-12)
-    assert found.low < exact < found.high
-    assert "ranked_probability_score" not in metrics.summary(proba, labels, **options).estimates
-    with pytest.raises(ValueError, match=r"`ordered` needs `proba` \(n, classes\)"):
-        metrics.summary(proba.max(axis=1), labels == 0, ordered=True)

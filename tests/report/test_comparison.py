@@ -49,29 +49,32 @@ def test_results_are_those_of_the_calibrators(comparison: Any) -> None:
         comparison["sms"]
 
 
-def test_provenance_identifies_the_data(comparison: Any) -> None:
-    facts = comparison.provenance
-    assert (facts.validation.n_rows, facts.test.n_rows, facts.test.n_classes) == (600, 600, 4)
-    assert not facts.tested_on_validation
+def test_the_data_are_described(comparison: Any) -> None:
+    facts = comparison["temps"].data
+    assert (comparison.validation.n_rows, facts.n_rows, facts.n_classes) == (600, 600, 4)
+    assert not comparison.tested_on_validation
     data = synthetic_logits(60, 3, seed=0)
     same = compare(data, (data[0].copy(), data[1].copy()), ["temps"])
-    assert same.provenance.tested_on_validation
-    assert {"python", "hokical", "numpy"} <= set(facts.versions)
-    stored = json.loads(json.dumps(comparison.to_dict()))["provenance"]
+    assert same.tested_on_validation
+    stored = json.loads(json.dumps(comparison.to_dict()))
     assert stored["tested_on_validation"] is False
+    assert stored["validation"]["n_rows"] == stored["data"]["n_rows"] == 600
 
 
 def test_the_headline_says_what_happened(comparison: Any) -> None:
-    words = comparison.headline("temps")
-    assert "fell from" in words
-    assert "with 95% confidence" in words
-    assert f"{comparison['temps'].summary.bounds['bousquet']:.4f}" in words
-    assert words.count("accuracy") == 1
-    own = comparison.headline("uncalibrated")
-    assert own.startswith("Your model has a mean confidence of")
-    assert f"below {comparison['uncalibrated'].summary.bounds['bousquet']:.4f}" in own
-    if comparison["vecs"].score("accuracy") != comparison["uncalibrated"].score("accuracy"):
-        assert comparison.headline("vecs").count("accuracy") == 2
+    temps, plain, vecs = (comparison[name] for name in ("temps", "uncalibrated", "vecs"))
+    words = temps.headline
+    assert words.startswith("The calibration error fell from")
+    assert "with Temperature scaling (temps). Mean confidence was" in words
+    bound = temps.summary.bounds["bousquet"]
+    assert f"With 95% confidence the true error is below {bound:.4f}." in words
+    assert f"accuracy is {temps.score('accuracy'):.1%}." in words
+    assert plain.headline.startswith(f"The calibration error is {plain.score('ece'):.4f}. Mean")
+    assert f"below {plain.summary.bounds['bousquet']:.4f}" in plain.headline
+    first, now = (f"{each.score('accuracy'):.1%}" for each in (plain, vecs))
+    assert first != now
+    assert f"accuracy was {first} and is {now}" in vecs.headline
+    assert comparison.headline == comparison["hoki"].headline
 
 
 def test_the_subject_is_settled_without_the_scores(comparison: Any) -> None:
@@ -87,7 +90,6 @@ def test_the_subject_is_settled_without_the_scores(comparison: Any) -> None:
     assert subject("uncalibrated", "temps", subject="uncalibrated") == "uncalibrated"
     with pytest.raises(ValueError, match="`subject` must be one of the methods"):
         subject("uncalibrated", subject="temps")
-    assert not comparison.provenance.tested_on_validation
 
 
 def test_methods_that_cannot_be_compared_are_named() -> None:
@@ -149,7 +151,7 @@ def test_methods_that_the_data_do_not_allow_are_skipped_with_a_reason() -> None:
 
 
 def test_differences_are_paired(comparison: Any) -> None:
-    for metric in ("log_loss", "brier", "ece"):
+    for metric in ("log_loss", "brier"):
         for found in comparison.differences(metric, against="temps"):
             result, other = comparison[found.method], comparison["temps"]
             assert found.value == pytest.approx(result.score(metric) - other.score(metric))
@@ -201,11 +203,12 @@ def test_latex_takes_no_name_for_markup() -> None:
     assert f"({name}) & " in text
 
 
-def test_a_fit_that_does_not_converge_leaves_a_note() -> None:
+def test_a_fit_that_does_not_converge_is_noted() -> None:
     logits = np.random.default_rng(0).normal(size=(50, 3))
     labels = logits.argmax(axis=1)
-    result = compare((logits, labels), (logits, labels), ["temps"]).results[0]
-    assert any("did not converge" in note for note in result.notes)
+    with pytest.warns(Warning, match="TemperatureScaling did not converge"):
+        result = compare((logits, labels), (logits, labels), ["temps"]).results[0]
+    assert "The fit did not converge." in result.notes
     assert result.method_dict()["converged"] is False
 
 

@@ -28,7 +28,7 @@ def test_logits_are_evaluated_as_compare_does(cal: hokical.Calibrator, tmp_path:
     for mine, other in ((found.before, known["uncalibrated"]), (found, known["temps"])):
         assert str(mine.summary) == str(other.summary)
         assert mine.classes == other.classes
-    assert found.headline == known.headline("temps")
+    assert found.headline == known["temps"].headline
     page = found.to_html(tmp_path / "page.html").read_text()
     assert "Measured on 1,000 examples of 4 classes." in page
     assert "new: " in page
@@ -131,7 +131,7 @@ def test_confidences_before_and_after() -> None:
     before = hokical.evaluate(fresh, 100 * stated, right)
     assert before.before is None
     assert before.score("ece") == pytest.approx(hokical.metrics.ece(stated, right))
-    assert before.headline.startswith("Your model has a mean confidence of")
+    assert before.headline.startswith("The calibration error is ")
 
 
 def test_a_plot_is_a_reliability_diagram(cal: hokical.Calibrator) -> None:

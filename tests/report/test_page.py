@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from hokical.io import DataFileError
 from hokical.report import write_report
 
 from .conftest import embedded
@@ -44,7 +45,8 @@ def render(tmp_path: Path) -> Callable[[Any], str]:
 def test_the_table_is_plain_html(comparison: Any, render: Render) -> None:
     page = render(comparison)
     assert f"{comparison['hoki'].score('ece'):.4f}" in page
-    assert comparison.headline("hoki") in page
+    assert f"<h1>{comparison['hoki'].verdict}</h1>" in page
+    assert comparison["hoki"].details in page
     elements = Elements(page)
     scopes = [attributes.get("scope") for attributes in elements.named("th")]
     assert scopes.count("row") == len(comparison.results)
@@ -55,13 +57,15 @@ def test_the_table_is_plain_html(comparison: Any, render: Render) -> None:
     assert "nan" not in re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL).lower()
 
 
-def test_title_date_and_names_of_the_data_are_shown(comparison: Any, render: Render) -> None:
-    facts = replace(comparison.provenance.test, name="<test>.npz")
-    origin = replace(comparison.provenance, test=facts)
-    page = render(replace(comparison, title="Digits & more", provenance=origin))
+def test_title_date_and_names_of_the_data_are_shown(comparison: Any, tmp_path: Path) -> None:
+    hoki = replace(comparison["hoki"], data=replace(comparison["hoki"].data, name="<test>.npz"))
+    altered = replace(comparison, results=(hoki,), tested_on_validation=True)
+    page = altered.to_html(tmp_path / "r.html", title="Digits & more").read_text("utf-8")
     assert "<title>Digits &amp; more</title>" in page
-    assert "&lt;test&gt;.npz: " in page
-    assert f"<dd>{comparison.provenance.date}</dd>" in page
+    assert "<dd>&lt;test&gt;.npz: 2,000 examples of 5 classes</dd>" in page
+    assert "Fitted and measured on the same examples" in page
+    assert re.search(r"<dt>Date</dt><dd>\d{4}-\d\d-\d\d</dd>", page)
+    assert re.search(r"<dd>hokical \S+, python \S+, numpy \S+, scipy \S+</dd>", page)
 
 
 def test_methods_that_were_left_out_are_named(comparison: Any, render: Render) -> None:
@@ -91,7 +95,7 @@ def test_the_policy_allows_this_style_and_this_script_only(comparison: Any, rend
 
 
 def test_names_and_notes_cannot_break_out(comparison: Any, render: Render) -> None:
-    odd = replace(comparison["temps"], name=HOSTILE, notes=(HOSTILE,))
+    odd = replace(comparison["temps"], name=HOSTILE)
     altered = replace(comparison, results=(comparison["uncalibrated"], odd), subject=HOSTILE)
     page = render(altered)
     assert embedded(page)["chosen"] == HOSTILE
@@ -112,11 +116,11 @@ def test_writing_is_whole_and_returns_the_path(comparison: Any, tmp_path: Path) 
 
 
 def test_paths_that_cannot_be_written(comparison: Any, tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="in an existing folder"):
+    with pytest.raises(DataFileError, match="no folder"):
         write_report(comparison, tmp_path / "none" / "r.html")
     with pytest.raises(ValueError, match=r"`path` must end in .html or .htm.*got r.pdf.*print"):
         write_report(comparison, tmp_path / "r.pdf")
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "x.html").mkdir()
-    with pytest.raises(IsADirectoryError, match="is a folder"):
+    with pytest.raises(DataFileError, match="it is not a file"):
         write_report(comparison, tmp_path / "x.html")

@@ -67,7 +67,7 @@ def compare(
             groups=(fitted_on.groups, tested_on.groups),
             random_state=seed,
         )
-    if found.provenance.tested_on_validation:
+    if found.tested_on_validation:
         warn("VAL and TEST hold the same examples, so all results look too good.")
     heading = f"{(test or val).name}: {tested_on.n_rows:,} examples"
     show_comparison(found, heading, report, as_json)
@@ -111,7 +111,7 @@ def show_comparison(
     """Write the report, and show table, classes and headline, or the numbers as JSON."""
     if report is not None:
         with spinner("Writing the report"):
-            comparison.to_html(report)
+            comparison.to_html(report, title=title)
     subject = comparison[comparison.subject]
     if as_json:
         show_json(comparison.to_dict() | {"report": None if report is None else str(report)})
@@ -119,7 +119,7 @@ def show_comparison(
         bold = ", the best in bold" if stdout().is_terminal else ""
         note = f"ECE has 15 bins. Of ECE, Brier and log loss lower is better{bold}."
         table = _results_table(comparison)
-        show_table(title, table, note, *_verdicts(comparison), "", comparison.headline())
+        show_table(title, table, note, *_verdicts(comparison), "", comparison.headline)
         plain = [each for each in comparison.results if each.name == "uncalibrated"]
         show_classes([*plain, *([subject] if subject not in plain else [])])
         show_sets(comparison.results)
@@ -127,9 +127,6 @@ def show_comparison(
     for reason in dict.fromkeys(comparison.skipped.values()):
         names = [name for name, why in comparison.skipped.items() if why == reason]
         say(f"Left out: {', '.join(names)} ({reason}).")
-    for result in comparison.results:
-        for note in result.notes:
-            say(f"{result.name}: {note}")
     if subject.class_warning is not None:
         warn(f"{subject.name}: {subject.class_warning}")
     if report is not None:
@@ -138,10 +135,10 @@ def show_comparison(
 
 def _results_table(comparison: hokical.report._comparison.Comparison) -> Table:
     """One row per method, the best of each score in bold."""
-    titles = (hokical.metrics.METRICS[name].title for name in comparison.main_columns)
-    table = new_table(("method", *(title.replace("classwise", "class") for title in titles)))
-    for result in comparison.results:
-        table.add_row(escape(result.name), *comparison.marked_cells(result, "[bold]{}[/bold]"))
+    heads, rows = comparison.cells("[bold]{}[/bold]")
+    table = new_table([head.replace("classwise", "class") for head in heads])
+    for result, (_, *cells) in zip(comparison.results, rows, strict=True):
+        table.add_row(escape(result.name), *(mark.format(text) for text, mark in cells))
     return table
 
 

@@ -19,5 +19,5 @@ def demo(
     """Compare all methods on the shipped data, and write a report."""
     check_output(report, suffix=(".html", ".htm"))
     title = "ResNet-110 on CIFAR-10, 10,000 test images"
-    comparison = hokical.compare(*demo_logits(), title=title, class_names=DEMO_CLASSES)
+    comparison = hokical.compare(*demo_logits(), class_names=DEMO_CLASSES)
     show_comparison(comparison, title, report, as_json)

@@ -72,7 +72,7 @@ def _sum_items(
         if vectors:
             proba = to_host(calibrator.predict_proba(part.logits))
             labels = as_labels(part.labels, *proba.shape)
-            scores = class_scores(Predictions(proba, labels, None), 0.0, ordered=False)
+            scores = class_scores(Predictions(proba, labels, None))
         first, end = int(part.items.min()), int(part.items.max()) + 1
         more = max(0, end - len(sums))
         sums = np.concatenate([sums, np.zeros((more, 5, n_bins))]) if more else sums

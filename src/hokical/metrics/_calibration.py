@@ -100,7 +100,7 @@ def classwise_ece(
     n_bins = check_count(n_bins)
 
     def make(*chunk: Any) -> VectorSums:
-        return VectorSums.from_rows(as_predictions(*chunk), n_bins, 0.0)
+        return VectorSums.from_rows(as_predictions(*chunk), n_bins)
 
     return add_chunks(make, proba, labels, sample_weight).classwise_ece()
 

@@ -12,7 +12,6 @@ from hokical._core.bins import check_count
 from hokical._core.types import FloatArray
 from hokical.guarantees._binomial import check_chance
 from hokical.metrics._calibration import debiased_error, gap_norm
-from hokical.metrics._examples import check_clip, check_inside
 from hokical.metrics._intervals import Ends, gap_ends, roc_ends, share_ends
 from hokical.metrics._levels import Bins, Levels
 from hokical.metrics._ranking import area_under_risk, area_under_roc, risk_at
@@ -25,20 +24,11 @@ class SummaryOptions:
     """How a summary was made."""
 
     n_bins: int = 15
-    coverage: float = 0.8
-    clip: float = 0.0
     delta: float = 0.05
-    ordered: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "n_bins", check_count(self.n_bins))
-        check_inside("coverage", self.coverage, 0.0, 1.0)
-        check_clip(self.clip)
         check_chance("delta", self.delta)
-
-
-#: The values of a score of right and of wrong rows, from confidences and options.
-Scores = Callable[[FloatArray, SummaryOptions], Pair]
 
 
 @dataclass(frozen=True)
@@ -47,8 +37,8 @@ class Metric:
 
     `detail` distinguishes it from others of the same title; `upper` is its largest value, the least
     is 0. `ranking` metrics rank methods in reports; `vectors` need the probabilities of all
-    classes, `ordered` ones in the order of the columns. The mean of `scores` of rows, or `function`
-    of the table of levels computes it, `interval` its interval at 1 - delta; None for none.
+    classes. The mean of `scores`, those of right and of wrong rows by confidence, or `function` of
+    the table of levels computes it, `interval` its interval at 1 - delta; None for none.
 
     >>> METRICS["auroc"].better, METRICS["smooth_ece"].interval, METRICS["ece_mass"].full_title
     ('higher', None, 'ECE, equal mass')
@@ -59,13 +49,12 @@ class Metric:
     detail: str = ""
     function: Callable[[Levels, SummaryOptions], float] | None = None
     interval: Callable[[Levels, SummaryOptions], Ends] | None = None
-    scores: Scores | None = None
+    scores: Callable[[FloatArray], Pair] | None = None
     better: Literal["lower", "higher"] | None = "lower"
     upper: float = 1.0
     ranking: bool = False
     vectors: bool = False
     percent: bool = False
-    ordered: bool = False
 
     @property
     def full_title(self) -> str:
@@ -99,7 +88,7 @@ _TABLE = (
         better="higher", percent=True,
     ),
     Metric(
-        "mean_confidence", "confidence", "mean", scores=lambda c, _: (c, c),
+        "mean_confidence", "confidence", "mean", scores=lambda c: (c, c),
         better=None, percent=True,
     ),
     _error("ece", "width"),
@@ -108,21 +97,15 @@ _TABLE = (
         "debiased_ece", "debiased ECE (L2)", "", lambda t, o: debiased_error(t.by_bin(o.n_bins))
     ),
     Metric("smooth_ece", "smooth ECE", "no bins", lambda t, _: smooth_error(t), ranking=True),
-    Metric("brier", "Brier", scores=lambda c, _: squared_errors(c), upper=2.0, ranking=True),
-    Metric(
-        "log_loss", "log loss", scores=lambda c, o: log_losses(c, o.clip),
-        upper=math.inf, ranking=True,
-    ),
+    Metric("brier", "Brier", scores=squared_errors, upper=2.0, ranking=True),
+    Metric("log_loss", "log loss", scores=log_losses, upper=math.inf, ranking=True),
     Metric(
         "auroc", "AUROC", "", lambda t, _: area_under_roc(t), lambda t, o: roc_ends(t, o.delta),
         better="higher",
     ),
     Metric("aurc", "AURC", "", lambda t, _: area_under_risk(t)),
-    Metric("selective_risk", "selective risk", "", lambda t, o: risk_at(t, o.coverage)),
+    Metric("selective_risk", "selective risk", "", lambda t, _: risk_at(t, 0.8)),
     Metric("classwise_ece", "classwise ECE", "mean of classes", ranking=True, vectors=True),
-    Metric(
-        "ranked_probability_score", "ranked score", upper=math.inf, vectors=True, ordered=True
-    ),
 )  # fmt: skip
 
 #: Every metric by its name.

@@ -12,13 +12,16 @@ from typing import Any
 import numpy as np
 
 from hokical._core.types import FloatArray
-from hokical.guarantees._binomial import check_chance
+from hokical.guarantees._binomial import check_chance, clopper_pearson
 from hokical.metrics._chunked import add_chunks
 from hokical.metrics._examples import Examples, as_examples, as_predictions
 from hokical.metrics._intervals import mean_ends
 from hokical.metrics._levels import Levels, LevelSums
 from hokical.metrics._summaries import Estimate
 
+#: With fewer true or false positives an interval of net benefit is that of both shares at once: the
+#: interval of the mean held in 73 to 91 % of simulations of five rows that are treated.
+_FEW = 5
 #: Risks of 0 and 1 have no log-odds: they count as this far from them.
 _LEAST = 1e-12
 
@@ -79,6 +82,7 @@ def decision_curve(
     The share of true positives less that of false positives times t / (1 - t), the cost of one
     relative to the benefit of the other at threshold t. `thresholds` lie between 0 and 1; by
     default 0.01 to 0.99. Treating none has 0. Other arguments are as in `calibration_slope`.
+    Intervals are of each threshold alone; of fewer than five true or false positives they are wide.
 
     >>> curve = decision_curve([0.9, 0.8, 0.3, 0.1], [1, 1, 0, 0], [0.2, 0.5])
     >>> curve.net_benefit.round(4).tolist(), curve.treat_all.round(4).tolist()
@@ -97,6 +101,13 @@ def decision_curve(
     true, odds = treated - false, t / (1.0 - t)
     powers = np.stack([true + false * (-odds) ** k for k in (1, 2, 3)], axis=1)
     low, high = np.array([mean_ends(row, n, delta) for row in powers]).T
+    few = np.minimum(true, false) * n < _FEW
+    (true_low, true_high), (false_low, false_high) = (
+        clopper_pearson(np.clip(share * n, 0.0, n), np.full(t.size, n), delta=0.5 * delta).T
+        for share in (true, false)
+    )
+    low = np.where(few, true_low - odds * false_high, low)
+    high = np.where(few, true_high - odds * false_low, high)
     share = float(levels.correct.sum()) / levels.total
     return DecisionCurve(t, powers[:, 0], low, high, share - (1.0 - share) * odds)
 

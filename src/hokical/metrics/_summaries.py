@@ -83,8 +83,7 @@ class SummarySums:
         cls, rows: Examples, data: Predictions | None, options: SummaryOptions
     ) -> "SummarySums":
         """Of checked rows."""
-        limits = (options.n_bins, options.clip, options.ordered)
-        vectors = None if data is None else VectorSums.from_rows(data, *limits)
+        vectors = None if data is None else VectorSums.from_rows(data, options.n_bins)
         return cls(LevelSums.from_rows(rows), vectors)
 
 
@@ -93,18 +92,14 @@ def summary(
     labels: Any = None,
     *,
     n_bins: int = 15,
-    coverage: float = 0.8,
-    clip: float = 0.0,
     delta: float = 0.05,
     sample_weight: Any = None,
-    ordered: bool = False,
 ) -> Summary:
     """All metrics, their intervals, and bounds on the true calibration error.
 
-    `proba`, `labels` and `sample_weight` are as in `ece`. Probabilities (n, classes) give the Brier
-    score and the log loss of all classes and add `classwise_ece`, and of classes that are
-    `ordered`, as grades are, `ranked_probability_score`. `n_bins`, `coverage` and `clip` are as in
-    `ece`, `selective_risk` and `log_loss`. To evaluate a calibrator see `hokical.evaluate`.
+    `proba`, `labels`, `sample_weight` and `n_bins` are as in `ece`. Probabilities (n, classes) give
+    the Brier score and the log loss of all classes and add `classwise_ece`. The selective risk is
+    that of the most confident 80 %. To evaluate a calibrator see `hokical.evaluate`.
 
     `delta` is the probability that an interval or a bound fails. With weights there are no bounds,
     as the proofs do not allow them, and intervals are those of as many rows as the weights are
@@ -120,14 +115,12 @@ def summary(
     >>> round(result["brier"].value, 4), round(result.bounds["bousquet"], 4)
     (0.1641, 0.1351)
     """
-    options = SummaryOptions(n_bins, coverage, clip, delta, ordered)
+    options = SummaryOptions(n_bins, delta)
 
     def make(*chunk: Any) -> SummarySums:
         if np.ndim(chunk[0]) == 2:
             data = as_predictions(*chunk)
             return SummarySums.from_rows(data.top_label, data, options)
-        if ordered:
-            raise ValueError("`ordered` needs `proba` (n, classes): the order is of the columns.")
         return SummarySums.from_rows(as_examples(*chunk), None, options)
 
     return summarize(add_chunks(make, proba, labels, sample_weight), options)
@@ -155,7 +148,7 @@ def summarize(sums: SummarySums, options: SummaryOptions) -> Summary:
 def metric_estimate(metric: Metric, levels: Levels, n: float, options: SummaryOptions) -> Estimate:
     """A metric of the predicted label, of rows that are worth n."""
     if metric.scores is not None:
-        powers = levels.power_means(*metric.scores(levels.confidence, options))
+        powers = levels.power_means(*metric.scores(levels.confidence))
         return mean_estimate(metric.name, powers, n, options.delta)
     assert metric.function is not None
     value = metric.function(levels, options)

@@ -31,12 +31,12 @@ class VectorSums:
     n_classes: int
 
     @classmethod
-    def from_rows(cls, rows: Predictions, n_bins: int, clip: float, ordered: bool = False) -> Self:
+    def from_rows(cls, rows: Predictions, n_bins: int) -> Self:
         """Sums of rows that were checked."""
         weight = rows.filled_weight()
         sums = {
             name: np.array([(weight * values**k).sum() for k in (1, 2, 3)])
-            for name, values in class_scores(rows, clip, ordered).items()
+            for name, values in class_scores(rows).items()
         }
         return cls(float(weight.sum()), sums, class_gaps(rows, n_bins), rows.n_classes)
 
@@ -68,13 +68,12 @@ def class_gaps(rows: Predictions, n_bins: int) -> FloatArray:
     return gaps
 
 
-def class_scores(data: Predictions, clip: float, ordered: bool) -> dict[str, FloatArray]:
+def class_scores(data: Predictions) -> dict[str, FloatArray]:
     """The scores (n,) whose means are metrics of all classes."""
-    found = {"brier": brier_rows(data), "log_loss": log_loss_rows(data, clip)}
-    return found | ({"ranked_probability_score": ranked_rows(data)} if ordered else {})
+    return {"brier": brier_rows(data), "log_loss": log_loss_rows(data)}
 
 
-def log_loss_rows(data: Predictions, clip: float) -> FloatArray:
+def log_loss_rows(data: Predictions, clip: float = 0.0) -> FloatArray:
     """-log(probability of the true class) per example, (n,)."""
     likelihood = data.proba[np.arange(data.n_rows), data.labels].astype(np.float64)
     with np.errstate(divide="ignore"):

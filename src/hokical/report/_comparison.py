@@ -5,26 +5,26 @@ from __future__ import annotations
 import math
 import os
 import time
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from hokical._core.arrays import to_host
 from hokical._core.logits import Logits
 from hokical._core.progress import track
 from hokical._core.types import IntArray
-from hokical._core.warn import ConvergenceWarning, FitDataWarning, sklearn_class, warn_user
 from hokical.calibrators._automatic import AutoCalibrator
 from hokical.metrics._metric import METRICS, SummaryOptions
-from hokical.report._data import main_columns, report_data
+from hokical.report._data import best_of, main_columns, report_data
 from hokical.report._differences import Difference, paired_differences
 from hokical.report._entrants import Methods, choose_entrants, is_fitted
 from hokical.report._evaluate import check_examples, check_names, measure_sets
-from hokical.report._evaluation import Evaluation
+from hokical.report._evaluation import DataFacts, Evaluation
 from hokical.report._judging import Predicted, Setting, judge
 from hokical.report._page import write_page
-from hokical.report._provenance import DataFacts, Provenance, are_same
 from hokical.report._standings import rank_methods
 from hokical.report._tables import Cells, TableOutput
 
@@ -36,16 +36,16 @@ DEFAULT = "auto"
 class Comparison(TableOutput):
     """Evaluations of methods, in the given order, and the headline's `subject`.
 
-    `skipped` has the methods that the data do not allow, and why; `class_names` are by column, or
-    empty.
+    `skipped` has the methods that the data do not allow, and why. `validation` describes the data
+    of the fits; `tested_on_validation` is whether the test set holds the same examples, which makes
+    everything look too good.
     """
 
     results: tuple[Evaluation, ...]
-    provenance: Provenance
     subject: str
-    title: str | None = None
+    validation: DataFacts
+    tested_on_validation: bool = False
     skipped: dict[str, str] = field(default_factory=dict)
-    class_names: tuple[str, ...] = ()
 
     def __getitem__(self, name: str) -> Evaluation:
         for result in self.results:
@@ -54,13 +54,9 @@ class Comparison(TableOutput):
         raise KeyError(f"no method {name!r} here; there are {[r.name for r in self.results]}.")
 
     @property
-    def main_columns(self) -> tuple[str, ...]:
-        """What small tables show, in order."""
-        return main_columns(self.results)
-
-    def headline(self, name: str | None = None) -> str:
-        """What one method changed (None: the subject), in words, with a guarantee."""
-        return self[name or self.subject].headline
+    def headline(self) -> str:
+        """What the subject changed, in words, with a guarantee."""
+        return self[self.subject].headline
 
     def best(self, score: str) -> Evaluation:
         """The method with the lowest value of a score."""
@@ -71,65 +67,59 @@ class Comparison(TableOutput):
     ) -> tuple[Difference, ...]:
         """Paired differences of every other method to one, with intervals and verdicts.
 
-        `metric` is "log_loss", "brier" or "ece"; `against` None is the subject. `delta` is the
-        probability that an interval misses, and the level of verdicts, which allow for the number
-        of methods (Holm).
+        `metric` is "log_loss" or "brier"; `against` None is the subject. `delta` is the probability
+        that an interval misses, and the level of verdicts, which allow for the number of methods
+        (Holm).
         """
         return paired_differences(self.results, self[against or self.subject], metric, delta)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and strings, for JSON."""
         return {
-            "title": self.title,
             "subject": self.subject,
-            "headline": self.headline(),
+            "headline": self.headline,
             "methods": [result.method_dict() for result in self.results],
             "differences": [asdict(found) for found in self.differences()],
-            "skipped": self.skipped,
-            "provenance": asdict(self.provenance),
+            "data": asdict(self[self.subject].data),
+            **self._about(),
         }
 
-    def to_html(self, path: str | os.PathLike[str], *, method: str | None = None) -> Path:
-        """Write a report as one self-contained HTML file, which is returned.
+    def to_html(self, path: str | os.PathLike[str], *, title: str | None = None) -> Path:
+        """Write a report as one self-contained HTML file, which is returned."""
+        chosen = self[self.subject]
+        about = {"title": title, **self._about()}
+        return write_page(report_data(self.results, chosen, self.differences(), **about), path)
 
-        `method` is that of the headline, shown first; None takes the subject.
-        """
-        chosen = self[method or self.subject]
-        found = self.differences(against=chosen.name)
-        about: dict[str, Any] = {"title": self.title, "skipped": self.skipped}
-        return write_page(report_data(self.results, chosen, self.provenance, found, **about), path)
+    def _about(self) -> dict[str, Any]:
+        return {
+            "skipped": self.skipped,
+            "validation": asdict(self.validation),
+            "tested_on_validation": self.tested_on_validation,
+        }
 
-    def _cells(self, mark: str) -> Cells:
-        heads = ["method", *(METRICS[name].full_title for name in self.main_columns)]
-        return heads, [[(each.label, "{}"), *self._marked(each, mark)] for each in self.results]
+    def cells(self, mark: str) -> Cells:
+        """A small table, the best of each score in `mark`."""
+        columns = main_columns(self.results)
+        best = {name: best_of(self.results, name) for name in columns}
+        rows = []
+        for each in self.results:
+            marks = (mark if each.name in best[name] else "{}" for name in columns)
+            texts = (METRICS[name].format(each.score(name)) for name in columns)
+            rows.append([(each.label, "{}"), *zip(texts, marks, strict=True)])
+        return ["method", *(METRICS[name].full_title for name in columns)], rows
 
-    def _marked(self, result: Evaluation, mark: str) -> list[tuple[str, str]]:
-        """Equal as shown is equal: readers cannot see which 0.0107 is lower."""
-        cells = []
-        for name in self.main_columns:
-            metric = METRICS[name]
-            shown, best = (metric.format(r.score(name)) for r in (result, self.best(name)))
-            cells.append((shown, mark if metric.ranking and shown == best else "{}"))
-        return cells
-
-    def marked_cells(self, result: Evaluation, mark: str) -> list[str]:
-        """The cells of a small table, the best of each score in `mark`."""
-        return [style.format(text) for text, style in self._marked(result, mark)]
-
-    def _records(self) -> list[dict[str, Any]]:
+    def records(self) -> list[dict[str, Any]]:
         """Every metric and its interval, the difference to the subject."""
         rows = []
-        verdicts = {found.method: found for found in self.differences()}
+        verdicts = {found.method: asdict(found) for found in self.differences()}
         for result in self.results:
             row: dict[str, Any] = {"method": result.name, "title": result.title}
             for name, found in result.summary.estimates.items():
                 row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
             row["true_ece_below"] = result.summary.bounds.get("bousquet", math.nan)
-            against = verdicts.get(result.name)
-            row |= {
-                f"difference_{field}": "" if against is None else getattr(against, field)
-                for field in ("against", "metric", "value", "low", "high", "p_value", "verdict")
-            }
+            difference = verdicts.get(result.name, {})
+            for name in ("against", "metric", "value", "low", "high", "p_value", "verdict"):
+                row[f"difference_{name}"] = difference.get(name, "")
             rows.append(row | {"fit_seconds": result.fit_seconds})
         return rows
 
@@ -142,7 +132,6 @@ def compare(
     metric: str = "log_loss",
     delta: float = 0.05,
     subject: str | None = None,
-    title: str | None = None,
     data_names: tuple[str | None, str | None] = (None, None),
     class_names: Sequence[str] = (),
     coverage: float | None = None,
@@ -171,8 +160,6 @@ def compare(
     subject : str, optional
         The method of the headline, to which others are compared. None: "auto" if it is among them,
         else the last one. Name it before you look at the test set: the guarantee needs that.
-    title : str, optional
-        Title of the report.
     data_names : (str, str)
         Names of the validation and the test data in the report.
     class_names : sequence of str
@@ -209,20 +196,21 @@ def compare(
     names = check_names(class_names, new[0].n_classes)
     entrants, skipped = choose_entrants(methods, random_state, (known[0], new[0]))
     chosen = _choose_subject(subject, list(entrants))
-    options = SummaryOptions(delta=delta)
-    facts = (DataFacts.collect(*known, data_names[0]), DataFacts.collect(*new, data_names[1]))
-    origin = Provenance.collect(*facts, are_same(known, new))
-    setting, results = Setting(options, origin, groups[1], names), []
+    data = DataFacts(new[0].n_rows, new[0].n_classes, data_names[1])
+    setting, results = Setting(SummaryOptions(delta=delta), data, groups[1], names), []
     for name in track(list(entrants), "Comparing {}", len(entrants), progress):
         method = entrants[name]
-        seconds, notes = _fit(method, *known, groups[0])
+        seconds = _fit(method, *known, groups[0])
         sets = None if coverage is None else measure_sets(method, new, coverage, groups[1])
         rows = Predicted.of_logits(method, *new, groups=groups[1])
-        one = judge(name, method, rows, setting, sets)
-        results.append(replace(one, fit_seconds=seconds, notes=notes))
+        results.append(replace(judge(name, method, rows, setting, sets=sets), fit_seconds=seconds))
     before = next((one for one in results if one.name == "uncalibrated"), None)
     linked = (one if one is before else replace(one, before=before) for one in results)
-    return Comparison(tuple(linked), origin, chosen, title, skipped, names)
+    fitted_on = DataFacts(known[0].n_rows, known[0].n_classes, data_names[0])
+    same = np.array_equal(known[1], new[1]) and np.array_equal(
+        to_host(known[0].values), to_host(new[0].values)
+    )
+    return Comparison(tuple(linked), chosen, fitted_on, same, skipped)
 
 
 def _compare_each(
@@ -234,7 +222,7 @@ def _compare_each(
             "`validation` and `test` must have the same data sets, at least one; got "
             f"{list(validation)} and {list(test) if isinstance(test, Mapping) else type(test)}."
         )
-    lower = [name for name, m in METRICS.items() if m.better == "lower" and not m.ordered]
+    lower = [name for name, m in METRICS.items() if m.better == "lower"]
     if metric not in lower:
         raise ValueError(f"`metric` must be one of {lower}; got {metric!r}.")
     options: dict[str, Any] = {"random_state": seed, "progress": False}
@@ -257,23 +245,11 @@ def _choose_subject(subject: str | None, names: list[str]) -> str:
     return subject
 
 
-def _fit(
-    calibrator: Any, logits: Logits, labels: IntArray, groups: Any
-) -> tuple[float | None, tuple[str, ...]]:
-    """Fit, unless it is; the seconds it took, and its warnings as notes.
-
-    Warnings about the examples are given instead: most methods have the same.
-    """
+def _fit(calibrator: Any, logits: Logits, labels: IntArray, groups: Any) -> float | None:
+    """Fit, unless it is; the seconds it took."""
     if is_fitted(calibrator):
-        return None, ()
+        return None
     start = time.perf_counter()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", sklearn_class(ConvergenceWarning))
-        learns = groups is not None and isinstance(calibrator, AutoCalibrator)
-        calibrator.fit(logits, labels, **({"groups": groups} if learns else {}))
-    seconds = time.perf_counter() - start
-    for found in caught:
-        if found.category is FitDataWarning:
-            warn_user(str(found.message), FitDataWarning)
-    notes = (str(w.message) for w in caught if w.category is not FitDataWarning)
-    return seconds, tuple(notes)
+    learns = groups is not None and isinstance(calibrator, AutoCalibrator)
+    calibrator.fit(logits, labels, **({"groups": groups} if learns else {}))
+    return time.perf_counter() - start

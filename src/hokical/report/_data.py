@@ -4,19 +4,18 @@ It holds sums of bins and points of curves, not confidences, so a report of a mi
 small as one of a thousand.
 """
 
-import math
 from collections.abc import Sequence
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
+from hokical._core.storage import json_values
 from hokical.metrics._groups import GroupTable
 from hokical.metrics._levels import Bins
 from hokical.metrics._metric import METRICS
 from hokical.plots._reliability import Reliability
 from hokical.plots._risk import RiskCoverage
-from hokical.report._provenance import Provenance
 
 #: Bin counts a reader can choose from; 15 is what the table's ECE uses.
 BIN_COUNTS = (5, 10, 15, 20, 30, 50)
@@ -27,69 +26,78 @@ MOST_ROWS = 20
 DIGITS = 6
 
 
-def main_columns(results: Sequence[Any]) -> tuple[str, ...]:
+def main_columns(results: Sequence[Any]) -> list[str]:
     """What small tables show, in order."""
     vectors = all(found.summary.vectors for found in results)
-    last = ("classwise_ece", "brier", "log_loss") if vectors else ("brier", "log_loss")
-    return ("mean_confidence", "accuracy", "ece", *last)
+    last = ["classwise_ece"] if vectors else []
+    return ["mean_confidence", "accuracy", "ece", *last, "brier", "log_loss"]
+
+
+def best_of(results: Sequence[Any], metric: str) -> list[str]:
+    """The names of the methods with the lowest score, as it is shown; none if it ranks none.
+
+    Equal as shown is equal: readers cannot see which 0.0107 is lower.
+    """
+    if not METRICS[metric].ranking:
+        return []
+    lowest = min(result.score(metric) for result in results)
+    shown = METRICS[metric].format
+    return [each.name for each in results if shown(each.score(metric)) == shown(lowest)]
 
 
 def report_data(
-    results: Sequence[Any],
-    chosen: Any,
-    provenance: Provenance,
-    differences: Sequence[Any],
-    *,
-    title: str | None = None,
-    skipped: dict[str, str] | None = None,
+    results: Sequence[Any], chosen: Any, differences: Sequence[Any], **about: Any
 ) -> dict[str, Any]:
-    """All of a report about `chosen` among evaluations; non-finite numbers become None."""
+    """All of a report about `chosen` among evaluations; non-finite numbers become None.
+
+    `about` may have a title, methods that were skipped, the facts of the validation data, and
+    whether they are the test data.
+    """
     main, known = main_columns(results), {found.method: found for found in differences}
-    scores = [
+    more = [
         name for name, metric in METRICS.items()
-        if metric.ranking and all(name in result.summary.estimates for result in results)
+        if metric.ranking and name not in main and all(name in r.summary.estimates for r in results)
     ]  # fmt: skip
-    lowest = {name: min(result.score(name) for result in results) for name in scores}
-    names = [result.name for result in results]
-    found: dict[str, Any] = plain(
-        {
-            "title": title or "Calibration report",
-            "headline": chosen.headline,
-            "chosen": chosen.name,
-            "chosen_label": chosen.label,
-            "reference": "uncalibrated" if "uncalibrated" in names else None,
-            "vectors": all(result.summary.vectors for result in results),
-            "bin_counts": BIN_COUNTS,
-            "schemes": SCHEMES,
-            "columns": [*main, "difference", *(name for name in scores if name not in main)],
-            "best": {
-                name: [result.name for result in results if result.score(name) == low]
-                for name, low in lowest.items()
-            },
-            "methods": [_method(each) | {"difference": known.get(each.name)} for each in results],
-            "skipped": skipped or {},
-            "options": chosen.summary.options,
-            "provenance": provenance,
-        }
-    )
-    return found
+    methods = []
+    for each in results:
+        difference = known.get(each.name)
+        methods.append(_method(each) | {"difference": difference and asdict(difference)})
+    found: dict[str, Any] = {
+        "title": about.get("title") or "Calibration report",
+        "headline": [chosen.verdict, chosen.details],
+        "chosen": chosen.name,
+        "chosen_label": chosen.label,
+        "reference": "uncalibrated" if any(r.name == "uncalibrated" for r in results) else None,
+        "vectors": all(result.summary.vectors for result in results),
+        "bin_counts": BIN_COUNTS,
+        "schemes": SCHEMES,
+        "columns": [*main, "difference", *more],
+        "best": {name: best_of(results, name) for name in [*main, *more]},
+        "methods": methods,
+        "skipped": about.get("skipped", {}),
+        "options": asdict(chosen.summary.options),
+        "data": asdict(chosen.data),
+        "validation": about.get("validation"),
+        "tested_on_validation": about.get("tested_on_validation", False),
+    }
+    return dict(json_values(found))
 
 
 def _method(result: Any) -> dict[str, Any]:
     delta = result.summary.options.delta
     bins = ("count", "low", "high", "confidence", "accuracy", "accuracy_low", "accuracy_high")
+    curve = RiskCoverage.from_levels(result.levels)
     return {
         "name": result.name,
         "label": result.label,
         "fit_seconds": result.fit_seconds,
         "converged": result.converged,
         "may_change_labels": result.may_change_labels,
-        "notes": result.all_notes,
-        "scores": result.summary.estimates,
+        "notes": result.notes,
+        "scores": {name: asdict(each) for name, each in result.summary.estimates.items()},
         "classes": _table(result.classes),
         "groups": _table(result.groups),
-        "sets": result.sets,
-        "bounds": result.summary.bounds,
+        "sets": None if result.sets is None else result.sets.to_dict(),
         "reliability": {
             scheme: {
                 n: _fields(Reliability.from_levels(result.levels, n, scheme, delta), "ece", *bins)
@@ -97,14 +105,12 @@ def _method(result: Any) -> dict[str, Any]:
             }
             for scheme in SCHEMES
         },
-        "risk": _fields(
-            RiskCoverage.from_levels(result.levels), "area", "threshold", "coverage", "risk"
-        ),
+        "risk": _fields(curve, "area", "threshold", "coverage", "risk"),
     }
 
 
 def _fields(record: Any, *names: str) -> dict[str, Any]:
-    return {name: getattr(record, name) for name in names}
+    return {name: np.round(getattr(record, name), DIGITS) for name in names}
 
 
 def _table(table: GroupTable | None) -> dict[str, Any] | None:
@@ -114,18 +120,3 @@ def _table(table: GroupTable | None) -> dict[str, Any] | None:
     shown = table.rows if len(table.rows) <= MOST_ROWS else table.worst(MOST_ROWS)
     rows = [asdict(row) | {"full_name": row.full_name} for row in (*shown, *table.segments[:5])]
     return {"rows": rows, "n_left_out": len(table.rows) - len(shown), "verdict": table.verdict}
-
-
-def plain(value: Any) -> Any:
-    """Values that JSON has: fields of dataclasses, lists of arrays, rounded numbers."""
-    if is_dataclass(value) and not isinstance(value, type):
-        value = asdict(value)
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, np.ndarray):
-        value = value.tolist()
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    if isinstance(value, float):
-        return round(value, DIGITS) if math.isfinite(value) else None
-    return value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from hokical._core.labels import as_labels, as_weights
 from hokical._core.logits import Logits, as_logits
 from hokical._core.reading import to_numpy
 from hokical._core.tables import read_table
-from hokical._core.types import BoolArray, FloatArray, IntArray
+from hokical._core.types import FloatArray, IntArray
 from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._catalog import make
 from hokical.calibrators._confidence import ConfidenceCalibrator
@@ -26,9 +26,8 @@ from hokical.metrics._examples import as_examples
 from hokical.metrics._metric import SummaryOptions
 from hokical.metrics._sets import SetSummary, summarize_sets
 from hokical.report._entrants import is_fitted
-from hokical.report._evaluation import Evaluation
+from hokical.report._evaluation import DataFacts, Evaluation
 from hokical.report._judging import Predicted, Setting, judge
-from hokical.report._provenance import DataFacts, Provenance
 from hokical.report._streamed import evaluate_dense, evaluate_source
 
 
@@ -88,7 +87,7 @@ def evaluate(
     >>> round(found.before["ece"].value, 3), round(found["ece"].value, 3)
     (0.055, 0.01)
     """
-    options = SummaryOptions(n_bins, delta=delta)
+    options = SummaryOptions(n_bins, delta)
     names = tuple(map(str, class_names))
     given = {"sample_weight": sample_weight, "groups": groups, "coverage": coverage, "mask": mask}
     if not (cal is None or isinstance(cal, (Calibrator, OutcomeCalibrator, Dense))):
@@ -120,18 +119,8 @@ def evaluate(
     _refuse(given, "logits", "sample_weight", "groups", "coverage")
     test = check_examples((x, y), cal)
     check_names(names, test[0].n_classes)
-    origin = Provenance.collect(None, DataFacts.collect(*test, data_name))
-    return _evaluate_logits(cal, test, weight, Setting(options, origin, groups, names), coverage)
-
-
-def _describe(
-    x: Any, right: BoolArray, name: str | None, what: Literal["scores", "confidences"]
-) -> Provenance:
-    """The origin of confidences or scores, whose accuracy is the share of outcomes that are 1."""
-    values = to_numpy(x, what)
-    n_classes = 1 if what == "confidences" else values.shape[1]
-    facts = (values.shape[0], n_classes, str(values.dtype), float(right.mean()), name, what)
-    return Provenance.collect(None, DataFacts(*facts))
+    data = DataFacts(test[0].n_rows, test[0].n_classes, data_name)
+    return _evaluate_logits(cal, test, weight, Setting(options, data, groups, names), coverage)
 
 
 def _refuse(given: dict[str, Any], kind: str, *allowed: str) -> None:
@@ -175,7 +164,7 @@ def _evaluate_logits(
     softmax = make("uncalibrated").fit(*test)
     sets = measure_sets(softmax, test, coverage) if cal is None and coverage is not None else None
     rows = Predicted.of_logits(softmax, *test, weight, setting.groups)
-    before = judge("uncalibrated", softmax, rows, setting, sets)
+    before = judge("uncalibrated", softmax, rows, setting, sets=sets)
     if cal is None or cal.name == "uncalibrated":
         return before
     if coverage is not None:
@@ -184,7 +173,7 @@ def _evaluate_logits(
         source = "Thresholds are those of the calibrator."
         sets = summarize_sets(to_host(members), test[1], goal=coverage, source=source)
     rows = Predicted.of_logits(cal, *test, weight, setting.groups)
-    return replace(judge(cal.name, cal, rows, setting, sets), before=before)
+    return judge(cal.name, cal, rows, setting, before, sets)
 
 
 def measure_sets(
@@ -213,15 +202,13 @@ def _evaluate_confidence(
 ) -> Evaluation:
     stated = to_numpy(confidence, "confidence") if cal is None else cal._uncalibrated(confidence)
     rows = as_examples(stated, right)
-    setting = Setting(
-        options, _describe(confidence, rows.correct, data_name, "confidences"), groups
-    )
+    setting = Setting(options, DataFacts(rows.n_rows, 1, data_name, "confidences"), groups)
     own = Predicted(rows.confidence, rows.correct, weight)
     before = judge("uncalibrated", None, own, setting)
     if cal is None or not is_fitted(cal):
         return before
     after = Predicted(to_host(cal.predict(confidence, groups)), rows.correct, weight)
-    return replace(judge(cal.name, cal, after, setting), before=before)
+    return judge(cal.name, cal, after, setting, before)
 
 
 def _evaluate_labels(
@@ -242,14 +229,14 @@ def _evaluate_labels(
         )
     known = ~np.isnan(marks)
     there, example = marks[known] == 1.0, np.nonzero(known)[0]
-    origin = _describe(scores, there, data_name, "scores")
-    setting = Setting(options, origin, np.broadcast_to(called, own.shape)[known], names)
+    data = DataFacts(own.shape[0], own.shape[1], data_name, "scores")
+    setting = Setting(options, data, np.broadcast_to(called, own.shape)[known], names)
     before = judge("uncalibrated", None, Predicted(own[known], there), setting)
     before = _by_example(before, example)
     if not is_fitted(cal):
         return before
     rows = Predicted(to_host(cal.predict_proba(scores))[known], there)
-    return replace(_by_example(judge(cal.name, cal, rows, setting), example), before=before)
+    return _by_example(judge(cal.name, cal, rows, setting, before), example)
 
 
 def _by_example(found: Evaluation, example: IntArray) -> Evaluation:

@@ -6,7 +6,7 @@ import math
 import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from hokical._core.types import FloatArray
 from hokical.metrics._groups import GroupTable
@@ -18,10 +18,19 @@ from hokical.plots._reliability import Reliability
 from hokical.report._data import report_data
 from hokical.report._differences import paired_differences
 from hokical.report._page import write_page
-from hokical.report._provenance import Provenance
 
 #: A class is worth a warning if its gap is at least this, and at least twice the ECE.
 _MATERIAL_GAP = 0.05
+
+
+@dataclass(frozen=True)
+class DataFacts:
+    """A data set: its size, its name in reports, and what was given of it."""
+
+    n_rows: int
+    n_classes: int
+    name: str | None = None
+    what: Literal["logits", "confidences", "scores"] = "logits"
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,11 +38,12 @@ class Evaluation:
     """One method on one data set; `hokical.evaluate` makes it.
 
     `summary` has the metrics with their intervals and the bounds on the true calibration error;
-    `found["ece"]` is `found.summary["ece"]`. `before` is the evaluation of the uncalibrated
-    predictions on the same rows, None if this is it. `classes` and `groups` say which predicted
-    labels and which groups are miscalibrated, `sets` how prediction sets do. `levels` counts right
-    and wrong rows by confidence. `row_scores` (n,) are the scores whose mean is a metric, `weight`
-    (n,) the rows' weights. `fit_seconds` is None if the calibrator came fitted.
+    `found["ece"]` is `found.summary["ece"]`. `data` describes the rows. `before` is the evaluation
+    of the uncalibrated predictions on the same rows, None if this is it. `classes` and `groups` say
+    which predicted labels and which groups are miscalibrated, `sets` how prediction sets do.
+    `levels` counts right and wrong rows by confidence. `row_scores` (n,) are the scores whose mean
+    is a metric, `weight` (n,) the rows' weights. `fit_seconds` is None if the calibrator came
+    fitted.
 
     `print(found)` shows a table, `found.plot()` a reliability diagram; `found.to_html(path)` writes
     a report.
@@ -43,7 +53,7 @@ class Evaluation:
     calibrator: Any
     summary: Summary
     levels: Levels
-    provenance: Provenance
+    data: DataFacts
     before: Evaluation | None = None
     classes: GroupTable | None = None
     groups: GroupTable | None = None
@@ -52,7 +62,6 @@ class Evaluation:
     row_scores: dict[str, FloatArray] = field(default_factory=dict)
     weight: FloatArray | None = None
     fit_seconds: float | None = None
-    notes: tuple[str, ...] = ()
 
     @property
     def n(self) -> int:
@@ -110,9 +119,9 @@ class Evaluation:
         )
 
     @property
-    def all_notes(self) -> list[str]:
-        """Warnings about the method: it may change labels, did not converge, or hides a class."""
-        notes = list(self.notes)
+    def notes(self) -> list[str]:
+        """What to know of the method: it may change labels, did not converge, or hides a class."""
+        notes = []
         if self.may_change_labels:
             before = self.before
             then = "" if before is None else f" instead of {before.score('accuracy'):.2%}"
@@ -120,44 +129,47 @@ class Evaluation:
                 f"May change labels: with this method {self.score('accuracy'):.2%} of the test "
                 f"labels are right{then}."
             )
-        if not self.converged and not self.notes:
+        if not self.converged:
             notes.append("The fit did not converge.")
         return notes + ([] if self.class_warning is None else [f"Warning: {self.class_warning}"])
 
     @property
-    def headline(self) -> str:
-        """What calibration changed, in words, with a guarantee.
+    def verdict(self) -> str:
+        """One sentence: the calibration error, and what it was before."""
+        error, first = (
+            "" if found is None else f"{found.score('ece'):.4f}" for found in (self, self.before)
+        )
+        by = "" if self.name == "uncalibrated" else f" with {self.label}"
+        if first in ("", error):
+            return f"The calibration error {'stayed at' if first else 'is'} {error}{by}."
+        verb = "fell" if float(error) < float(first) else "rose"
+        return f"The calibration error {verb} from {first} to {error}{by}."
+
+    @property
+    def details(self) -> str:
+        """Mean confidence and accuracy, and a bound on the true calibration error.
 
         The bound is always Bousquet's: the smallest of several would hold less often.
         """
-        confidence, accuracy = (self.score(name) for name in ("mean_confidence", "accuracy"))
-        error, proven = self.score("ece"), ""
-        if "bousquet" in self.summary.bounds:
-            level = 1.0 - self.summary.options.delta
-            proven = (
-                f"; on new data of the same kind the true one is, with {level:.0%} confidence, "
-                f"below {self.summary.bounds['bousquet']:.4f}"
-            )
-        if self.before is None:
-            own = self.name == "uncalibrated"
-            who = "Your model" if own else f"With {self.label} your model"
-            claim = self._claim(confidence, accuracy)
-            return f"{who} {claim}. Its calibration error is {error:.4f}{proven}."
-        first = {name: self.before.score(name) for name in ("mean_confidence", "accuracy", "ece")}
-        kept = accuracy == first["accuracy"]
-        change = error - first["ece"]
-        verb = "fell" if change < 0 else "rose" if change > 0 else "stayed, going"
-        return (
-            f"Your model {self._claim(first['mean_confidence'], first['accuracy'])}. After "
-            f"calibration with {self.label} its confidence is {confidence:.1%}"
-            f"{'' if kept else f' and its accuracy {accuracy:.1%}'}. Its calibration error {verb} "
-            f"from {first['ece']:.4f} to {error:.4f}{proven}."
-        )
+        labels = self.data.what == "scores"
+        words = ("Mean probability", "share of labels present") if labels else (
+            "Mean confidence", "accuracy"
+        )  # fmt: skip
+        text = "; ".join(map(self._change, words, ("mean_confidence", "accuracy"))) + "."
+        if "bousquet" not in self.summary.bounds:
+            return text
+        level, bound = 1.0 - self.summary.options.delta, self.summary.bounds["bousquet"]
+        return f"{text} With {level:.0%} confidence the true error is below {bound:.4f}."
 
-    def _claim(self, confidence: float, accuracy: float) -> str:
-        if self.provenance.test.what == "scores":
-            return f"gives labels {confidence:.1%} on average, and {accuracy:.1%} of them are there"
-        return f"has a mean confidence of {confidence:.1%} and an accuracy of {accuracy:.1%}"
+    @property
+    def headline(self) -> str:
+        """What calibration changed, in words, with a guarantee."""
+        return f"{self.verdict} {self.details}"
+
+    def _change(self, word: str, metric: str) -> str:
+        """A share before and after, or once if it stayed."""
+        first, now = (f"{each.score(metric):.1%}" for each in (self.both[0], self))
+        return f"{word} is {now}" if first == now else f"{word} was {first} and is {now}"
 
     def plot(self, ax: Any = None, *, n_bins: int = 15, **style: Any) -> Any:
         """A reliability diagram on a matplotlib Axes; `style` is that of its bars."""
@@ -166,11 +178,8 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and strings: the methods before and after, and the headline."""
-        return {
-            "headline": self.headline,
-            "methods": [found.method_dict() for found in self.both],
-            "provenance": asdict(self.provenance),
-        }
+        methods = [found.method_dict() for found in self.both]
+        return {"headline": self.headline, "methods": methods, "data": asdict(self.data)}
 
     def method_dict(self) -> dict[str, Any]:
         """The numbers of this method alone."""
@@ -180,16 +189,14 @@ class Evaluation:
             "title": self.title,
             "fit_seconds": self.fit_seconds,
             "converged": self.converged,
-            "notes": list(self.notes),
             **self.summary.to_dict(),
             **{name: part.to_dict() for name, part in parts.items() if part is not None},
         }
 
     def to_html(self, path: str | os.PathLike[str], *, title: str | None = None) -> Path:
         """Write a report as one self-contained HTML file, which is returned."""
-        results, origin = self.both, self.provenance
-        differences = paired_differences(results, self)
-        return write_page(report_data(results, self, origin, differences, title=title), path)
+        differences = paired_differences(self.both, self)
+        return write_page(report_data(self.both, self, differences, title=title), path)
 
     def __str__(self) -> str:
         both = self.both

@@ -8,7 +8,6 @@ from typing import Any, Self
 import numpy as np
 
 from hokical._core.arrays import to_host
-from hokical._core.bins import bin_index, sum_by
 from hokical._core.logits import Logits
 from hokical._core.topk import TopK
 from hokical._core.types import BoolArray, FloatArray, IntArray
@@ -18,8 +17,7 @@ from hokical.metrics._metric import SummaryOptions
 from hokical.metrics._sets import SetSummary
 from hokical.metrics._summaries import SummarySums, summarize
 from hokical.metrics._vectors import class_scores, top_label_rows
-from hokical.report._evaluation import Evaluation
-from hokical.report._provenance import Provenance
+from hokical.report._evaluation import DataFacts, Evaluation
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,16 +71,21 @@ class Predicted:
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """How methods are evaluated: options of the summary, groups of the rows, names, origin."""
+    """How methods are evaluated: options of the summary, the data, groups of the rows, names."""
 
     options: SummaryOptions
-    origin: Provenance
+    data: DataFacts
     groups: Any = None
     class_names: tuple[str, ...] = ()
 
 
 def judge(
-    name: str, calibrator: Any, rows: Predicted, setting: Setting, sets: SetSummary | None = None
+    name: str,
+    calibrator: Any,
+    rows: Predicted,
+    setting: Setting,
+    before: Evaluation | None = None,
+    sets: SetSummary | None = None,
 ) -> Evaluation:
     """The evaluation of one method's predictions; rows of weight 0 do not count."""
     options, names, groups = setting.options, setting.class_names, None
@@ -96,27 +99,18 @@ def judge(
     if rows.labels is not None:
         classes = label_rows(examples, rows.labels, names, options.delta)
     sums = SummarySums.from_rows(examples, rows.vectors, options)
+    scores = top_label_rows(examples.confidence, examples.correct)
     return Evaluation(
         name,
         calibrator,
         summarize(sums, options),
         sums.levels.levels,
-        setting.origin,
-        classes=classes,
-        groups=groups,
-        sets=sets,
-        class_names=names,
-        row_scores=_row_scores(examples, rows.vectors, options.n_bins),
+        setting.data,
+        before,
+        classes,
+        groups,
+        sets,
+        names,
+        row_scores=scores if rows.vectors is None else class_scores(rows.vectors),
         weight=rows.weight,
     )
-
-
-def _row_scores(
-    examples: Examples, vectors: Predictions | None, n_bins: int
-) -> dict[str, FloatArray]:
-    """Scores (n,) whose mean is a metric, for differences of methods on the same rows."""
-    found = top_label_rows(examples.confidence, examples.correct)
-    found |= {} if vectors is None else class_scores(vectors, 0.0, ordered=False)
-    gap, place = examples.correct - examples.confidence, bin_index(examples.confidence, n_bins)
-    signs = np.sign(sum_by(place, examples.filled_weight() * gap, n_bins))
-    return found | {"ece": signs[place] * gap}

@@ -8,14 +8,19 @@ import base64
 import hashlib
 import json
 import os
+import platform
 from collections.abc import Iterable
+from datetime import date
 from html import escape
+from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from string import Template
 from typing import Any
 
 from hokical._core.files import write_text_atomically
+from hokical._core.version import VERSION
+from hokical.io._writing import check_output
 from hokical.metrics._metric import METRICS
 
 #: In the order of their dependencies.
@@ -24,12 +29,8 @@ _SCRIPTS = ("svg.js", "reliability.js", "risk.js", "explorer.js")
 _DATA = {
     "logits": "{n_rows:,} examples of {n_classes} classes",
     "confidences": "{n_rows:,} confidences",
-    "scores": "{n_rows:,} examples with {n_classes} labels",
+    "scores": "{n_rows:,} examples with {n_classes} labels, each a prediction of its own",
 }
-_OF_LABELS = (
-    " Every label of every example is a prediction of its own: its confidence is the probability "
-    "of the label, and accuracy the share of labels that are there."
-)
 _SUFFIXES = (".html", ".htm")
 #: Classes and sizes with fewer rows are not shown as the worst.
 _FEW = 20
@@ -44,13 +45,7 @@ def write_page(data: dict[str, Any], path: str | os.PathLike[str]) -> Path:
             "For a PDF print the page from a browser; for tables see `to_csv` and `to_latex` of a "
             "comparison."
         )
-    if not target.parent.is_dir():
-        raise FileNotFoundError(
-            f"`path` must name a file in an existing folder; got {target}. Create {target.parent} "
-            "first."
-        )
-    if target.is_dir():
-        raise IsADirectoryError(f"`path` must name a file; {target} is a folder.")
+    check_output(target)
     write_text_atomically(target, render_page(data))
     return target
 
@@ -59,7 +54,7 @@ def render_page(data: dict[str, Any]) -> str:
     """The whole page, as text."""
     style, scripts = asset("style.css"), "\n".join(asset(name) for name in _SCRIPTS)
     script = f'"use strict";\n(() => {{\n{scripts}}})();\n'
-    what = data["provenance"]["test"]["what"]
+    what = data["data"]["what"]
     policy = f"default-src 'none'; style-src {digest(style)}; script-src {digest(script)}"
     return Template(asset("template.html")).substitute(
         policy=escape(policy),
@@ -67,8 +62,8 @@ def render_page(data: dict[str, Any]) -> str:
         script=script,
         data=json_for_script(data),
         title=escape(data["title"]),
-        headline=escape(data["headline"]),
-        lead=escape(_lead(data)),
+        headline=escape(data["headline"][0]),
+        lead=_lead(data),
         table=methods_html(data),
         notes=notes_html(data),
         method_options=_options({m["name"]: m["label"] for m in data["methods"]}, data["chosen"]),
@@ -115,14 +110,15 @@ def table_html(heads: Iterable[str], rows: Iterable[tuple[str, Iterable[str]]]) 
 
 
 def _lead(data: dict[str, Any]) -> str:
-    origin = data["provenance"]
-    shown = _DATA[origin["test"]["what"]].format(**origin["test"])
-    if origin["tested_on_validation"]:
-        return (
-            f"Fitted and measured on the same {shown}. Everything here looks better than it is: "
-            "measure on examples that nothing was fitted on."
+    """Shares, guarantee and data, after a warning if the test is none."""
+    shown = _DATA[data["data"]["what"]].format(**data["data"])
+    text = f'<p class="lead">{escape(data["headline"][1])} Measured on {shown}.</p>'
+    if data["tested_on_validation"]:
+        text += (
+            '<p class="warning">Fitted and measured on the same examples: everything here looks '
+            "better than it is. Measure on examples that nothing was fitted on.</p>"
         )
-    return f"Measured on {shown}.{_OF_LABELS * (origin['test']['what'] == 'scores')}"
+    return text
 
 
 def _options(texts: dict[Any, Any], chosen: Any) -> str:
@@ -217,18 +213,17 @@ def _set_cells(method: dict[str, Any]) -> Iterable[str]:
 
 
 def facts_html(data: dict[str, Any]) -> str:
-    """Data, settings and versions."""
-    origin, options = data["provenance"], data["options"]
-    rows = {"Date": origin["date"]}
-    for part in ("validation", "test"):
-        if (facts := origin[part]) is not None:
-            name = "" if facts["name"] is None else f"{facts['name']}: "
-            shape = f"{_DATA[facts['what']].format(**facts)}, {facts['dtype']} {facts['what']}"
-            right = "of the labels are there" if facts["what"] == "scores" else "accuracy"
-            rows[f"{part.capitalize()} data"] = f"{name}{shape}, {facts['accuracy']:.2%} {right}"
-    level = f"{1.0 - options['delta']:.0%}"
-    rows["Settings"] = f"{options['n_bins']} bins, intervals and bounds at {level}"
-    rows["Versions"] = ", ".join(f"{name} {number}" for name, number in origin["versions"].items())
+    """Data, settings, versions and date."""
+    rows = {}
+    for name, facts in (("Validation data", data["validation"]), ("Test data", data["data"])):
+        if facts is not None:
+            shown = _DATA[facts["what"]].format(**facts)
+            rows[name] = shown if facts["name"] is None else f"{facts['name']}: {shown}"
+    level = f"{1.0 - data['options']['delta']:.0%}"
+    rows["Settings"] = f"{data['options']['n_bins']} bins, intervals and bounds at {level}"
+    libraries = ", ".join(f"{name} {version(name)}" for name in ("numpy", "scipy"))
+    rows["Versions"] = f"hokical {VERSION}, python {platform.python_version()}, {libraries}"
+    rows["Date"] = date.today().isoformat()
     return "\n".join(
         f"<div><dt>{term}</dt><dd>{escape(text)}</dd></div>" for term, text in rows.items()
     )

@@ -1,7 +1,7 @@
 """Methods over several data sets: mean scores and ranks, intervals, critical differences."""
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,18 +11,15 @@ from hokical.guarantees._binomial import check_chance
 from hokical.metrics._metric import METRICS
 from hokical.report._tables import Cells, TableOutput
 
-Ends = tuple[float, float]
-
 
 @dataclass(frozen=True)
 class Standing:
-    """A method over all data sets: its mean score and rank (1: the best), with intervals."""
+    """A method over all data sets: its mean score with an interval, and mean rank (1: the best)."""
 
     method: str
     mean: float
-    mean_interval: Ends
+    mean_interval: tuple[float, float]
     rank: float
-    rank_interval: Ends
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,15 +37,6 @@ class Standings(TableOutput):
     delta: float
     comparisons: dict[str, Any] = field(default_factory=dict)
 
-    def table(self) -> FloatArray:
-        """The metric (data sets, methods), methods in the order of `rows`."""
-        return np.array(
-            [
-                [one[row.method].score(self.metric) for row in self.rows]
-                for one in self.comparisons.values()
-            ]
-        )
-
     @property
     def verdict(self) -> str:
         """Which methods the ranks distinguish, in words."""
@@ -62,44 +50,39 @@ class Standings(TableOutput):
         return f"{known}; {apart}. {end}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and strings: the rows, and the metric of every data set and method."""
+        """Plain numbers and strings: of each method the metric on every data set, mean and rank."""
         return {
             "metric": self.metric,
-            "methods": [asdict(row) for row in self.rows],
+            "methods": self.records(),
             "critical_difference": self.critical_difference,
             "delta": self.delta,
             "verdict": self.verdict,
-            "data_sets": {
-                name: {row.method: one[row.method].score(self.metric) for row in self.rows}
-                for name, one in self.comparisons.items()
-            },
         }
 
     def to_markdown(self) -> str:
         """A table of mean scores and ranks, and the verdict."""
         return f"{super().to_markdown()}\n{self.verdict}"
 
-    def _records(self) -> list[dict[str, Any]]:
+    def records(self) -> list[dict[str, Any]]:
         """The metric of every data set, with mean and rank, by method."""
-        scores = zip(self.rows, self.table().T.tolist(), strict=True)
-        return [
-            {"method": row.method, **dict(zip(self.comparisons, own, strict=True))}
-            | {"mean": row.mean, "rank": row.rank}
-            for row, own in scores
-        ]
-
-    def _cells(self, mark: str) -> Cells:
         rows = []
         for row in self.rows:
-            pairs = ((row.mean, row.mean_interval, 4), (row.rank, row.rank_interval, 2))
-            rows.append([(row.method, "{}"), *((_with_ends(*pair), "{}") for pair in pairs)])
+            own = {
+                name: one[row.method].score(self.metric) for name, one in self.comparisons.items()
+            }
+            low, high = row.mean_interval
+            means = {"mean": row.mean, "mean_low": low, "mean_high": high, "rank": row.rank}
+            rows.append({"method": row.method, **own, **means})
+        return rows
+
+    def cells(self, mark: str) -> Cells:
+        rows = []
+        for row in self.rows:
+            low, high = row.mean_interval
+            ends = "" if math.isnan(low) else f" ({low:.4f} to {high:.4f})"
+            texts = (row.method, f"{row.mean:.4f}{ends}", f"{row.rank:.2f}")
+            rows.append([(text, "{}") for text in texts])
         return ["method", f"mean {METRICS[self.metric].full_title}", "mean rank"], rows
-
-
-def _with_ends(value: float, ends: tuple[float, float], digits: int) -> str:
-    """A number, and the interval where there is one."""
-    low, high = (f"{end:.{digits}f}" for end in ends)
-    return f"{value:.{digits}f}" + ("" if np.isnan(ends).any() else f" ({low} to {high})")
 
 
 def rank_methods(found: dict[str, Any], metric: str, delta: float) -> Standings:
@@ -110,22 +93,17 @@ def rank_methods(found: dict[str, Any], metric: str, delta: float) -> Standings:
     names = [name for name in names if all(name not in one.skipped for one in found.values())]
     table = np.array([[one[name].score(metric) for name in names] for one in found.values()])
     ranks = rankdata(table, axis=1)
+    columns = zip(names, table.T, ranks.T, strict=True)
     rows = [
-        Standing(
-            name,
-            float(table[:, k].mean()),
-            mean_interval(table[:, k], delta),
-            float(ranks[:, k].mean()),
-            mean_interval(ranks[:, k], delta),
-        )
-        for k, name in enumerate(names)
+        Standing(name, float(own.mean()), mean_interval(own, delta), float(rank.mean()))
+        for name, own, rank in columns
     ]
     rows.sort(key=lambda row: row.rank)
     least = critical_difference(len(names), len(found), delta)
     return Standings(metric, tuple(rows), least, delta, found)
 
 
-def mean_interval(values: FloatArray, delta: float) -> Ends:
+def mean_interval(values: FloatArray, delta: float) -> tuple[float, float]:
     """Student's interval of the mean over data sets; NaN of one."""
     from scipy.special import stdtrit
 

@@ -17,17 +17,17 @@ Cells = tuple[Sequence[str], Sequence[Sequence[tuple[str, str]]]]
 class TableOutput:
     """A result with a row for each method."""
 
-    def _records(self) -> list[dict[str, Any]]:
+    def records(self) -> list[dict[str, Any]]:
         """The numbers of each row, not rounded, by column; the first is "method"."""
         raise NotImplementedError
 
-    def _cells(self, mark: str) -> Cells:
+    def cells(self, mark: str) -> Cells:
         """A small table for readers, the best cells in `mark`."""
         raise NotImplementedError
 
     def to_csv(self) -> str:
         """One line per method, numbers not rounded."""
-        rows, out = self._records(), io.StringIO()
+        rows, out = self.records(), io.StringIO()
         writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
         writer.writeheader()
         for row in rows:  # only NaN differs from itself
@@ -38,18 +38,18 @@ class TableOutput:
         """The columns of `to_csv` as a DataFrame indexed by method; needs pandas."""
         import pandas  # type: ignore[import-untyped]
 
-        return pandas.DataFrame(self._records()).set_index("method")
+        return pandas.DataFrame(self.records()).set_index("method")
 
     def to_markdown(self) -> str:
         """A table of the main scores, the best in bold."""
-        heads, rows = self._cells("**{}**")
+        heads, rows = self.cells("**{}**")
         lines = [heads, [":--", *("--:" for _ in heads[1:])]]
         lines += [[mark.format(text.replace("|", "\\|")) for text, mark in row] for row in rows]
         return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
     def to_latex(self) -> str:
         """The same as a `tabular` of the package booktabs."""
-        heads, rows = self._cells("\\textbf{{{}}}")
+        heads, rows = self.cells("\\textbf{{{}}}")
         body = [[mark.format(text.translate(_LATEX)) for text, mark in row] for row in rows]
         first, *rest = (
             " & ".join(line) + " \\\\\n" for line in ([h.translate(_LATEX) for h in heads], *body)

@@ -53,15 +53,17 @@ function draw() {
 
 // Pictures are drawn in real pixels, so that their text stays readable on a narrow screen.
 function redrawOnNewWidth() {
-  let width = figures.after.clientWidth;
+  let width = pair.clientWidth;
   new ResizeObserver(() => {
-    if (figures.after.clientWidth === width || figures.after.clientWidth === 0) return;
-    width = figures.after.clientWidth;
+    if (pair.clientWidth === width || pair.clientWidth === 0) return;
+    width = pair.clientWidth;
     draw();
-  }).observe(figures.after);
+  }).observe(pair);
 }
 
-document.getElementById("pair").append(...[figures.before, figures.after].filter(Boolean));
+const pair = document.getElementById("pair");
+pair.append(...[figures.before, figures.after].filter(Boolean));
+pair.classList.toggle("two", Boolean(reference));
 document.getElementById("risk").append(figures.risk);
 controls.hidden = false;
 document.getElementById("legend").hidden = false;

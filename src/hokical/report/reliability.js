@@ -1,6 +1,11 @@
 // The reliability diagram of one method: bars of accuracy, gaps, bands, and a strip of counts.
 
-const ROOM = { left: 40, right: 10, top: 8, main: 230, between: 36, strip: 40, bottom: 36 };
+const ROOMS = {
+  wide: { left: 40, right: 10, top: 8, main: 230, between: 36, strip: 40, bottom: 36 },
+  narrow: { left: 26, right: 10, top: 8, main: 140, between: 34, strip: 28, bottom: 24 },
+};
+const isNarrow = (width) => width < 260; // half a phone's screen
+const roomFor = (width) => (isNarrow(width) ? ROOMS.narrow : ROOMS.wide);
 
 function describeBin(bins, k) {
   const right = bins.accuracy[k];
@@ -17,12 +22,13 @@ function describeBin(bins, k) {
 }
 
 function drawFrame(picture, x, y, width) {
-  for (const value of [0, 0.2, 0.4, 0.6, 0.8, 1]) {
+  const room = roomFor(width);
+  for (const value of isNarrow(width) ? [0, 0.5, 1] : [0, 0.2, 0.4, 0.6, 0.8, 1]) {
     picture.append(line(x(0), y(value), x(1), y(value), "grid"));
     picture.append(label(value.toFixed(1), x(0) - 6, y(value) + 4, "end"));
-    picture.append(label(value.toFixed(1), x(value), ROOM.top + ROOM.main + 15));
+    picture.append(label(value.toFixed(1), x(value), room.top + room.main + 15));
   }
-  const foot = ROOM.top + ROOM.main + ROOM.between + ROOM.strip;
+  const foot = room.top + room.main + room.between + room.strip;
   picture.append(label("confidence", width / 2 + 15, foot + 18));
   picture.append(line(x(0), y(0), x(0), y(1), "axis"), line(x(0), y(0), x(1), y(0), "axis"));
 }
@@ -46,18 +52,19 @@ function drawBin(bins, k, x, y, hatch) {
     svg("circle", { class: "dot", cx: centre, cy: y(right), r: 2.5 }));
 }
 
-function drawCounts(picture, bins, x) {
-  const base = ROOM.top + ROOM.main + ROOM.between + ROOM.strip;
+function drawCounts(picture, bins, x, width) {
+  const room = roomFor(width);
+  const base = room.top + room.main + room.between + room.strip;
   const most = Math.max(...bins.count);
   bins.count.forEach((n, k) => {
-    const height = Math.max((ROOM.strip * n) / most, 1);
-    const width = Math.max(x(bins.high[k]) - x(bins.low[k]) - 1, 1.5);
+    const height = Math.max((room.strip * n) / most, 1);
+    const wide = Math.max(x(bins.high[k]) - x(bins.low[k]) - 1, 1.5);
     const place = { x: x(bins.low[k]), y: base - height };
-    picture.append(svg("rect", { class: "count", ...place, width, height }));
+    picture.append(svg("rect", { class: "count", ...place, width: wide, height }));
   });
   picture.append(line(x(0), base, x(1), base, "axis"));
-  const text = `examples, at most ${count(most)} in a bin`;
-  picture.append(label(text, x(0), base - ROOM.strip - 6, "start"));
+  const text = isNarrow(width) ? `at most ${count(most)}` : `examples, at most ${count(most)} in a bin`;
+  picture.append(label(text, x(0), base - room.strip - 6, "start"));
 }
 
 function hatching(id) {
@@ -67,15 +74,16 @@ function hatching(id) {
 }
 
 function reliabilityPicture(id, title, bins, width) {
-  const height = Object.values(ROOM).reduce((a, b) => a + b) - ROOM.left - ROOM.right;
-  const x = scale(1, ROOM.left, width - ROOM.right);
-  const y = scale(1, ROOM.top + ROOM.main, ROOM.top);
+  const room = roomFor(width);
+  const height = room.top + room.main + room.between + room.strip + room.bottom;
+  const x = scale(1, room.left, width - room.right);
+  const y = scale(1, room.top + room.main, room.top);
   const picture = canvas(width, height, title);
   picture.append(hatching(`hatch-${id}`));
   drawFrame(picture, x, y, width);
   bins.count.forEach((_, k) => picture.append(drawBin(bins, k, x, y, `hatch-${id}`)));
   picture.append(svg("path", { class: "honest", d: `M${x(0)} ${y(0)}L${x(1)} ${y(1)}` }));
-  drawCounts(picture, bins, x);
+  drawCounts(picture, bins, x, width);
   return { picture, x, y };
 }
 
@@ -94,6 +102,9 @@ function binTable(bins) {
   return html("details", {}, html("summary", {}, "The same as a table"), region);
 }
 
+// Of a figure that is spread over the grid's cells, half of the grid less the gap.
+const widthOf = (figure) => figure.clientWidth || (figure.parentElement.clientWidth - 12) / 2;
+
 // Fill `figure` with the diagram of `method`; its numbers stand in the caption and the table too.
 function drawReliability(figure, heading, method, state) {
   const bins = method.reliability[state.scheme][state.bins];
@@ -102,9 +113,9 @@ function drawReliability(figure, heading, method, state) {
     `confidence ${percent(confidence.value)}, accuracy ${percent(accuracy.value)}, ECE ${decimal(bins.ece)} over ` +
     `${state.bins} bins of equal ${state.scheme}`;
   const { picture, x, y } = reliabilityPicture(
-    figure.id, `Reliability diagram of ${method.label}: ${facts}`, bins, figure.clientWidth);
+    figure.id, `Reliability diagram of ${method.label}: ${facts}`, bins, widthOf(figure));
   const cursor = svg("rect", { class: "cursor", y: y(1), height: y(0) - y(1) });
-  const [id, name, size] = [`look-${figure.id}`, `Bin of ${method.label}`, bins.count.length];
+  const [id, name, size] = [`look-${figure.id}`, `Bin of ${method.name}`, bins.count.length];
   const slider = handle(id, name, size, size - 1, (k) => {
     cursor.setAttribute("x", x(bins.low[k]) - 1.5);
     cursor.setAttribute("width", Math.max(x(bins.high[k]) - x(bins.low[k]), 1.5) + 3);
