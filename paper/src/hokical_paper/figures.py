@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hokical.plots._axes import GREY
 from hokical_paper.methods import AUTO, EXACT, SAMPLED, is_own, title_of
 from hokical_paper.panels import add_legend, legend_below, make_panels
 from hokical_paper.published import BIN_COUNTS, number_for
 from hokical_paper.results import Result, Results
-from hokical_paper.styles import style_of
+from hokical_paper.styles import GREY, style_of
 from hokical_paper.suite import Pair
 from hokical_paper.theory_tables import draw_bounds, draw_sufficiency
 from hokical_paper.variances import draw_panel

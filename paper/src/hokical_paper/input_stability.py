@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hokical._fitting.recursion import learn_schedule
 from hokical.rules import Curve, Steps
 from hokical.stability import StabilityTable
-from hokical.stability._table import EXACT_LEVELS, stability_levels
+from hokical_paper.core import EXACT_LEVELS, stability_levels
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]

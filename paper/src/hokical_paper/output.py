@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from hokical._core.progress import track
 from hokical.io import DataFileError
+from hokical_paper.core import track
 from hokical_paper.figures import figure_builders, to_png
 from hokical_paper.files import replace_file, write_text_atomically
 from hokical_paper.findings import findings

@@ -17,9 +17,8 @@ from typing import NamedTuple
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from hokical import threads
-from hokical._core.parallel import thread_count
-from hokical._core.progress import progress_bar
 from hokical_paper.cache import Cache
+from hokical_paper.core import progress_bar, thread_count
 from hokical_paper.devices import ON_DEVICE, move_to_fit
 from hokical_paper.experiments import run_method
 from hokical_paper.methods import INPUT, METHODS, MIXED, SAMPLED, why_absent

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hokical.rules._probabilities import LEAST
+from hokical_paper.core import LEAST
 from hokical_paper.study_harm import SPREAD, fit_quietly, suits
 from hokical_paper.types import FloatArray
 

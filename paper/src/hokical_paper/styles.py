@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from hokical.plots._axes import BLUE, ORANGE
 from hokical_paper.methods import EXACT, SAMPLED
 
+BLUE, ORANGE, GREY = "#3f74b5", "#e08a3c", "#808080"
 _RED, _GREEN = "#a03040", "#2f7d4f"
 _DARK, _LIGHT = "#444444", "#8a8a8a"
 _SOLID, _DASHED, _DOTTED = "-", (0, (5, 2)), (0, (1, 1.5))

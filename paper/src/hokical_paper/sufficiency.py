@@ -7,11 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hokical import Hoki
-from hokical._core.arrays import to_host
-from hokical._core.bins import bin_index, sum_by
-from hokical._core.labels import as_labels, as_weights
 from hokical._fitting.recursion import survival_rates
 from hokical.rules import as_logits
+from hokical_paper.core import as_labels, as_weights, bin_index, sum_by, to_host
 from hokical_paper.types import FloatArray
 
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hokical.plots._axes import BLUE, GREY, ORANGE
 from hokical_paper.methods import EXACT
 from hokical_paper.panels import add_legend, make_panels
 from hokical_paper.results import Results
+from hokical_paper.styles import BLUE, GREY, ORANGE
 from hokical_paper.suite import Pair
 from hokical_paper.table_data import Cell, Row, Table, number
 from hokical_paper.theory import BOUNDS, STEPS, bounds_of, simulate_bounds

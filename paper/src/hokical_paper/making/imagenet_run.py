@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from hokical._core.progress import progress_bar
+from hokical_paper.core import progress_bar
 from hokical_paper.making.export import Arrays, add_entry, write_pair
 from hokical_paper.making.networks import count_parameters
 from hokical_paper.making.networks.imagenet import (

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hokical._core.warn import warn_user
+from hokical_paper.core import warn_user
 from hokical_paper.making.augment import Feed, Normalisation, draw_gates, draw_plan
 from hokical_paper.making.checkpoints import Checkpoint
 from hokical_paper.making.datasets.images import LabelledImages

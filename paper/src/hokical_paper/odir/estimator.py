@@ -10,13 +10,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hokical._core.bins import check_count, check_positive
-from hokical._core.blocks import per_row
-from hokical._core.warn import ConvergenceWarning, warn_user
 from hokical._fitting.blas import one_blas_thread
 from hokical._fitting.temperature import base_temperature
 from hokical.calibrators import Calibrator, Examples, Fit, MethodInfo
 from hokical.rules import Logits
+from hokical_paper.core import ConvergenceWarning, check_count, check_positive, per_row, warn_user
 from hokical_paper.odir import folds, objective
 from hokical_paper.odir import search as penalties
 from hokical_paper.odir.examples import MatrixExamples

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from hokical._core.blocks import per_row
 from hokical.rules import Logits
-from hokical.stability._sampled import draw_seed
+from hokical_paper.core import draw_seed, per_row
 from hokical_paper.types import Array, BoolArray, IntArray
 
 #: Rows (n,) to learn from and rows to test on.

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from hokical.rules import Logits, Rule
-from hokical.rules._checks import check_array
-from hokical.rules._probabilities import log_norms, softmax
-from hokical.stability._gaussian import contract
+from hokical_paper.core import check_array, contract, log_norms, softmax
 from hokical_paper.types import Array, FloatArray
 
 

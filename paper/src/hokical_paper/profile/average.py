@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Any, ClassVar
 
 from hokical.rules import Logits, Rule
-from hokical.rules._auto import AutoRule, as_log_proba
+from hokical_paper.core import AutoRule, as_log_proba
 from hokical_paper.profile.rule import ProfileRule
 from hokical_paper.types import Array
 

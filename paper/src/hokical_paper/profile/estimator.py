@@ -4,14 +4,12 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
+from scipy.special import expit
 
-from hokical._core.bins import check_count
-from hokical._core.blocks import per_row
-from hokical._core.special import expit
 from hokical._fitting.newton import Solution
 from hokical._fitting.temperature import best_temperature
 from hokical.calibrators import Calibrator, Examples, Fit, MethodInfo
-from hokical.rules._checks import LARGEST_TEMPERATURE
+from hokical_paper.core import LARGEST_TEMPERATURE, check_count, per_row
 from hokical_paper.profile.link import PENALTIES, LinkFit, fit_link
 from hokical_paper.profile.novelty import Novelty
 from hokical_paper.profile.rule import ProfileRule, profile_features
@@ -125,7 +123,7 @@ class StabilityProfile(Calibrator):
             range=np.array([corrections.min(), corrections.max()]),
             familiar=Novelty.of(features, counts),
         )
-        change = np.abs(rule.confidence_from(counted, np) - expit(counted[:, 0], np)).mean()
+        change = np.abs(rule.confidence_from(counted, np) - expit(counted[:, 0])).mean()
         message = _message(temperature, link, found, float(change))
         converged = bool(link.converged and found.converged)
         report = {

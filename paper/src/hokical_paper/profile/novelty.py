@@ -11,9 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hokical._core.storage import storable
-from hokical.rules._checks import LARGEST_COEFFICIENT, check_array, store_float
-from hokical.stability._gaussian import contract
+from hokical_paper.core import LARGEST_COEFFICIENT, check_array, contract, storable, store_float
 from hokical_paper.types import Array, FloatArray, Namespace
 
 #: Added to correlations, so that columns which follow each other to the last digit do no harm.

@@ -5,20 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
-from hokical._core.special import clip
 from hokical.rules import Logits, Rule
-from hokical.rules._checks import (
+from hokical.stability._gumbel import distribution
+from hokical_paper.core import (
     LARGEST_COEFFICIENT,
     LARGEST_TEMPERATURE,
     LEAST_TEMPERATURE,
     check_array,
+    distribute_remainder,
     store_float,
     store_temperature,
 )
-from hokical.rules._probabilities import distribute_remainder
-from hokical.stability._gumbel import distribution
 from hokical_paper.profile.novelty import Novelty
 from hokical_paper.profile.stabilities import log_odds_and_profile
 from hokical_paper.types import Array, FloatArray, Namespace
@@ -39,8 +36,8 @@ def profile_features(logits: Logits, temperature: Array, widths: Array) -> Array
     """
     xp = logits.xp
     log_odds, profile = log_odds_and_profile(logits, temperature, widths)
-    first = clip(log_odds, -LARGEST_LOG_ODDS, LARGEST_LOG_ODDS, xp)
-    return xp.concat([first[:, None], clip(profile, LEAST_LOG, 0.0, xp)], axis=1)
+    first = xp.clip(log_odds, -LARGEST_LOG_ODDS, LARGEST_LOG_ODDS)
+    return xp.concat([first[:, None], xp.clip(profile, LEAST_LOG, 0.0)], axis=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,9 +97,9 @@ class ProfileRule(Rule):
 
 def _guess(logits: Logits) -> Array:
     """The probability (n,) of a guess among the possible classes, if there are several."""
-    return 1.0 / clip(logits.possible_counts, 2.0, np.inf, logits.xp)
+    return 1.0 / logits.xp.clip(logits.possible_counts, 2.0, None)
 
 
 def _chance(log_odds: Array, xp: Namespace) -> Array:
     """Confidence from log-odds, never 0 or 1."""
-    return 1.0 / (1.0 + xp.exp(-clip(log_odds, -LARGEST_LOG_ODDS, LARGEST_LOG_ODDS, xp)))
+    return 1.0 / (1.0 + xp.exp(-xp.clip(log_odds, -LARGEST_LOG_ODDS, LARGEST_LOG_ODDS)))

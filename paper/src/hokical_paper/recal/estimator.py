@@ -5,10 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from hokical._core.bins import check_count
-from hokical._core.portable import uniform_draws
 from hokical.calibrators import Calibrator, Examples, Fit, MethodInfo
-from hokical.stability._sampled import draw_seed
+from hokical_paper.core import check_count, draw_seed, uniform_draws
 from hokical_paper.recal.recursion import Recursion
 from hokical_paper.recal.rule import ReCalRule
 from hokical_paper.recal.views import Views

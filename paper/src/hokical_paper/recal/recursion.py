@@ -9,9 +9,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical._core.bins import bin_index, sum_by
-from hokical._core.logits import MAX_MARGIN
 from hokical.calibrators import Examples
+from hokical_paper.core import MAX_MARGIN, bin_index, sum_by
 from hokical_paper.recal.rule import N_GROUPS, TEMPERATURES, ScaledLogits, reaction_groups
 from hokical_paper.recal.views import Views
 from hokical_paper.types import FloatArray, IntArray

@@ -9,12 +9,16 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from hokical._core.arrays import to_float64
-from hokical._core.blocks import by_blocks
-from hokical._core.logits import MAX_MARGIN
 from hokical.rules import Logits, Rule
-from hokical.rules._checks import MOST_STEPS, check_array, store_count
-from hokical.rules._probabilities import first_maximum
+from hokical_paper.core import (
+    MAX_MARGIN,
+    MOST_STEPS,
+    by_blocks,
+    check_array,
+    first_maximum,
+    store_count,
+    to_float64,
+)
 from hokical_paper.recal.views import Views
 from hokical_paper.types import Array, FloatArray, IntArray, Namespace
 

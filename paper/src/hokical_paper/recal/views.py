@@ -4,8 +4,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from hokical._core.arrays import backend_of
 from hokical.rules import Logits, as_logits
+from hokical_paper.core import backend_of
 
 
 class Views(Logits):

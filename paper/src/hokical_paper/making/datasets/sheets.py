@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical._core.parallel import thread_count
+from hokical_paper.core import thread_count
 from hokical_paper.files import DataFileError, replace_file, report_damage
 
 Pixels = NDArray[np.uint8]

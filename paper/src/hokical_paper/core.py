@@ -1,0 +1,75 @@
+"""What the code of the paper uses of hokical beside its public names, so that one file shows it."""
+
+from hokical._core.arrays import backend_of, to_float64, to_host
+from hokical._core.bins import bin_index, check_count, check_positive, sum_by
+from hokical._core.blocks import by_blocks, per_row
+from hokical._core.labels import as_labels, as_weights
+from hokical._core.logits import MAX_MARGIN, Tail
+from hokical._core.parallel import thread_count
+from hokical._core.portable import uniform_draws
+from hokical._core.progress import progress_bar, track
+from hokical._core.storage import storable
+from hokical._core.warn import ConvergenceWarning, warn_user
+from hokical.rules._auto import AutoRule, as_log_proba
+from hokical.rules._checks import (
+    LARGEST_COEFFICIENT,
+    LARGEST_TEMPERATURE,
+    LEAST_TEMPERATURE,
+    MOST_STEPS,
+    check_array,
+    store_count,
+    store_float,
+    store_temperature,
+)
+from hokical.rules._probabilities import (
+    LEAST,
+    distribute_remainder,
+    first_maximum,
+    log_norms,
+    softmax,
+)
+from hokical.stability._gaussian import contract
+from hokical.stability._sampled import draw_seed
+from hokical.stability._table import EXACT_LEVELS, stability_levels
+
+__all__ = [
+    "EXACT_LEVELS",
+    "LARGEST_COEFFICIENT",
+    "LARGEST_TEMPERATURE",
+    "LEAST",
+    "LEAST_TEMPERATURE",
+    "MAX_MARGIN",
+    "MOST_STEPS",
+    "AutoRule",
+    "ConvergenceWarning",
+    "Tail",
+    "as_labels",
+    "as_log_proba",
+    "as_weights",
+    "backend_of",
+    "bin_index",
+    "by_blocks",
+    "check_array",
+    "check_count",
+    "check_positive",
+    "contract",
+    "distribute_remainder",
+    "draw_seed",
+    "first_maximum",
+    "log_norms",
+    "per_row",
+    "progress_bar",
+    "softmax",
+    "stability_levels",
+    "storable",
+    "store_count",
+    "store_float",
+    "store_temperature",
+    "sum_by",
+    "thread_count",
+    "to_float64",
+    "to_host",
+    "track",
+    "uniform_draws",
+    "warn_user",
+]
