@@ -32,7 +32,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 from threadpoolctl import threadpool_limits
 
-from hokical.integrations.sklearn._classifier import CalibratedClassifier
+from hokical import CalibratedClassifier
 from hokical.metrics import brier, ece, log_loss
 
 Data = tuple[np.ndarray, np.ndarray]
@@ -41,10 +41,10 @@ SEED = 0
 FOLDS = 5
 #: Larger data sets are cut down to this many rows, so that the script takes minutes.
 MOST_ROWS = 2000
-#: Several methods say exactly 1. Without a bound, one such mistake makes a log loss infinite.
+#: Several methods give exactly 1. Without a bound, one such mistake makes a log loss infinite.
 CLIP = 1e-3
 
-OURS = ("hoki", "temps", "ets", "irm", "irova_ts", "vecs")
+OURS = ("auto", "temps", "ets", "irm", "vecs", "hoki")
 THEIRS = ("sigmoid", "isotonic", "temperature")
 
 MODELS: dict[str, BaseEstimator] = {
@@ -136,15 +136,17 @@ def candidates(model: BaseEstimator) -> Iterator[tuple[str, BaseEstimator]]:
     """Every way to get confidence from the model: as it is, ours, scikit-learn's."""
     inner = (Scoring if hasattr(model, "decision_function") else Voting)(model)
     yield "uncalibrated", CalibratedClassifier(inner, ensemble=False, method="uncalibrated")
-    for method in OURS:
-        yield (
-            f"hokical {method}",
-            CalibratedClassifier(inner, ensemble=False, method=method, cv=FOLDS),
-        )
-    for method in THEIRS:
-        for ensemble in (True, False):
-            name = f"sklearn {method}" + ("" if ensemble else ", ensemble=False")
-            yield name, CalibratedClassifierCV(inner, method=method, cv=FOLDS, ensemble=ensemble)
+    yield "hokical, the default", CalibratedClassifier(inner)
+    for ensemble in (True, False):
+        options = {"cv": FOLDS, "ensemble": ensemble}
+        suffix = "" if ensemble else ", ensemble=False"
+        for method in OURS:
+            yield f"hokical {method}{suffix}", CalibratedClassifier(inner, method=method, **options)
+        for method in THEIRS:
+            yield (
+                f"sklearn {method}{suffix}",
+                CalibratedClassifierCV(inner, method=method, **options),
+            )
 
 
 # --- measuring
@@ -167,7 +169,7 @@ METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
     "ECE": lambda confidence, right: ece(confidence, right, n_bins=15),
     "ECE, equal mass": lambda confidence, right: ece(confidence, right, n_bins=15, bins="mass"),
     "accuracy": lambda confidence, right: right.mean(),
-    "sure and wrong": lambda confidence, right: np.mean((confidence == 1.0) & ~right),
+    "certain and wrong": lambda confidence, right: np.mean((confidence == 1.0) & ~right),
 }
 
 
@@ -178,8 +180,8 @@ def measure(model: BaseEstimator, train: Data, test: Data, *, raw: bool) -> dict
         model = model.estimator_
     proba = model.predict_proba(test[0])
     labels = model.classes_[proba.argmax(axis=1)]
-    told = getattr(model, "predict_confidence", None)
-    confidence = proba.max(axis=1) if told is None else told(test[0])
+    predict = getattr(model, "predict_confidence", None)
+    confidence = proba.max(axis=1) if predict is None else predict(test[0])
     confidence = np.minimum(confidence, 1.0)  # a sum of votes can exceed 1 by rounding
     return {name: metric(confidence, labels == test[1]) for name, metric in METRICS.items()}
 
