@@ -1,8 +1,8 @@
-"""Batches of rows for `shift.py --cases`: of a new balance, and of changes of other kinds.
+"""Batches of rows for `shift.py --cases`: with label shift, and with changes of other kinds.
 
 A data set is examples to fit on, rows to draw batches from, and what they can be divided by:
 groups of people or subjects, or the order in which they came. Logits alone are changed in ways
-that balances cannot explain: scaled, blurred by noise, chosen by where they lie or how sure they
+that label shift cannot explain: scaled, blurred by noise, chosen by where they lie or how sure they
 are, or answered by another network.
 """
 
@@ -35,7 +35,7 @@ class DataSet:
 
 
 def read_data_sets(path: Path) -> Iterator[DataSet]:
-    """Those of one file, told by its arrays: logits, or one of the public sets with groups."""
+    """Those of one file, known by its arrays: logits, or one of the public sets with groups."""
     arrays = np.load(path)
     if "employed" in arrays:
         yield from _employment(arrays)
@@ -104,11 +104,11 @@ def _language_models(arrays: Any) -> Iterator[DataSet]:
     models = sorted({name.split("/")[0] for name in arrays.files if "/" in name})
     for place, model in enumerate(models[::4]):
         for kind in ("token", "verbal"):
-            said = arrays[f"{model}/{kind}"].astype(np.float64)
-            known = np.isfinite(said)
+            stated = arrays[f"{model}/{kind}"].astype(np.float64)
+            known = np.isfinite(stated)
             if known.sum() < 3000:
                 continue
-            logits, right = _two(said[known]), arrays[f"{model}/right"][known].astype(int)
+            logits, right = _two(stated[known]), arrays[f"{model}/right"][known].astype(int)
             subject = arrays[f"{model}/subject"][known]
             own = np.isin(subject, np.unique(subject)[place % 2 :: 2])
             some, rest = np.flatnonzero(own)[:4000], ~own
@@ -131,12 +131,12 @@ def _tables(arrays: Any) -> Iterator[DataSet]:
             yield DataSet(name, val, truth, test, labels)
 
 
-def balances(data: DataSet, size: int, draw: Any, rng: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Batches of which the balance alone is new, or nothing."""
+def label_shifts(data: DataSet, size: int, draw: Any, rng: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Batches with label shift alone, or without any change."""
     for _ in range(2):
         for concentration in (0.1, 1.0):
             some = draw(data.labels, size, concentration, rng)
-            yield "a new balance", data.logits[some], data.labels[some]
+            yield "label shift", data.logits[some], data.labels[some]
         some = rng.choice(len(data.labels), size, replace=False)
         yield "no change", data.logits[some], data.labels[some]
 
@@ -162,7 +162,7 @@ def parts(data: DataSet, size: int, rng: Any) -> Iterator[tuple[str, Any, Any]]:
 def changes(
     data: DataSet, size: int, strangers: list[Any], rng: Any
 ) -> Iterator[tuple[str, Any, Any]]:
-    """Batches changed in ways that no balance explains."""
+    """Batches changed in ways that label shift does not explain."""
     logits, labels = data.logits, data.labels
     n, n_classes = logits.shape
     finite = np.where(np.isfinite(logits), logits, 0.0)

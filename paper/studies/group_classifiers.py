@@ -50,12 +50,12 @@ def report_subjects(path: Path, prompts: Iterable[int], sizes: Iterable[int]) ->
                 fit, test = rows[:size], rows[size:]
                 cal = hokical.auto(logits[fit], labels[fit])
                 by_group = hokical.auto(logits[fit], labels[fit], groups=group[fit])
-                said = {
+                predicted = {
                     "uncalibrated": np.exp(logits[test]) / np.exp(logits[test]).sum(1)[:, None],
                     "auto": cal.predict_proba(logits[test]),
                     "auto, groups": by_group.predict_proba(logits[test], groups=group[test]),
                 }
-                for name, proba in said.items():
+                for name, proba in predicted.items():
                     gap = worst_gap(proba, labels[test], group[test])
                     found.setdefault(name, []).append((losses(proba, labels[test]).mean(), gap))
         for name, pairs in found.items():

@@ -29,7 +29,7 @@ def log_loss(proba: Any, right: Any) -> Any:
 
 
 def worst_gap(proba: Any, right: Any, groups: Any) -> float:
-    """The largest difference, over groups, of what is said and what is true."""
+    """The largest difference, over groups, between the mean confidence and the accuracy."""
     return max(abs((proba - right)[groups == name].mean()) for name in np.unique(groups))
 
 

@@ -1,14 +1,14 @@
-"""A new class balance: how well it is found, what adapting to it gives, and whether bars are kept.
+"""Label shift: how well class frequencies are estimated, and what adapting to them gains.
 
     python paper/studies/shift.py [FILE.npz ...] [--draws 4] [--rows 2000]
     python paper/studies/shift.py [FILE.npz ...] --other | --cases | --cost | --large
 
 Files hold `val_logits`, `val_labels`, `test_logits`, `test_labels` (or the last two alone, which
 are split); without files those of `suite/` are used. A draw takes rows of the test set, with
-replacement, with the balance of a Dirichlet distribution of .1 or 1 per class. Every method sees
-the same draws: the default with `estimate_shift`, and EM without a prior after temperature scaling
-with a bias per class (Alexandari, Kundaje and Shrikumar, ICML 2020) and without. `--other` makes
-changes that are not of the balance, `--cases` asks of batches of 50 to 2000 rows of many kinds
+replacement, with class frequencies of a Dirichlet distribution of .1 or 1 per class. Every method
+sees the same draws: the default with `estimate_shift`, and EM without a prior after temperature
+scaling with a bias per class (Alexandari, Kundaje and Shrikumar, ICML 2020) and without. `--other`
+makes changes other than label shift, `--cases` asks of batches of 50 to 2000 rows of many kinds
 (`_shift_cases.py`) how often intervals hold where verdicts do, `--large` measures streams of 10^7
 rows of 10 classes and of 10^5 of 1000. With QuaPy installed, its EMQ is run on the default's
 probabilities; with nannyml, its CBPE on those of the classifier, which it calibrates itself.
@@ -80,7 +80,7 @@ def bias_corrected(logits: Any, labels: Any, *, bias: bool) -> Any:
 
 
 def plain_em(proba: Any, old: Any, steps: int = 1000) -> Any:
-    """The most likely balance, without a prior (Saerens, Latinne and Decaestecker, 2002)."""
+    """Most likely class frequencies, without a prior (Saerens, Latinne, Decaestecker, 2002)."""
     odds, share = proba / old, old
     for _ in range(steps):
         new = share * (odds / (odds @ share)[:, None]).mean(axis=0)
@@ -91,7 +91,7 @@ def plain_em(proba: Any, old: Any, steps: int = 1000) -> Any:
 
 
 def draw(labels: Any, rows: int, concentration: float, rng: Any) -> Any:
-    """Rows with the balance of a Dirichlet distribution."""
+    """Rows with class frequencies of a Dirichlet distribution."""
     n_classes = int(labels.max()) + 1
     places = [np.flatnonzero(labels == k) for k in range(n_classes)]
     share = rng.dirichlet(np.full(n_classes, concentration))
@@ -106,7 +106,7 @@ def judge(share: Any, proba: Any, old: Any, labels: Any) -> dict[str, float]:
     own = raised[np.arange(len(labels)), labels]
     true = np.bincount(labels, minlength=len(share)) / len(labels)
     return {
-        "balance off by": float(np.abs(share - true).sum()),
+        "class frequencies off by": float(np.abs(share - true).sum()),
         "accuracy after": float((raised.argmax(axis=1) == labels).mean()),
         "log loss after": float(-np.log(np.maximum(own, 1e-12)).mean()),
     }
@@ -127,35 +127,35 @@ def measure(path: Path, args: argparse.Namespace, found: dict[str, Any]) -> None
             some = draw(labels, args.rows, concentration, rng)
             rows, truth = logits[some], labels[some]
             right = float((cal.predict(rows) == truth).mean())
-            said = float(cal.predict_confidence(rows).mean())
+            mean = float(cal.predict_confidence(rows).mean())
             proba = cal.predict_proba(rows)
             new = cal.estimate_shift(rows)
             low, high = new.accuracy_interval
             held = new.class_frequencies_interval
             true = np.bincount(truth, minlength=n_classes) / len(truth)
             ours = judge(new.weights, proba, np.ones(n_classes), truth)
-            ours["balance off by"] = float(np.abs(new.class_frequencies - true).sum())
+            ours["class frequencies off by"] = float(np.abs(new.class_frequencies - true).sum())
             ours |= {
-                "foretold accuracy off by": abs(new.accuracy - right),
+                "estimated accuracy off by": abs(new.accuracy - right),
                 "interval holds": float(low <= right <= high),
-                "balance intervals hold": float(
-                    ((held[:, 0] <= true) & (true <= held[:, 1])).mean()
-                ),
+                "their intervals hold": float(((held[:, 0] <= true) & (true <= held[:, 1])).mean()),
                 "verdict holds": float(new.holds),
             }
             found["hokical"].append(ours)
-            nothing = judge(old, proba, old, truth) | {"balance off by": np.nan}
-            found["no adaptation"].append(nothing | {"foretold accuracy off by": abs(said - right)})
+            nothing = judge(old, proba, old, truth) | {"class frequencies off by": np.nan}
+            found["no adaptation"].append(
+                nothing | {"estimated accuracy off by": abs(mean - right)}
+            )
             for name, predict in rivals.items():
                 answer = predict(rows)
                 found[name].append(judge(plain_em(answer, old), answer, old, truth))
-            told = cbpe(val_logits, val_labels, rows)
-            if told is not None:
+            measured = cbpe(val_logits, val_labels, rows)
+            if measured is not None:
                 own = float((rows.argmax(axis=1) == truth).mean())
-                found["nannyml's CBPE"].append({"foretold accuracy off by": abs(told - own)})
-            quapy_balance = emq(proba, old)
-            if quapy_balance is not None:
-                found["QuaPy's EMQ on ours"].append(judge(quapy_balance, proba, old, truth))
+                found["nannyml's CBPE"].append({"estimated accuracy off by": abs(measured - own)})
+            quapy_frequencies = emq(proba, old)
+            if quapy_frequencies is not None:
+                found["QuaPy's EMQ on ours"].append(judge(quapy_frequencies, proba, old, truth))
 
 
 def cbpe(reference: Any, labels: Any, logits: Any) -> float | None:
@@ -186,7 +186,7 @@ def cbpe(reference: Any, labels: Any, logits: Any) -> float | None:
 
 
 def emq(proba: Any, old: Any) -> Any:
-    """QuaPy's balance, or None where it is not installed."""
+    """QuaPy's class frequencies, or None where it is not installed."""
     try:
         from quapy.method.aggregative import EMQ
     except ImportError:
@@ -195,7 +195,7 @@ def emq(proba: Any, old: Any) -> Any:
 
 
 def other_changes(path: Path, args: argparse.Namespace, found: dict[str, Any]) -> None:
-    """How often the verdict tells changes that are not of the balance, and how often it errs."""
+    """How often changes other than label shift are detected, and how often an interval is wrong."""
     val_logits, val_labels, logits, labels = read(path)
     cal, rng = hokical.auto(val_logits, val_labels), np.random.default_rng(2)
     spread = float(logits[np.isfinite(logits)].std())
@@ -226,7 +226,7 @@ def other_changes(path: Path, args: argparse.Namespace, found: dict[str, Any]) -
                 if not strangers:
                     break
                 rows = np.where(rng.random((size, 1)) < 0.1, strangers[0][some], rows)
-            found[name].append(tell(cal, rows.astype(np.float32), labels[some]))
+            found[name].append(measure_change(cal, rows.astype(np.float32), labels[some]))
     n_classes = val_logits.shape[1]
     n_known = n_classes - max(1, n_classes // 5)
     seen = val_labels < n_known
@@ -236,21 +236,21 @@ def other_changes(path: Path, args: argparse.Namespace, found: dict[str, Any]) -
         alien = np.flatnonzero(labels[some] >= n_known)[args.rows * 3 // 40 :]
         some = np.delete(some, alien)
         name = f"8 % of rows of unseen classes, {n_classes} classes"
-        found[name].append(tell(few, logits[some][:, :n_known], labels[some]))
+        found[name].append(measure_change(few, logits[some][:, :n_known], labels[some]))
 
 
-def tell(cal: Any, rows: Any, labels: Any) -> dict[str, float]:
-    """Whether a change is told, whether the interval is wrong, how far estimates are off."""
+def measure_change(cal: Any, rows: Any, labels: Any) -> dict[str, float]:
+    """Whether a change is detected, whether the interval is wrong, how far estimates are off."""
     new, right = cal.estimate_shift(rows), float((cal.predict(rows) == labels).mean())
     low, high = new.accuracy_interval
-    told = {"told": float(not new.holds), "wrong": float(not low <= right <= high)}
-    told["off by"] = abs(new.accuracy - right)
-    told["mean confidence off by"] = abs(float(cal.predict_confidence(rows).mean()) - right)
-    return told
+    measured = {"detected": float(not new.holds), "wrong": float(not low <= right <= high)}
+    measured["off by"] = abs(new.accuracy - right)
+    measured["mean confidence off by"] = abs(float(cal.predict_confidence(rows).mean()) - right)
+    return measured
 
 
 def measure_cases(files: list[Path]) -> None:
-    """How often intervals hold where verdicts do, in batches whose balance alone is new or not."""
+    """How often intervals hold where verdicts do: label shift alone, and other changes."""
     every = [data for path in files for data in _shift_cases.read_data_sets(path)]
     rows: list[tuple[Any, ...]] = []
     for place, data in enumerate(every):
@@ -266,7 +266,7 @@ def measure_cases(files: list[Path]) -> None:
                 {"real groups and streams": _shift_cases.parts(data, size, rng)}
                 if real
                 else {
-                    "the balance alone": _shift_cases.balances(data, size, draw, rng),
+                    "label shift alone": _shift_cases.label_shifts(data, size, draw, rng),
                     "changed logits": _shift_cases.changes(data, size, strangers, rng),
                 }
             )
@@ -291,8 +291,8 @@ def judge_batch(cal: Any, rows: Any, labels: Any) -> dict[str, float]:
         found["interval holds"] = float(low - 1e-9 <= right <= high + 1e-9)
         found["width"] = float(high - low)
     found["off by"] = abs(new.accuracy - right) if new.holds else np.nan
-    said = float(cal.predict_confidence(rows).mean())
-    return found | {"mean confidence off by": abs(said - right) if new.holds else np.nan}
+    mean = float(cal.predict_confidence(rows).mean())
+    return found | {"mean confidence off by": abs(mean - right) if new.holds else np.nan}
 
 
 def cost(path: Path) -> None:
