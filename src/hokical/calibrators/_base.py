@@ -392,7 +392,7 @@ def _add_counts(kept: CalibrationData, rule: Rule, block: Examples) -> Calibrati
         mean = share @ proba
         variance = (share @ (proba - mean) ** 2) * float((weights**2).sum())
         both = some.to_host(mean), some.to_host(variance)
-    return replace(kept, class_scores=kept.class_scores.with_implied(*both))
+    return replace(kept, class_scores=replace(kept.class_scores, implied=both))
 
 
 def _check_document(document: dict[str, Any]) -> tuple[Rule, int]:

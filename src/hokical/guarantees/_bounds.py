@@ -48,11 +48,9 @@ def calibration_bound(
     0.0271
     """
     for name, value in (("ece", ece), ("brier", 0.0 if brier is None else brier)):
-        if not _is_number(value) or not 0.0 <= value <= 1.0:
+        if not isinstance(value, Real) or not 0.0 <= value <= 1.0:
             raise ValueError(f"`{name}` must lie in [0, 1]; got {value!r}.")
-    if not _is_number(n) or not 1 <= n < math.inf or int(n) != n:
-        raise ValueError(f"`n` must be an integer of at least 1; got {n!r}.")
-    delta, n_bins = check_chance("delta", delta), check_count(n_bins)
+    n, n_bins, delta = check_count(n, name="n"), check_count(n_bins), check_chance("delta", delta)
     if method not in get_args(Method):
         raise ValueError(f"`method` must be one of {list(get_args(Method))}; got {method!r}.")
     if brier is not None and method in ("union", "paper"):
@@ -93,7 +91,3 @@ def _deviation(method: Method, n: int, n_bins: int, delta: float, brier: float |
     reach = 2.0  # |f - E f| for the functions f = sum_j +-D 1_j in [-1, 1]
     spread = math.sqrt(2.0 * log_term * (mean_square + 2.0 * reach * expected) / n)
     return expected + spread + reach * log_term / (3.0 * n)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)

@@ -61,8 +61,8 @@ def distances(logits: Logits) -> tuple[Array, Array]:
 @dataclass(frozen=True, eq=False)
 class ClassScores:
     """Examples of each class, (classes,), their squared weights, those that the classifier itself
-    labels right, and (cells, classes) by features. `implied` (classes,) are the mean calibrated
-    probabilities of the examples, if known: the class frequencies that predictions assume.
+    labels right, and (cells, classes) by features. `implied` (2, classes) are the mean calibrated
+    probabilities of the examples and their variances, if known.
     """
 
     count: FloatArray
@@ -105,22 +105,19 @@ class ClassScores:
         return np.divide(self.count**2, self.square, out=np.zeros(self.n_classes),
                          where=self.square > 0.0)  # fmt: skip
 
-    def with_implied(self, mean: FloatArray, variance: FloatArray) -> Self:
-        """With the frequencies that calibrated probabilities assume, if more than noise differs.
-
-        `mean` (classes,) are those of the examples, with sampling variances (classes,).
-        """
-        around = self.smoothed_frequencies
-        total = float(((mean - around) ** 2 / around).sum())
-        kept = max(0.0, 1.0 - float((variance / around).sum()) / max(total, 1e-300))
-        return replace(self, implied=around + kept * (mean - around))
-
     @property
     def assumed_frequencies(self) -> FloatArray:
-        """Those that calibrated probabilities assume, (classes,), none 0."""
+        """Those that calibrated probabilities assume, (classes,), none 0.
+
+        The mean probabilities of the examples, as far as they differ by more than noise.
+        """
+        around = self.smoothed_frequencies
         if self.implied is None:
-            return self.smoothed_frequencies
-        return np.maximum(self.implied, 1e-9)
+            return around
+        mean, variance = self.implied
+        total = float(((mean - around) ** 2 / around).sum())
+        kept = max(0.0, 1.0 - float((variance / around).sum()) / max(total, 1e-300))
+        return np.maximum(around + kept * (mean - around), 1e-9)
 
     @property
     def smoothed_frequencies(self) -> FloatArray:
@@ -144,8 +141,10 @@ class ClassScores:
     def reweighted(self, weights: FloatArray) -> Self:
         """Of examples among which each class is `weights` (classes,) times as frequent."""
         numbers = (self.count * weights, self.square * weights**2, self.hit * weights)
-        implied = None if self.implied is None else self.implied * weights
-        implied = implied if implied is None or not implied.any() else implied / implied.sum()
+        implied = None
+        if self.implied is not None:
+            mean = self.assumed_frequencies * weights
+            implied = np.stack([mean / max(mean.sum(), 1e-300), np.zeros(self.n_classes)])
         return type(self)(*numbers, self.cells * weights, implied)
 
     def to_stored(self) -> dict[str, Any]:
@@ -165,7 +164,10 @@ class ClassScores:
             raise ValueError(f"`class_scores` has {stored['n_cells']} cells")
         cells = np.zeros((stored["n_cells"], stored["count"].size))
         cells.ravel()[stored["place"]] = stored["held"]
-        found = cls(stored["count"], stored["square"], stored["hit"], cells, stored.get("implied"))
+        implied = stored.get("implied")
+        if implied is not None and implied.ndim == 1:  # of 0.3, which are certain
+            implied = np.stack([implied, np.zeros(implied.size)])
+        found = cls(stored["count"], stored["square"], stored["hit"], cells, implied)
         arrays = [array for array in vars(found).values() if array is not None]
         known = all(np.isfinite(a).all() and (a >= 0.0).all() for a in arrays)
         shapes = {a.shape[-1:] for a in arrays}

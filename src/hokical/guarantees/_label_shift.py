@@ -283,15 +283,6 @@ class ClassFrequencies:
         return np.where(held > 0.0, unit, 1.0)
 
 
-def sum_rows_by(place: IntArray, rows: FloatArray, n: int) -> FloatArray:
-    """Sums (n, columns) of the rows of each place."""
-    order = np.argsort(place, kind="stable")
-    found, first = np.unique(place[order], return_index=True)
-    out = np.zeros((n, rows.shape[1]))
-    out[found] = np.add.reduceat(rows[order], first, axis=0)
-    return out
-
-
 def _maximize(
     odds: FloatArray, weights: FloatArray, old: FloatArray, prior: FloatArray
 ) -> FloatArray:

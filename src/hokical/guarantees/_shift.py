@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from hokical._core.bins import sum_by
 from hokical._core.types import FloatArray, IntArray
 from hokical._core.warn import warn_user
 from hokical.guarantees._class_scores import ClassScores
-from hokical.guarantees._label_shift import ClassFrequencies, NewRows, sum_rows_by
+from hokical.guarantees._label_shift import ClassFrequencies, NewRows
 
 #: The probability of a false "something else changed", and of false label shift.
 LEVEL = 0.01
@@ -181,7 +182,8 @@ def estimate_shift(
     holds = verdict in (SAME, MOVED)
     reach = NormalDist().inv_cdf(1.0 - delta / 2.0) if holds else np.inf
     accuracy, accuracy_interval = _accuracy(found, lost, reach)
-    confusion = sum_rows_by(rows.labels, found.posterior * rows.weights[:, None], known.n_classes).T
+    parts = (found.posterior * rows.weights[:, None]).T
+    confusion = np.array([sum_by(rows.labels, part, known.n_classes) for part in parts])
     logs = np.log(np.maximum(rows.proba, 1e-300))
     squares = (rows.proba * (rows.proba - 2.0 * found.posterior)).sum(axis=1)
     unseen = np.flatnonzero(known.count == 0.0)
