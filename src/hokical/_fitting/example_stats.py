@@ -15,7 +15,7 @@ from hokical._core.blocks import per_row
 from hokical._core.conversion import probability_scale
 from hokical._core.logits import Logits
 from hokical._core.topk import TopK
-from hokical._core.types import FloatArray, IntArray
+from hokical._core.types import FloatArray
 from hokical._core.warn import FitDataWarning, warn_user
 from hokical._fitting.examples import Examples, Partition, Result
 from hokical.guarantees._calibration_data import SAMPLE_SIZE, CalibrationData
@@ -47,62 +47,42 @@ class ExampleStats:
     """How many examples count, for how many the classifier is wrong, and what the rows are like.
 
     `kept` stays with the calibrator; the classifier's scores are counted if all weights are equal.
-    `keys` (k,) are those that the sample in it was chosen by, ascending.
     """
 
     n_examples: int
     n_wrong: int
     has_zeros: bool  # probabilities of 0
     probability_scale: float  # see `hokical._core.conversion.probability_scale`
-    keys: FloatArray
     kept: CalibrationData
 
     def __add__(self, other: Self) -> Self:
-        """Of both lots of examples."""
-        keys = np.concatenate([self.keys, other.keys])
-        first = np.argsort(keys, kind="stable")[:SAMPLE_SIZE]
+        """Of both lots of examples; rows without a weight leave no trace."""
+        kept = self.kept if self.n_examples else other.kept
         return type(self)(
             self.n_examples + other.n_examples,
             self.n_wrong + other.n_wrong,
             self.has_zeros or other.has_zeros,
             min(self.probability_scale, other.probability_scale),
-            keys[first],
-            self._join_kept(other, first),
+            self.kept + other.kept if self.n_examples and other.n_examples else kept,
         )
-
-    def _join_kept(self, other: Self, first: IntArray) -> CalibrationData:
-        """What is kept of both, with a sample by the keys; rows without a weight leave no trace."""
-        if not (self.n_examples and other.n_examples):
-            return self.kept if self.n_examples else other.kept
-        both = replace(self.kept, fit_conformity=None) + other.kept
-        mine, others = self.kept.fit_conformity, other.kept.fit_conformity
-        if mine is None or others is None or both.fit_scores is None:
-            return both
-        return replace(both, fit_conformity=(mine + others).take(first))
 
 
 def block_stats(block: Examples) -> ExampleStats:
-    """The statistics of some rows; those of a sample are chosen by their numbers alone."""
+    """The statistics of some rows."""
     counting, found = block.counting, label_log_odds(block.logits)
-    key = np.where(counting, row_draws(block.first_row, block.n_rows), 2.0)
     n_examples = int(counting.sum())
-    rows = np.argpartition(key, min(SAMPLE_SIZE, key.size) - 1)[:SAMPLE_SIZE]
-    rows = rows[np.argsort(key[rows])][:n_examples]
     log_odds, top = block.logits.to_host(found), block.logits.to_host(block.logits.top)
     return ExampleStats(
         n_examples,
         int((counting & ~block.correct).sum()),
         has_zeros(block.logits),
         probability_scale(block.logits, top),
-        key[rows],
-        _keep(block, rows, log_odds, top) if rows.size else CalibrationData(),
+        _keep(block, log_odds, top) if n_examples else CalibrationData(),
     )
 
 
-def _keep(
-    block: Examples, rows: IntArray, log_odds: FloatArray, top: FloatArray
-) -> CalibrationData:
-    """What is kept of a block, with a sample of these rows."""
+def _keep(block: Examples, log_odds: FloatArray, top: FloatArray) -> CalibrationData:
+    """What is kept of a block, with a sample of its rows, chosen by their numbers alone."""
     counting, hashes, scores, sample = block.counting, row_hashes(block.logits), None, None
     alike = np.ptp(block.counts[counting]) == 0.0  # weights whose scale would change a promise
     if alike:
@@ -110,9 +90,12 @@ def _keep(
         scores = ScoreTable.from_examples(level, ~block.correct, counting.astype(np.float64))
     known = not isinstance(block.logits, TopK) or block.n_classes <= _MOST_CLASSES
     if known and alike:
+        key = np.where(counting, row_draws(block.first_row, block.n_rows), 2.0)
+        rows = np.argpartition(key, min(SAMPLE_SIZE, key.size) - 1)[:SAMPLE_SIZE]
+        rows = rows[np.argsort(key[rows])][: int(counting.sum())]
         some, truth = [block.logits.take(rows)], block.labels[rows]
         found = Conformity.from_rows(UncalibratedRule(), some, truth)
-        sample = replace(found, run=None)  # ordered sets ask for `certify`
+        sample = replace(found, run=None, key=key[rows])  # ordered sets ask for `certify`
     cells, n_classes = row_features(block.logits, log_odds), block.n_classes
     classes = ClassScores.from_rows(cells, block.labels, block.correct, block.counts, n_classes)
     return CalibrationData(

@@ -99,12 +99,12 @@ class CalibrationData:
         """Of the examples of two fits; of a sample of each, shares as large as the fits."""
         classes = _if_both(operator.add, self.class_scores, other.class_scores)
         alike = classes is not None and np.isclose(self._weight, other._weight, rtol=1e-12)
-        samples = (self._sample(), other._sample()) if alike else (None, None)
+        samples = (self.fit_conformity, other.fit_conformity) if alike else (None, None)
         tables = (self.fit_scores, other.fit_scores) if alike else (None, None)
         return type(self)(
             fit_scores=_if_both(operator.add, *tables),
             support=_if_both(operator.or_, self.support, other.support),
-            fit_conformity=_if_both(_share_sample, *samples),
+            fit_conformity=_if_both(_join_samples, *samples),
             fit_rows=_if_both(operator.or_, self.fit_rows, other.fit_rows),
             class_scores=classes,
         )
@@ -115,19 +115,13 @@ class CalibrationData:
         assert self.class_scores is not None
         return float(self.class_scores.square.sum() / self.class_scores.count.sum())
 
-    def _sample(self) -> tuple[Conformity, int] | None:
-        """The sample, and of how many examples it is."""
-        sample, scores = self.fit_conformity, self.fit_scores
-        total = None if scores is None else scores.total
-        return None if sample is None else (sample, total or sample.n)
 
-
-def _share_sample(*samples: tuple[Conformity, int]) -> Conformity:
-    """A sample of two fits, chosen by places in their samples, so whatever the scores."""
-    # The keys by which a fit sorts its examples are about evenly spaced.
-    keys = [(np.arange(sample.n) + 1.0) / (total + 1.0) for sample, total in samples]
-    rows = np.argsort(np.concatenate(keys), kind="stable")[:SAMPLE_SIZE]
-    return (samples[0][0] + samples[1][0]).take(rows)
+def _join_samples(left: Conformity, right: Conformity) -> Conformity | None:
+    """A sample of two fits; None if one is of a file of 0.3, which has no keys."""
+    both = left + right
+    if both.key is None:
+        return None
+    return both.take(np.argsort(both.key, kind="stable")[:SAMPLE_SIZE])
 
 
 def _join_columns(parts: Sequence[dict[str, AnyArray] | None]) -> dict[str, AnyArray] | None:

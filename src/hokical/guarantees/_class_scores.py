@@ -7,7 +7,7 @@ become; where they are not, something else has changed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -117,7 +117,7 @@ class ClassScores:
         mean, variance = self.implied
         total = float(((mean - around) ** 2 / around).sum())
         kept = max(0.0, 1.0 - float((variance / around).sum()) / max(total, 1e-300))
-        return np.maximum(around + kept * (mean - around), 1e-9)
+        return np.asarray(np.maximum(around + kept * (mean - around), 1e-9))
 
     @property
     def smoothed_frequencies(self) -> FloatArray:
@@ -150,11 +150,8 @@ class ClassScores:
     def to_stored(self) -> dict[str, Any]:
         """Cells that hold examples, by number: most are empty."""
         place = np.flatnonzero(self.cells).astype(np.int32)
-        held = self.cells.ravel()[place]
-        exact = bool((held.astype(np.float32) == held).all())
-        packed = {"place": place, "held": held.astype(np.float32) if exact else held}
+        arrays = {"place": pack_array(place), "held": pack_array(self.cells.ravel()[place])}
         sums = {name: getattr(self, name) for name in ("count", "square", "hit", "implied")}
-        arrays = {name: pack_array(array) for name, array in packed.items()}
         return sums | arrays | {"n_cells": len(self.cells)}
 
     @classmethod

@@ -27,7 +27,8 @@ class Conformity:
     `labels` are the classes, `proba` their probabilities, `above` the sum of those that are
     likelier, `rank` their place (1: the likeliest), `weights` how much each counts, `unit` how much
     a new one may. `group` is their place among the `group_names`. `run` is the least probability
-    from the likeliest class to the true one, in the order of the columns.
+    from the likeliest class to the true one, in the order of the columns. Examples of a sample are
+    those of the smallest `key`, which is random.
     """
 
     labels: IntArray
@@ -39,6 +40,7 @@ class Conformity:
     group: IntArray | None = None
     group_names: GroupNames | None = None
     run: FloatArray | None = None
+    key: FloatArray | None = None
 
     @classmethod
     def from_rows(cls, rule: Rule, forms: Sequence[Logits], labels: IntArray) -> Self:

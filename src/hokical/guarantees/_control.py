@@ -177,14 +177,16 @@ def _shrunk_quantiles(
     return found
 
 
-def last_proven(p_values: FloatArray, budget: FloatArray) -> int | None:
-    """The last of ordered thresholds that passes its test, None if none does.
+def last_proven(p_values: FloatArray, starts: IntArray, delta: float) -> int:
+    """The last of ordered thresholds that passes its test, -1 if none does.
 
-    A threshold may use its share of the `budget` (thresholds,), which sums to delta, plus what the
-    one before it used if that passed (the fallback procedure, Wiens 2003). With probability
-    1 - delta none passes whose loss exceeds the risk, so any that passed may be used.
+    `delta` is divided equally among the `starts`, where testing begins. A threshold may use its
+    share, plus what the one before it used if that passed (the fallback procedure, Wiens 2003).
+    With probability 1 - delta none passes whose loss exceeds the risk, so any that passed may be
+    used.
     """
-    last, carried = None, 0.0
+    budget = np.bincount(starts, minlength=p_values.size) * (delta / starts.size)
+    last, carried = -1, 0.0
     for k, (p_value, own) in enumerate(zip(p_values.tolist(), budget.tolist(), strict=True)):
         allowed = carried + own
         passed = allowed > 0.0 and p_value <= allowed

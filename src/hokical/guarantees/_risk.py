@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from hokical._core.types import FloatArray, IntArray
+from hokical._core.types import FloatArray
 from hokical.guarantees._control import check_promise, fewest_examples, last_proven, loss_p_values
 from hokical.guarantees._words import Guaranteed, state_promise
 
-#: Thresholds where testing may start, beside the first: a loss may count few examples there.
+#: Thresholds where testing may start: at the first a loss may count few examples.
 _STARTS = 10
 #: What rounding may take from a loss that only grows.
 _ROUNDING = 1e-12
@@ -71,11 +71,16 @@ def control_risk(
     counts = np.ones(n) if weights is None else weights
 
     def control(rows: Any = slice(None)) -> RiskControl:
-        own = {name: table[rows] for name, table in tables.items()}
-        last, means = _last_safe(own, limits, delta, counts[rows])
-        at = float(tried[last]) if last >= 0 else np.nan
-        words = _in_words(last, at, means, limits, delta, counts[rows].size, weights is not None)
-        return RiskControl(at, tried, means, counts[rows].size, words)
+        own, weighed = {name: table[rows] for name, table in tables.items()}, counts[rows]
+        last, means = _last_safe(own, limits, delta, weighed)
+        if last < 0:
+            words = _why_none(limits, delta, weighed.size)
+            return RiskControl(np.nan, tried, means, weighed.size, words)
+        at, seen = float(tried[last]), {name: mean[last] for name, mean in means.items()}
+        what = f"The mean loss of new examples is at most {_list(limits)} at the threshold {at:.6g}"
+        behind = f"of {weighed.size:,} held-out examples it is {_list(seen)}"
+        words = state_promise(what, behind, delta=delta, weighted=weights is not None)
+        return RiskControl(at, tried, means, weighed.size, words)
 
     if groups is None:
         return control()
@@ -107,33 +112,25 @@ def _last_safe(
             tail = loss_p_values(sums, total, limit, binary=binary)
             p_values = np.maximum(p_values, tail)  # all risks at once: the worst of them
     if delta is not None:
-        found = last_proven(p_values, _budget(m, delta))
-        last = -1 if found is None else found
+        spread = np.linspace(0, m - 1, _STARTS).astype(np.int64)
+        # Half of delta is for the first.
+        last = last_proven(p_values, np.append(np.zeros(_STARTS - 2, np.int64), spread), delta)
     return last, means
 
 
-def _in_words(
-    last: int,
-    threshold: float,
-    means: dict[str, FloatArray],
-    limits: Mapping[str, float],
-    delta: float | None,
-    n: int,
-    weighted: bool,
-) -> str:
-    of = {name: f" of {name}" if len(means) > 1 else "" for name in means}
-    wanted = " and".join(f"{of[name]} {limits[name]:.4g} at most" for name in means)
-    if last < 0:
-        fewest = max(fewest_examples(limit, delta) for limit in limits.values())
-        return (
-            f"No threshold is proven to have a mean loss{wanted}: it takes at least {fewest:,} "
-            f"examples, even without a loss, and these are {n:,}. Allow a larger `risk` or "
-            "`delta`, or use more examples."
-        )
-    seen = " and".join(f"{of[name]} {mean[last]:.4g}" for name, mean in means.items())
-    what = f"The mean loss of new examples is{wanted} at the threshold {threshold:.6g}"
-    behind = f"of {n:,} held-out examples it is{seen}"
-    return state_promise(what, behind, delta=delta, weighted=weighted)
+def _why_none(limits: Mapping[str, float], delta: float | None, n: int) -> str:
+    fewest = max(fewest_examples(limit, delta) for limit in limits.values())
+    return (
+        f"No threshold is proven to have a mean loss of at most {_list(limits)}: it takes at least "
+        f"{fewest:,} examples, even without a loss, and these are {n:,}. Allow a larger `risk` or "
+        "`delta`, or use more examples."
+    )
+
+
+def _list(numbers: Mapping[str, float]) -> str:
+    """Numbers in words, with their names where there are several."""
+    several = len(numbers) > 1
+    return " and ".join(f"{value:.4g}" + f" ({name})" * several for name, value in numbers.items())
 
 
 def _check_monotone(name: str, table: FloatArray) -> None:
@@ -145,31 +142,15 @@ def _check_monotone(name: str, table: FloatArray) -> None:
         )
 
 
-def _budget(m: int, delta: float) -> FloatArray:
-    """Half of delta for the first threshold, the rest for starts at equal distances."""
-    budget = np.zeros(m)
-    starts: IntArray = np.unique(np.linspace(0, m - 1, _STARTS).astype(np.int64))[1:]
-    budget[starts] = 0.5 * delta / max(starts.size, 1)
-    budget[0] += delta - budget.sum()
-    return budget
-
-
 def _losses(loss: Loss, proba: Any, labels: Any, tried: FloatArray) -> FloatArray:
     """Checked losses (n, thresholds)."""
     if callable(loss):
-        columns = [np.asarray(loss(proba, labels, float(t)), np.float64) for t in tried]
-        if any(column.ndim != 1 or column.shape != columns[0].shape for column in columns):
-            raise ValueError(
-                "`loss` must give one number per example, (n,), at each threshold; got shape "
-                f"{columns[0].shape}."
-            )
-        table = np.stack(columns, axis=1)
-    else:
-        table = np.asarray(loss, np.float64)
+        loss = np.array([loss(proba, labels, float(t)) for t in tried], np.float64).T
+    table = np.asarray(loss, np.float64)
     if table.ndim != 2 or table.shape[1] != tried.size or not len(table):
         raise ValueError(
-            f"`loss` must have shape (n, {tried.size}), a column for each of the `thresholds`; got "
-            f"{table.shape}."
+            f"`loss` must have shape (n, {tried.size}), a column for each of the `thresholds`, or "
+            f"give one number per example, (n,), at each; got {table.shape}."
         )
     if ((table < 0.0) | (table > 1.0)).any():
         raise ValueError(

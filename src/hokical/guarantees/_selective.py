@@ -13,7 +13,6 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from hokical._core.bins import sum_by
 from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical.guarantees._binomial import binomial_tail
 from hokical.guarantees._control import fewest_examples, last_proven, remembered
@@ -46,9 +45,8 @@ def choose_threshold(table: ScoreTable, risk: float, delta: float, starts: IntAr
     Levels are tested from the highest down; `delta` is divided equally among the `starts`.
     """
     accepted, wrong = (np.cumsum(part[::-1]) for part in (table.count, table.wrong))
-    budget = sum_by(LEVELS - 1 - starts, np.full(starts.size, delta / starts.size), LEVELS)
-    last = last_proven(binomial_tail(wrong, accepted, risk), budget)
-    if last is None:
+    last = last_proven(binomial_tail(wrong, accepted, risk), LEVELS - 1 - starts, delta)
+    if last < 0:
         return Threshold(None, 0, 0, table.total)
     return Threshold(LEVELS - 1 - last, int(accepted[last]), int(wrong[last]), table.total)
 
