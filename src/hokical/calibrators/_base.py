@@ -391,7 +391,7 @@ def _add_counts(kept: CalibrationData, rule: Rule, block: Examples) -> Calibrati
         proba, share = predict_blocks(rule, "proba", some), some.from_host(weights)
         mean = share @ proba
         variance = (share @ (proba - mean) ** 2) * float((weights**2).sum())
-        both = some.to_host(mean), some.to_host(variance)
+        both = np.stack([some.to_host(mean), some.to_host(variance)])
     return replace(kept, class_scores=replace(kept.class_scores, implied=both))
 
 
