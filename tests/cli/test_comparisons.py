@@ -45,7 +45,7 @@ def test_a_class_that_is_off_is_shown_and_said(data: Path, command: str) -> None
     assert "hides class 3" in found.err
     lines = found.out.split("By predicted label")[1].splitlines()
     assert lines[3].startswith("3 ")  # the worst first
-    assert "The worst 10 labels; 2 more are not shown." in lines
+    assert "The worst 10; 2 more are not shown." in lines
 
 
 def test_evaluate_scores_all_classes(data: Path) -> None:

@@ -35,9 +35,8 @@ def test_shift_says_what_python_says(files: Path) -> None:
     assert f"{found.class_frequencies[4]:.1%}" in text
     odd = run("shift", files / "cal.json", files / "odd.npz", code=3)
     assert "something else changed" in odd
-    assert "counts predicted labels" in odd
     assert "Label some hundred" in " ".join(odd.split())
-    assert odd.count("%") == 10, "for each class the share of rows labelled so, and in the fit"
+    assert "%" not in odd, "no number that may be wrong"
     told = json.loads(run("shift", files / "cal.json", files / "odd.npz", "--json", code=3))
     assert not told["holds"]
     assert told["accuracy"] is told["class_frequencies"] is None, "no number that is wrong"

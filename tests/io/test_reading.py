@@ -143,15 +143,6 @@ def test_arrays_of_an_archive(tmp_path: Path) -> None:
     np.testing.assert_allclose(np.exp(values(found))[:, 1], [0.1, 0.9])
 
 
-def test_classes_of_an_archive_are_in_order_or_refused(tmp_path: Path) -> None:
-    path = tmp_path / "val.npz"
-    np.savez(path, logits=SCORES, labels=[0, 2, 2], classes=CLASSES)
-    assert read_examples(path).classes == CLASSES
-    for classes in (("bird", "cat", "dog"), ("bird", "cat", "cow")):
-        with pytest.raises(DataFileError, match=f"expected the classes .*{', '.join(classes)}"):
-            read_examples(path, classes=classes)
-
-
 @pytest.mark.parametrize("kind", ["npz", "csv", "parquet"])
 def test_rows_without_a_value_keep_their_place(tmp_path: Path, kind: str) -> None:
     logits, labels = np.arange(8.0).reshape(4, 2) % 3, np.array([0, 1, 1, 0])

@@ -20,7 +20,6 @@ from hokical.io._writing import TABLES, check_output
 
 #: For which examples the coverage is guaranteed; see `Calibrator.predict_set`.
 By = StrEnum("By", ["all", "class", "group", "label"])
-_GUARANTEES = "--risk / --coverage / --delta"
 
 
 def apply(
@@ -64,9 +63,19 @@ def apply(
     For a folder (or 'pattern*') of Parquet files, --output is a folder, which
     gets a file of the same name for each of them.
     """
-    asked = _read_asked(proba, risk, coverage, by, delta)
+    if coverage is None and by is not By.all:
+        raise bad_option("--by", "only goes with --coverage.")
+    if delta is not None and risk is None and coverage is None:
+        raise bad_option("--delta", "only goes with --risk or --coverage.")
     if adapt:
         refuse("does not go with --adapt.", risk=risk)
+    own = {} if delta is None else {"delta": delta}
+    asked = Asked(
+        proba,
+        adapt,
+        None if risk is None else {"risk": risk, **own},
+        None if coverage is None else {"coverage": coverage, "by": str(by), **own},
+    )
     fitted = read_calibrator(calibrator)
     given = Source(
         data, split, score_columns=score_columns, probabilities=probabilities, groups=groups,
@@ -79,7 +88,7 @@ def apply(
         if asked.risk or asked.sets:
             warn_of_own_examples(fitted, rows, source)
         with spinner(f"Applying {fitted.name}"):
-            found, facts = _predict(fitted, rows, asked, adapt)
+            found, facts = _predict(fitted, rows, asked)
         columns = _columns(found, rows, target.suffix == ".npz")
         if marked := hokical.io.write_table(target, columns):
             say(f"{marked:,} cells of text that a spreadsheet would run begin with ' in {target}.")
@@ -94,23 +103,12 @@ def apply(
 
 @dataclass(frozen=True)
 class Asked:
-    """What to write beside label and confidence: options of the library, empty if not asked for."""
+    """What to write beside label and confidence; options of the library where it has some."""
 
     proba: bool
-    risk: dict[str, float]
-    sets: dict[str, Any]
-
-
-def _read_asked(
-    proba: bool, risk: float | None, coverage: float | None, by: By, delta: float | None
-) -> Asked:
-    if coverage is None and by is not By.all:
-        raise bad_option("--by", "only goes with --coverage.")
-    if delta is not None and risk is None and coverage is None:
-        raise bad_option("--delta", "only goes with --risk or --coverage.")
-    own = {} if delta is None else {"delta": delta}
-    sets = {} if coverage is None else {"coverage": coverage, "by": str(by), **own}
-    return Asked(proba, {} if risk is None else {"risk": risk, **own}, sets)
+    adapt: bool
+    risk: dict[str, float] | None
+    sets: dict[str, Any] | None
 
 
 def _pair_files(given: Source, output: Path) -> list[tuple[Path, Path]]:
@@ -143,24 +141,22 @@ def _adapt(fitted: hokical.Calibrator, rows: Examples) -> Any:
         return found.adapt()
 
 
-def _predict(
-    fitted: Any, rows: Examples, asked: Asked, adapt: bool
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def _predict(fitted: Any, rows: Examples, asked: Asked) -> tuple[dict[str, Any], dict[str, Any]]:
     """Labels, confidence and what else is asked for; the guarantees in words."""
     scores: Any = rows.scores
     own, facts = {"groups": rows.groups}, dict[str, Any]()
     if rows.kind == "confidence":
         refuse(
             "needs a calibrator of logits; this one is of confidences.",
-            proba=asked.proba, coverage=bool(asked.sets), adapt=adapt,
+            proba=asked.proba, coverage=asked.sets, adapt=asked.adapt,
         )  # fmt: skip
         found = {"confidence": fitted.predict(scores, rows.groups)}
     else:
-        fitted = _adapt(fitted, rows) if adapt else fitted
+        fitted = _adapt(fitted, rows) if asked.adapt else fitted
         with check_options("--groups"):
             found = {"labels": fitted.predict(scores, **own)}
             found["confidence"] = fitted.predict_confidence(scores, **own)
-    with check_options(_GUARANTEES):
+    with check_options("--risk / --coverage / --delta"):
         if asked.risk:
             chosen = fitted.predict_or_abstain(scores, **asked.risk, **own)
             found["accepted"], facts["guarantee"] = chosen.accepted, chosen.guarantee
@@ -171,8 +167,12 @@ def _predict(
             found |= {"members": sets.members, "set_size": sets.sizes}
             facts["sets"] = sets.guarantee
     if asked.proba:
-        found["probabilities"] = fitted.predict_proba(scores, **own)
-        _describe_other_classes(found["labels"], found["probabilities"])
+        proba = found["probabilities"] = fitted.predict_proba(scores, **own)
+        if others := int((proba.argmax(axis=1) != found["labels"]).sum()):
+            say(
+                f"In {others:,} of {len(proba):,} rows another class is more likely than the "
+                "label: the calibrator keeps the classifier's own labels."
+            )
     return found, facts
 
 
@@ -193,15 +193,6 @@ def _columns(results: dict[str, Any], rows: Examples, as_arrays: bool) -> dict[s
     for name in set(rows.kept) - set(kept):
         say(f"The column `{name}` of the input is called `input_{name}`, beside the new one.")
     return kept | added
-
-
-def _describe_other_classes(labels: Any, proba: Any) -> None:
-    """Say in how many rows a label that was kept is not the most likely class."""
-    if others := int((proba.argmax(axis=1) != labels).sum()):
-        say(
-            f"In {others:,} of {len(labels):,} rows another class is more likely than the label: "
-            "the calibrator keeps the classifier's own labels."
-        )
 
 
 def _show(values: dict[str, Any], as_json: bool) -> None:

@@ -25,7 +25,7 @@ from hokical.cli.console import (
 )
 from hokical.cli.reading import Source
 from hokical.cli.settings import check_method
-from hokical.cli.tables import show_classes, show_groups, show_sets
+from hokical.cli.tables import show_details
 from hokical.io._examples import Examples
 from hokical.io._writing import check_output
 
@@ -120,10 +120,7 @@ def show_comparison(
         note = f"ECE has 15 bins. Of ECE, Brier and log loss lower is better{bold}."
         table = _results_table(comparison)
         show_table(title, table, note, *_verdicts(comparison), "", comparison.headline)
-        plain = [each for each in comparison.results if each.name == "uncalibrated"]
-        show_classes([*plain, *([subject] if subject not in plain else [])])
-        show_sets(comparison.results)
-        show_groups(comparison.results)
+        show_details(subject, comparison.results)
     for reason in dict.fromkeys(comparison.skipped.values()):
         names = [name for name, why in comparison.skipped.items() if why == reason]
         say(f"Left out: {', '.join(names)} ({reason}).")

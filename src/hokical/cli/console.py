@@ -87,22 +87,10 @@ def show_table(title: str, table: Table, *remarks: str) -> None:
     """A table between its title and remarks, which may be wider than it is."""
     console = stdout()
     console.print(Text(title, style="bold"), soft_wrap=True)
-    stdout(at_least=_fix_widths(console, table)).print(table)
+    unbounded = console.options.update(width=_UNBOUNDED)
+    stdout(at_least=Measurement.get(console, unbounded, table).maximum).print(table)
     for remark in ("", *remarks) if remarks else ():
         console.print(Text(remark))
-
-
-def _fix_widths(console: Console, table: Table) -> int:
-    """Keep rich from cutting cells; the width that needs, which a narrow terminal wraps."""
-    options = console.options.update(width=_UNBOUNDED)
-    for column in table.columns:
-        cells = [Measurement.get(console, options, cell) for cell in (column.header, *column.cells)]
-        column.min_width = max(cell.maximum if column.no_wrap else cell.minimum for cell in cells)
-    size = Measurement.get(console, options, table)
-    if size.maximum > console.width:  # otherwise rich shrinks columns below their minimum
-        for column in table.columns:
-            column.max_width = column.min_width
-    return size.minimum
 
 
 def interval(low: float, high: float, write: Callable[[float], str] = "{:.4f}".format) -> str:

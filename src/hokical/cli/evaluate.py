@@ -17,7 +17,7 @@ from hokical.cli.console import (
     warn,
 )
 from hokical.cli.reading import Source, read_calibrator, warn_of_own_examples
-from hokical.cli.tables import metric_cells, show_classes, show_groups, show_sets
+from hokical.cli.tables import metric_cells, show_details
 from hokical.io._examples import Examples
 from hokical.io._writing import check_output
 
@@ -94,6 +94,4 @@ def _show(found: hokical.report.Evaluation, path: Path) -> None:
     title += f"; {found.label}" if found.before is not None else ""
     notes = (_FOOTNOTE,) if "selective_risk" in found.summary.estimates else ()
     show_table(title, table, *notes, "", found.headline)
-    show_classes(both)
-    show_sets(both)
-    show_groups(both)
+    show_details(found, both)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
+from rich.text import Text
 
 import hokical
 from hokical.cli import options as opt
-from hokical.cli.console import ALARM, check_options, new_table, show_json, show_table, spinner
+from hokical.cli.console import ALARM, check_options, show_json, spinner, stdout
 from hokical.cli.reading import Source, read_calibrator
-
-#: Classes in the table.
-_SHOWN = 10
 
 
 def shift(
@@ -46,7 +42,7 @@ def shift(
     if as_json:
         show_json(_values(found, names))
     else:
-        _show(found, names, data)
+        stdout().print(Text(f"{data.name}: {found}"))
     if not found.holds:
         raise typer.Exit(ALARM)
 
@@ -60,21 +56,3 @@ def _values(found: hokical.guarantees.ShiftEstimate, names: tuple[str, ...]) -> 
     values = {name: getattr(found, name) for name in known} | {"classes": list(names)}
     values |= {name: getattr(found, name) if found.holds else None for name in rest}
     return values | {"by_group": {k: _values(part, names) for k, part in found.by_group.items()}}
-
-
-def _show(found: hokical.guarantees.ShiftEstimate, names: tuple[str, ...], path: Path) -> None:
-    words = str(found).split("\n")
-    lines = [line for line in words[1:] if not line.startswith("Class frequencies")]
-    now = found.class_frequencies if found.holds else found.label_shares
-    heads = ["share now", "interval"] if found.holds else ["rows with this label"]
-    table = new_table(["class", *heads, "in the fit"])
-    order = np.argsort(-np.abs(now - found.old_class_frequencies), kind="stable")[:_SHOWN]
-    for k in order:
-        low, high = found.class_frequencies_interval[k]
-        ends = [f"{low:.1%} to {high:.1%}"] if found.holds else []
-        table.add_row(names[k], f"{now[k]:.1%}", *ends, f"{found.old_class_frequencies[k]:.1%}")
-    if not found.holds:
-        lines.insert(0, "The table counts predicted labels, which is all that is known.")
-    if len(names) > _SHOWN:
-        lines.append("The classes that changed most; all of them: --json")
-    show_table(f"{path.name}: {words[0]}", table, *lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import typer
 from rich.markup import escape
@@ -10,9 +11,8 @@ from rich.markup import escape
 import hokical
 from hokical.cli.console import DASH, interval, new_table, show_table
 
-#: Classes that are all shown; of more, only the worst.
-_MOST_CLASSES = 10
-_MOST_GROUPS = 20
+#: Labels or groups that are all shown; of more, only the worst.
+_MOST_ROWS = 10
 
 
 def metric_cells(evaluations: Sequence[hokical.report.Evaluation], metric: str) -> list[str]:
@@ -44,51 +44,27 @@ def show_sets(evaluations: Sequence[hokical.report.Evaluation]) -> None:
     show_table(f"Prediction sets at {some.goal:.4g}, on {some.overall.n:,} examples", table)
 
 
-def show_groups(evaluations: Sequence[hokical.report.Evaluation]) -> None:
-    """Which groups are miscalibrated after the last method, the worst first."""
-    found = {each.name: each.groups for each in evaluations if each.groups is not None}
-    if not found:
+def show_rows(title: str, found: hokical.metrics.GroupTable | None, *remarks: str) -> None:
+    """A row per group or predicted label; of many, the worst."""
+    if found is None:
         return
-    *_, (name, last) = found.items()
-    before = found.get("uncalibrated", last)
-    heads = ("before", "predicted") if before is not last else ("predicted",)
-    table = new_table(("group", "rows", *heads, "observed", "interval", "p-value", ""))
-    for row in last.worst(_MOST_GROUPS):
-        first = [before[row.full_name].predicted] if before is not last else []
-        shares = [f"{share:.1%}" for share in (*first, row.predicted, row.observed)]
-        cells = (
-            f"{row.n:,}",
-            *shares,
-            interval(row.low, row.high, "{:.1%}".format),
-            f"{row.p_value:.2g}",
+    few = len(found.rows) <= _MOST_ROWS
+    rows = found.rows if few else found.worst(_MOST_ROWS)
+    table = new_table(("", "rows", "predicted", "observed", "interval", "p-value", ""))
+    for row in rows:
+        ends = interval(row.low, row.high, "{:.1%}".format)
+        shares = (f"{row.n:,}", f"{row.predicted:.1%}", f"{row.observed:.1%}", ends)
+        table.add_row(
+            escape(row.full_name), *shares, f"{row.p_value:.2g}", "off" if row.flagged else ""
         )
-        table.add_row(escape(row.full_name), *cells, "off" if row.flagged else "")
-    rest = len(last.rows) - _MOST_GROUPS
-    lines = [f"{name}: {each.verdict}." for name, each in found.items()]
-    lines += [f"{rest:,} more groups are not shown."] if rest > 0 else []
+    rest = f"The worst {len(rows)}; {len(found.rows) - len(rows):,} more are not shown."
     typer.echo()
-    show_table(f"Which groups are miscalibrated with {name}?", table, *lines)
+    show_table(title, table, *remarks, *([] if few else [rest]))
 
 
-def show_classes(evaluations: Sequence[hokical.report.Evaluation]) -> None:
-    """For rows of each predicted label: how many, confidence, accuracy; before and after."""
-    tables = {each.name: each.classes for each in evaluations if each.classes is not None}
-    if not tables:
-        return
-    last = list(tables.values())[-1]
-    few = len(last.rows) <= _MOST_CLASSES
-    names = [row.name for row in (last.rows if few else last.worst(_MOST_CLASSES))]
-    found = [{row.name: row for row in table.rows} for table in tables.values()]
-    shown = new_table(("label", *("rows", "confidence", "accuracy") * len(found)))
-    for name in names:
-        cells: list[str] = []
-        for row in (rows.get(name) for rows in found):
-            if row is None:
-                cells += ["0", "", ""]
-            else:
-                cells += [f"{row.n:,}", f"{row.predicted:.1%}", f"{row.observed:.1%}"]
-        shown.add_row(escape(name), *cells)
-    rest = len(last.rows) - len(names)
-    more = [] if few else [f"The worst {len(names)} labels; {rest:,} more are not shown."]
-    typer.echo()
-    show_table(f"By predicted label: {', then '.join(tables)}", shown, *more)
+def show_details(found: hokical.report.Evaluation, all_methods: Sequence[Any]) -> None:
+    """Rows by predicted label and by group after calibration; the sets of all methods."""
+    show_rows(f"By predicted label, with {found.name}", found.classes)
+    show_sets(all_methods)
+    verdicts = [f"{each.name}: {each.groups.verdict}." for each in all_methods if each.groups]
+    show_rows(f"Which groups are miscalibrated with {found.name}?", found.groups, *verdicts)

@@ -16,29 +16,26 @@ KIND = "a Parquet table"
 IN_MEMORY = Path("pyarrow table")
 
 
-def arrow_library(path: Path, module: str = "pyarrow.dataset") -> Any:
+def arrow_library(module: str = "pyarrow.dataset") -> Any:
     """A module of pyarrow, or an error that says how to install it."""
-    try:
-        return import_optional(module, "parquet")
-    except ImportError as error:
-        raise DataFileError(
-            path, f"is {KIND}, for which a library is missing.", str(error)
-        ) from error
+    return import_optional(module, "parquet")
 
 
 def open_parquet(files: Sequence[Path], **options: Any) -> Any:
     """Files as one pyarrow Dataset."""
-    arrow = arrow_library(files[0])
+    arrow = arrow_library()
     with report_damage(files[0], KIND):
         return arrow.dataset([str(file) for file in files], format="parquet", **options)
 
 
 def as_arrow(data: Any) -> Any:
     """A pyarrow Dataset as it is, and of anything that gives an Arrow stream."""
-    arrow = arrow_library(IN_MEMORY)
-    if isinstance(data, arrow.Dataset):
-        return data
-    return arrow.dataset(arrow_library(IN_MEMORY, "pyarrow").table(data))
+    arrow = arrow_library()
+    return (
+        data
+        if isinstance(data, arrow.Dataset)
+        else arrow.dataset(arrow_library("pyarrow").table(data))
+    )
 
 
 class ArrowTable(Table):
@@ -64,7 +61,7 @@ class ArrowTable(Table):
 
 def scan_options(data: Any) -> dict[str, Any]:
     """Options of a scan that reads little ahead and compares checksums."""
-    arrow = arrow_library(IN_MEMORY)
+    arrow = arrow_library()
     options: dict[str, Any] = {"batch_readahead": 1, "fragment_readahead": 1}
     if isinstance(getattr(data, "format", None), arrow.ParquetFileFormat):
         options["fragment_scan_options"] = arrow.ParquetFragmentScanOptions(

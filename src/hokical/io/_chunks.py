@@ -3,17 +3,18 @@
 Nothing is checked here beyond shapes that do not match: blocks are checked when a fit sees them.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
-from hokical._core.arrays import NUMPY, Array, backend_of
 from hokical._core.blocks import rows_per_block
 from hokical._core.logits import Logits
 from hokical._core.reading import to_numpy
-from hokical._core.types import AnyArray, BoolArray
+from hokical._core.types import AnyArray
 from hokical.io._convention import LABELS, LOGITS, WEIGHTS
 
 _WANTED = (
@@ -28,27 +29,25 @@ _FLOATS_BESIDE = 8
 
 @dataclass(frozen=True, eq=False)
 class Chunk:
-    """Rows as they came: logits (n, classes), and labels (n,) and weights (n,) where given.
+    """Rows as they came: logits (n, classes), and labels (n,) and weights (n,) where given."""
 
-    Logits may be an array of any library, which stays on its device; the rest is on the host.
-    """
-
-    logits: Array
+    logits: AnyArray
     labels: AnyArray | None = None
     weights: AnyArray | None = None
 
     @property
     def n_rows(self) -> int:
-        return int(self.logits.shape[0])
+        return len(self.logits)
 
     @property
     def n_classes(self) -> int:
         return int(self.logits.shape[1])
 
-    def rows(self, part: slice | BoolArray) -> Self:
-        """Some of the rows; a slice is no copy."""
+    def rows(self, part: slice) -> Chunk:
+        """Some of the rows, without a copy."""
         arrays = (self.logits, self.labels, self.weights)
-        return type(self)(*(None if array is None else array[part, ...] for array in arrays))
+        found: list[Any] = [None if array is None else array[part] for array in arrays]
+        return Chunk(*found)
 
 
 def as_chunk(item: Any) -> Chunk:
@@ -129,26 +128,11 @@ def join_chunks(parts: list[Chunk]) -> Chunk:
     widths = {part.n_classes for part in parts}
     if len(widths) > 1:
         raise ValueError(f"all chunks must have the same classes; got {sorted(widths)} columns.")
-    return Chunk(
-        join_rows([part.logits for part in parts]),
-        join_columns([part.labels for part in parts], "labels"),
-        join_columns([part.weights for part in parts], "weights"),
-    )
-
-
-def join_rows(parts: list[Array]) -> Array:
-    """Arrays of one library one below the other, on their device."""
-    backend = backend_of(parts[0])
-    if backend is None or backend is NUMPY:
-        return np.concatenate(parts)
-    return backend.namespace(parts[0]).concat(parts, axis=0)
-
-
-def join_columns(columns: list[AnyArray | None], name: str) -> AnyArray | None:
-    """Labels or weights of all chunks, or None where no chunk has them."""
-    given = [column for column in columns if column is not None]
-    if len(given) < len(columns):
-        if given:
+    found = list[Any]()
+    for name in ("logits", "labels", "weights"):
+        arrays = [getattr(part, name) for part in parts]
+        given = [array for array in arrays if array is not None]
+        if given and len(given) < len(arrays):
             raise ValueError(f"`{name}` must be in every chunk or in none; some chunks lack them.")
-        return None
-    return np.concatenate(given)
+        found.append(np.concatenate(given) if given else None)
+    return Chunk(*found)

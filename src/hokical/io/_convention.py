@@ -68,13 +68,11 @@ class Roles:
     kept: tuple[str, ...] = ()
     #: The part that is read, if the file has parts.
     part: FileSplit | None = None
-    #: The array of an archive with the names of the classes.
-    class_names: str | None = None
 
     def others(self, *, with_labels: bool) -> tuple[str, ...]:
         """The columns that are no scores, each once."""
-        single = (self.labels if with_labels else None, self.weights, self.class_names)
-        found = (*single, *self.groups, *self.kept)
+        labels = self.labels if with_labels else None
+        found = (labels, self.weights, *self.groups, *self.kept)
         return tuple(dict.fromkeys(name for name in found if name is not None))
 
 
@@ -99,9 +97,8 @@ def find_roles(table: Table, wanted: Columns) -> Roles:
     classes = () if len(scores) < 2 or all(map(str.isdigit, by_class)) else tuple(by_class)
     own_part = table.part is not None and scores[0].lower().startswith(f"{table.part}_")
     return Roles(
-        scores, kind, classes, labels, weights, groups, kept,
+        scores, kind, wanted.classes or classes, labels, weights, groups, kept,
         part=wanted.split if own_part else None,
-        class_names=None if table.part is None else table.first("classes"),
     )  # fmt: skip
 
 

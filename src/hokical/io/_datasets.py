@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from hokical._core.logits import Logits
 from hokical._core.types import AnyArray
 from hokical.io._arrow import IN_MEMORY, KIND, ArrowTable, arrow_library, scan_options, to_column
 from hokical.io._chunks import Chunk, block_rows
@@ -36,12 +35,8 @@ class TableSource(ChunkSource):
         scores, _ = ArrowTable(name, head).read(self._roles.scores, ())
         with report_file(name):
             kind = settle_kind(scores, self._roles, wanted)
-        if kind == "confidence":
-            raise DataFileError(
-                name, "expected logits or probabilities; found confidences.", "Read the file whole."
-            )
         self._rows = block_rows(scores.shape[1] if scores.ndim == 2 else 1)
-        self.classes, self.about = wanted.classes or self._roles.classes, about(wanted, kind)
+        self.classes, self.about = self._roles.classes, about(wanted, kind)
         self._wanted = replace(wanted, kind=kind)
 
     def _read_chunks(self) -> Iterator[Chunk]:
@@ -53,12 +48,11 @@ class TableSource(ChunkSource):
             found = make_examples(
                 rows, roles, self._wanted, where, labelled="none" if where is None else "all"
             )
-            assert isinstance(found.scores, Logits)
-            yield Chunk(found.scores.values, found.labels, found.weights)
+            yield Chunk(found.logit_values(path), found.labels, found.weights)
 
     def _batches(self, columns: list[str]) -> Iterator[tuple[Path, int, Any]]:
         """Tables of the columns, each after its file and the number of rows before it there."""
-        make = arrow_library(IN_MEMORY, "pyarrow").Table.from_batches
+        make = arrow_library("pyarrow").Table.from_batches
         for path, first, part in self._parts():
             own = {} if part is self._data else {"schema": self._data.schema}
             with report_damage(path, KIND):

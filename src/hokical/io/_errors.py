@@ -1,6 +1,5 @@
 """The one exception for files that cannot be used."""
 
-import errno
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -8,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from hokical._core.files import printable
-
-_NOT_DAMAGE = (errno.EACCES, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOENT)
 
 
 class DataFileError(ValueError):
@@ -42,7 +39,7 @@ def report_damage(path: Path, kind: str) -> Iterator[None]:
         ) from error
     except Exception as error:
         reason = str(error) or type(error).__name__
-        if isinstance(error, OSError) and error.errno in _NOT_DAMAGE:
+        if isinstance(error, OSError) and error.strerror:
             raise DataFileError(path, f"cannot be read: {error.strerror}.") from error
         raise DataFileError(
             path,

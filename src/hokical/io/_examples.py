@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -55,6 +56,14 @@ class Examples:
     def n_dropped(self) -> int:
         return int((~self.used).sum())
 
+    def logit_values(self, path: Path) -> AnyArray:
+        """The logits (n, classes), of which a source of chunks consists."""
+        if not isinstance(self.scores, Logits):
+            raise DataFileError(
+                path, "expected logits or probabilities; found confidences.", "Read the file whole."
+            )
+        return np.asarray(self.scores.values)
+
     def fill(self, values: AnyArray) -> AnyArray:
         """Values (n, ...) in their places among all rows of the file; the others are empty."""
         if self.used.all():
@@ -80,12 +89,11 @@ def make_examples(
     other, name = labels_in or (None, "")
     scores, columns = table.read(roles.scores, roles.others(with_labels=other is table))
     scores = scores[:, 0] if scores.ndim == 2 and scores.shape[1] == 1 else scores
-    classes = _find_classes(table, roles, wanted.classes, columns)
     truth = np.full(len(scores), -1) if labelled == "some" else None
     if other is not None:
         column = columns[name] if other is table else other.read_column(name)
         with report_file(other.path, other.place):
-            truth = encode_labels(column, classes, right=roles.kind == "confidence")
+            truth = encode_labels(column, roles.classes, right=roles.kind == "confidence")
     weights = None
     if roles.weights is not None and labelled != "none":
         weights = to_numbers(columns[roles.weights])
@@ -99,7 +107,7 @@ def make_examples(
 
     with report_file(table.path, lambda row: table.place(int(rows[row]))):
         kind, found = _check_scores(take(scores), roles, wanted, fitted_by)
-        classes = _check_classes(classes, found)
+        classes = _check_classes(roles.classes, found)
         weights = take(weights)
         if weights is None or np.any(weights):  # of a batch, all may be 0
             weights = as_weights(weights, len(rows))
@@ -152,24 +160,6 @@ def _check_labels(truth: AnyArray, n_rows: int, n_classes: int, *, missing_ok: b
             "or leave out such rows: --missing drop."
         )
     return found
-
-
-def _find_classes(
-    table: Table, roles: Roles, asked: tuple[str, ...], columns: dict[str, AnyArray]
-) -> tuple[str, ...]:
-    """Names of the classes: of columns, in the array `classes` of an archive, or as asked for."""
-    own = roles.classes
-    if roles.class_names is not None and columns[roles.class_names].dtype.kind in "UT":
-        own = tuple(columns[roles.class_names].ravel().tolist())
-    if own and asked and own != asked:
-        shown = [", ".join(names[:6]) + ", ..." * (len(names) > 6) for names in (asked, own)]
-        raise DataFileError(
-            table.path,
-            f"expected the classes of the calibrator or of --classes, {shown[0]}; found "
-            f"{shown[1]}.",
-            "Put the columns of scores and their names in that order.",
-        )
-    return asked or own
 
 
 def _check_classes(classes: tuple[str, ...], scores: Logits | FloatArray) -> tuple[str, ...]:

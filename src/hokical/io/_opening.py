@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from hokical._core.arrays import library_of
-from hokical._core.logits import Logits
 from hokical.io._arrow import as_arrow, open_parquet
 from hokical.io._convention import Columns, Kind, find_roles
 from hokical.io._datasets import TableSource
@@ -101,9 +100,7 @@ def _open_path(path: Path, labels: Any, wanted: Columns) -> ChunkSource:
     else:
         labelled: Labelled = "none" if where is None else "all"
         rows = make_examples(table, roles, wanted, where, labelled=labelled)
-        if not isinstance(rows.scores, Logits):
-            raise DataFileError(path, "expected logits or probabilities; found confidences.")
-        source = from_array(rows.scores.values, rows.labels, rows.weights)
+        source = from_array(rows.logit_values(path), rows.labels, rows.weights)
         source.classes, source.about = rows.classes, rows.about
     source.path = path
     return source
@@ -111,12 +108,8 @@ def _open_path(path: Path, labels: Any, wanted: Columns) -> ChunkSource:
 
 def _open_files(files: list[Path], wanted: Columns, folder: Path | None = None) -> ChunkSource:
     """Parquet files; of a folder, its subfolders called `name=value` are columns."""
-    for file in files:
-        if find_format(file) != "parquet":
-            raise DataFileError(file, "expected a .parquet file, as of a folder or several files.")
-    named = folder is not None and any("=" in part for part in files[0].relative_to(folder).parts)
-    parts = {"partitioning": "hive", "partition_base_dir": str(folder)} if named else {}
-    return TableSource(open_parquet(files, **parts), wanted, folder or files[0])
+    hive = {} if folder is None else {"partitioning": "hive", "partition_base_dir": str(folder)}
+    return TableSource(open_parquet(files, **hive), wanted, folder or files[0])
 
 
 def list_files(path: Path) -> list[Path]:

@@ -8,7 +8,6 @@ import io
 import os
 import re
 from collections.abc import Iterable, Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +37,8 @@ def write_table(path: str | os.PathLike[str], columns: dict[str, AnyArray]) -> i
             np.savez(stream, allow_pickle=False, **arrays)
         return 0
     if name.endswith(".parquet"):
-        parquet = arrow_library(Path(name), "pyarrow.parquet")
-        arrow = import_module("pyarrow")
+        parquet = arrow_library("pyarrow.parquet")
+        arrow = arrow_library("pyarrow")
         lists = {key: c.tolist() if c.dtype.kind in "UTO" else c for key, c in columns.items()}
         table = arrow.table(lists)
         with replace_file(path) as stream:

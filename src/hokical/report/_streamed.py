@@ -21,7 +21,7 @@ from hokical.metrics._metric import SummaryOptions
 from hokical.metrics._summaries import SummarySums, summarize
 from hokical.report._evaluation import DataFacts, Evaluation
 from hokical.report._judging import Predicted
-from hokical.streams._partition import check_block, report_files
+from hokical.streams._partition import check_block
 
 
 def _sums(
@@ -51,8 +51,7 @@ def evaluate_source(
     sums: dict[str, tuple[SummarySums, FloatArray]] = {}
     first = 0
     for chunk in reblock(chunks.chunks(), block_rows(n_classes)):
-        with report_files(chunks):
-            block = check_block(chunk, first, n_classes)
+        block = check_block(chunk, first, n_classes, chunks.path)
         if not methods:
             methods["uncalibrated"] = make("uncalibrated").fit(block.logits, block.labels)
             methods |= {} if cal is None else {cal.name: cal}

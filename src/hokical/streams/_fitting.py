@@ -8,7 +8,7 @@ from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._hoki import Hoki
 from hokical.io._chunks import block_rows, reblock
 from hokical.io._opening import open_source
-from hokical.streams._partition import StreamedPartition, check_block, report_files
+from hokical.streams._partition import StreamedPartition, check_block
 
 Estimator = TypeVar("Estimator", bound=Calibrator)
 
@@ -52,8 +52,7 @@ def fit(
     chunks = open_source(source)
     partition = StreamedPartition(chunks, progress=progress)
     partition.groups = chunks.read_groups(groups)
-    with report_files(chunks):
-        calibrator._fit_partition(partition)
+    calibrator._fit_partition(partition)
     return calibrator
 
 
@@ -87,8 +86,7 @@ def certify(calibrator: Calibrator, source: Any, *, groups: Any = None) -> Calib
     def parts() -> Iterator[tuple[Any, ...]]:
         first = 0
         for chunk in reblock(chunks.chunks(), block_rows(calibrator.n_classes_)):
-            with report_files(chunks):
-                block = check_block(chunk, first, calibrator.n_classes_)
+            block = check_block(chunk, first, calibrator.n_classes_, chunks.path)
             rows = slice(first, first + block.n_rows)
             own = None if columns is None else take_rows(columns, rows)
             yield block.logits, block.labels, block.weights, own

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 
@@ -14,12 +15,10 @@ from hokical.io._chunks import Chunk, block_rows, reblock
 from hokical.io._errors import DataFileError
 from hokical.io._sources import ChunkSource, check_row_count
 
-_ABOUT_ROWS = "The rows of the source cannot be used."
 
-
-def check_block(chunk: Chunk, first_row: int, n_classes: int) -> Examples:
-    """Check a chunk's rows; errors say where in the stream they are."""
-    with report_rows(first_row):
+def check_block(chunk: Chunk, first_row: int, n_classes: int, path: Path | None = None) -> Examples:
+    """Check a chunk's rows; errors say where in the stream, and in which file, they are."""
+    with report_rows(first_row, path):
         if chunk.labels is None:
             raise ValueError(
                 "labels are needed: `open_source(logits, labels)` or chunks of (logits, labels)."
@@ -44,26 +43,15 @@ def _check_weights(weights: AnyArray | None, n_rows: int) -> FloatArray | None:
 
 
 @contextmanager
-def report_rows(first_row: int) -> Iterator[None]:
-    """Errors count rows within a block; say where it begins."""
+def report_rows(first_row: int, path: Path | None = None) -> Iterator[None]:
+    """Errors count rows within a block; say where it begins, and in which file."""
     try:
         yield
     except (TypeError, ValueError) as error:
         where = f" (Rows are counted from row {first_row} of the source.)" if first_row else ""
-        about_rows = type(error)(f"{error}{where}")
-        about_rows.add_note(_ABOUT_ROWS)
-        raise about_rows from error
-
-
-@contextmanager
-def report_files(source: ChunkSource) -> Iterator[None]:
-    """Errors about rows name the file of a source that has one."""
-    try:
-        yield
-    except (TypeError, ValueError) as error:
-        if source.path is not None and _ABOUT_ROWS in getattr(error, "__notes__", ()):
-            raise DataFileError(source.path, str(error)) from error
-        raise
+        if path is not None:
+            raise DataFileError(path, f"{error}{where}") from error
+        raise type(error)(f"{error}{where}") from error
 
 
 class StreamedPartition(Partition):
@@ -82,7 +70,7 @@ class StreamedPartition(Partition):
         count = 1 if self._n_rows is None else -(-self._n_rows // step)
         with progress_bar("Reading the data", count, self.progress) as advance:
             for chunk in reblock(self.source.chunks(), step):
-                found = work(check_block(chunk, rows, self.n_classes))
+                found = work(check_block(chunk, rows, self.n_classes, self.source.path))
                 state = found if state is None else combine(state, found)
                 rows += chunk.n_rows
                 advance()

@@ -2,7 +2,7 @@
 
 import io
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,12 +13,11 @@ from hokical._core.files import replace_file
 from hokical._core.grouped_logits import with_codes
 from hokical._core.types import AnyArray, IntArray
 from hokical.calibrators._calibrator import Calibrator
-from hokical.io._chunks import Chunk
 from hokical.io._opening import open_source
 from hokical.io._sources import ChunkSource, check_row_count
 from hokical.io._writing import check_output
 from hokical.rules._predicting import OF_CLASSES, Output
-from hokical.streams._partition import report_files, report_rows
+from hokical.streams._partition import report_rows
 
 
 def predict(
@@ -43,7 +42,7 @@ def predict(
     calibrator._check_fitted()
     chunks = open_source(source)
     codes = _group_codes(calibrator, chunks, groups)
-    return _predict_chunks(calibrator, chunks, what, chunks.chunks(), codes)
+    return _predict_chunks(calibrator, chunks, what, codes)
 
 
 def _group_codes(calibrator: Calibrator, source: ChunkSource, groups: Any) -> IntArray | None:
@@ -53,18 +52,15 @@ def _group_codes(calibrator: Calibrator, source: ChunkSource, groups: Any) -> In
 
 
 def _predict_chunks(
-    calibrator: Calibrator,
-    source: ChunkSource,
-    what: Output,
-    chunks: Iterable[Chunk],
-    codes: IntArray | None,
+    calibrator: Calibrator, source: ChunkSource, what: Output, codes: IntArray | None
 ) -> Iterator[AnyArray]:
     """`predict` for the chunks of a source."""
     first_row = 0
-    for chunk in chunks:
+    for chunk in source.chunks():
         if chunk.n_rows:
-            rows, logits = slice(first_row, first_row + chunk.n_rows), chunk.logits
-            with report_files(source), report_rows(first_row):
+            rows = slice(first_row, first_row + chunk.n_rows)
+            logits: Any = chunk.logits
+            with report_rows(first_row, source.path):
                 if codes is not None:
                     _check_groups(codes, rows.stop)
                     logits = with_codes(logits, codes[rows], calibrator.rule_.needed_groups)
@@ -112,7 +108,7 @@ def predict_to(
     done = 0
     with replace_file(target) as stream:
         stream.write(_header(dtype, columns, 0))
-        for found in _predict_chunks(calibrator, rows, what, rows.chunks(), codes):
+        for found in _predict_chunks(calibrator, rows, what, codes):
             stream.write(np.ascontiguousarray(found, dtype).data)
             done += len(found)
         check_row_count(done, rows.n_rows)

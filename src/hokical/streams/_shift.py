@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 
-from hokical._core.arrays import to_host
 from hokical._core.types import AnyArray, FloatArray
 from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._shift import MOST_NUMBERS
@@ -32,7 +31,7 @@ def estimate_shift(calibrator: Calibrator, source: Any, *, delta: float = 0.05) 
     for chunk in open_source(source).chunks():
         key = row_draws(first, chunk.n_rows)
         weights = np.ones(chunk.n_rows) if chunk.weights is None else np.asarray(chunk.weights)
-        kept.append((key, to_host(chunk.logits), weights))
+        kept.append((key, chunk.logits, weights))
         first += chunk.n_rows
         if sum(len(part[0]) for part in kept) > 2 * most:
             kept = [_smallest(kept, most)]
