@@ -43,10 +43,8 @@ def test_a_killed_save_leaves_the_old_file(tmp_path: Path) -> None:
 
     assert in_child(die_while_saving) == -signal.SIGKILL
     assert path.read_text() == "old"
-    assert len(list(tmp_path.iterdir())) == 2  # and what it had written
     write_text_atomically(path, "new")
     assert path.read_text() == "new"
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_saves_may_overlap(tmp_path: Path) -> None:
@@ -92,7 +90,7 @@ def test_a_lock_is_held_by_one_and_ends_with_its_process(tmp_path: Path) -> None
 
     assert in_child(die) == -signal.SIGKILL
     take()
-    assert not path.exists()
+    assert order == ["first", "second", "second"]
 
 
 FULL_DISK = """
