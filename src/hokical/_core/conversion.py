@@ -18,7 +18,7 @@ from hokical._core.warn import FitDataWarning, warn_user
 Zeros = Literal["unlikely", "impossible"]
 #: The logit of a probability of 0 that is "unlikely": the log of the smallest positive float64.
 LOG_ZERO = -744.4400719213812
-#: Rows of probabilities that were rounded to two digits or more sum to 1 within this.
+#: Rows of up to ten probabilities that were rounded to two digits sum to 1 within this.
 _SUM_SLACK = 5e-2
 #: So many rows are looked at first.
 _FIRST_ROWS = 16
@@ -150,27 +150,15 @@ def from_probabilities(
 
 
 def _undo_rounding(proba: FloatArray, name: str) -> FloatArray:
-    """Rows whose sum differs from 1 no more than rounding explains, divided by it; and say so.
-
-    A number of `digits` digits is off by half of the last at most.
-    """
+    """Rows whose sum differs from 1 no more than rounding explains, divided by it; and say so."""
     sums = proba.sum(axis=1)
-    off = np.abs(sums - 1.0) > _SUM_ERROR
-    if not off.any() or not np.all((proba >= 0.0) & (proba <= 1.0)):
-        return proba
-    for digits in (2, 3, 4):
-        step = 10.0**-digits
-        if np.abs(proba - np.rint(proba / step) * step).max() < 1e-9:
-            slack = 0.5 * step * np.where(sums > 1.0, (proba > 0.0).sum(axis=1), proba.shape[1])
-            rounded = off & (np.abs(sums - 1.0) <= np.minimum(slack, 2 * _SUM_SLACK) + 1e-9)
-            break
-    else:
-        return proba
+    error = np.abs(sums - 1.0)
+    rounded = (error > _SUM_ERROR) & (error <= _SUM_SLACK) & (proba.min(axis=1) >= 0.0)
     if rounded.any():
         low, high = sums[rounded].min(), sums[rounded].max()
         warn_user(
-            f"`{name}` are rounded to {digits} digits: {rounded.sum():,} of {len(sums):,} rows sum "
-            f"to {low:.6g} - {high:.6g} and were divided by their sum. More digits are better.",
+            f"`{name}` seem to be rounded: {rounded.sum():,} of {len(sums):,} rows sum to "
+            f"{low:.6g} - {high:.6g} and were divided by their sum. More digits are better.",
             FitDataWarning,
         )
     return np.where(rounded[:, None], proba / np.where(rounded, sums, 1.0)[:, None], proba)

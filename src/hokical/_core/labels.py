@@ -19,17 +19,13 @@ def as_labels(
     array = to_numpy(labels, name)
     if classes and array.ndim == 1 and any(isinstance(label, str) for label in array[:1].tolist()):
         array = class_index(array, classes, name)
-    if array.dtype == object:
-        array = _integers_from_objects(array, name)
     if array.ndim != 1:
         raise ValueError(
-            f"`{name}` must be 1-D (n,); got shape {array.shape}. {_shape_remedy(array)}"
+            f"`{name}` must be 1-D (n,); got shape {array.shape}. For one-hot rows use "
+            "`.argmax(axis=1)`, for a column `.ravel()`; several labels of a row are a multilabel "
+            "problem, for `hokical.MultilabelCalibrator`."
         )
-    if array.dtype.kind not in "iub":
-        raise TypeError(
-            f"`{name}` must be integers, the index of each example's class; got dtype "
-            f"{array.dtype}, {array[:1].tolist()} in row 0. {_label_remedy(array)}"
-        )
+    array = _as_integers(array, name)
     if array.shape[0] != n_rows:
         raise ValueError(
             f"`{name}` must have one entry per row of logits; got {array.shape[0]} for {n_rows} "
@@ -39,30 +35,10 @@ def as_labels(
         row = int(np.argmax((array < 0) | (array >= n_classes)))
         raise ValueError(
             f"`{name}` must lie in [0, {n_classes - 1}], one index per column of the logits; got "
-            f"{array[row]} in row {row}.{_range_remedy(int(array[row]))}"
+            f"{array[row]} in row {row}. Drop rows that do not count; for tokens and maps give "
+            f"`ignore_label={array[row]}` to `hokical.Dense` or to `calibrate`."
         )
     return array.astype(np.int64)
-
-
-def _range_remedy(label: int) -> str:
-    if 0 <= label != 255:
-        return ""
-    return (
-        " If it marks rows that do not count, drop them; for tokens and maps give "
-        f"`ignore_label={label}` to `hokical.Dense` or to `calibrate`."
-    )
-
-
-def _shape_remedy(array: AnyArray) -> str:
-    if array.ndim == 2 and array.shape[1] > 1 and array.dtype.kind in "fiub":
-        counts = array.sum(axis=1)
-        if np.isin(array, (0, 1)).all() and (counts != 1).any():
-            row = int(np.argmax(counts != 1))
-            return (
-                f"Row {row} has {int(counts[row])} of {array.shape[1]} labels: a multilabel "
-                "problem, for `hokical.MultilabelCalibrator`."
-            )
-    return "For one-hot rows use `.argmax(axis=1)`, for a column use `.ravel()`."
 
 
 def class_index(labels: AnyArray, classes: Sequence[Any], name: str) -> IntArray:
@@ -78,32 +54,25 @@ def class_index(labels: AnyArray, classes: Sequence[Any], name: str) -> IntArray
     return np.array(found, np.int64)
 
 
-def _label_remedy(array: AnyArray) -> str:
-    if array.dtype.kind != "f":
-        return (
-            "Encode names as column indices, or name the columns: `hokical.auto(logits, labels, "
-            "classes=[...])`."
-        )
-    if not np.isfinite(array).all():
-        return f"Row {int(np.argmin(np.isfinite(array)))} has no label: drop such rows."
-    if (array != np.rint(array)).any():
-        row = int(np.argmax(array != np.rint(array)))
-        return (
-            f"Row {row} has {array[row]}: a regression target, for which hokical has no method; "
-            "cut it into classes."
-        )
-    return "Convert with `.astype(int)`."
+def _as_integers(array: AnyArray, name: str) -> AnyArray:
+    """Integers (n,), also from an object array; anything else raises an error."""
+    if array.dtype.kind in "iub":
+        return array
+    values = array.tolist()
+    if all(isinstance(value, (int, np.integer)) and abs(value) < 2**63 for value in values):
+        return array.astype(np.int64)
+    parts = (row for row, value in enumerate(values) if not _is_whole(value))
+    row = next(parts, 0)
+    raise TypeError(
+        f"`{name}` must be integers, the index of each example's class; got {values[row]!r} in row "
+        f"{row} (dtype {array.dtype}). Encode names as column indices, or name the columns: "
+        "`hokical.auto(logits, labels, classes=[...])`. Drop rows without a label, and cut a "
+        "regression target into classes; whole numbers become integers by `.astype(int)`."
+    )
 
 
-def _integers_from_objects(array: AnyArray, name: str) -> AnyArray:
-    """Integers from an object array; anything else raises an error."""
-    for row, value in enumerate(array.ravel().tolist()):
-        if not isinstance(value, (int, np.integer)) or abs(int(value)) >= 2**63:
-            raise TypeError(
-                f"`{name}` must be integers, the index of each example's class; got {value!r} in "
-                f"row {row}. Encode names as column indices, and drop rows without a label."
-            )
-    return array.astype(np.int64)
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) or (isinstance(value, float) and value.is_integer())
 
 
 def as_weights(weights: Any, n_rows: int, *, name: str = "sample_weight") -> FloatArray | None:
