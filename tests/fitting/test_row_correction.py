@@ -59,7 +59,7 @@ def test_the_loss_is_that_of_the_corrected_softmax() -> None:
     pair = rng.normal(size=(30, 2))
     margins = examples.logits.margins / 1.3
     scores = -np.exp(pair[:, :1]) * margins
-    scores[examples.logits.label_index] = pair[:, 1]
+    scores[np.arange(len(scores)), examples.logits.labels] = pair[:, 1]
     expected = -log_softmax(scores, axis=1)[np.arange(30), examples.labels]
     found = problem.at(np.zeros(SHAPE), pair).losses
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)

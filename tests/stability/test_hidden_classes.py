@@ -81,7 +81,7 @@ def test_impossible_classes_leave_nothing_hidden() -> None:
     for noise in NOISES:
         alone = label_stability(seen.to_dense(fill=-np.inf), noise)
         np.testing.assert_allclose(label_stability(seen, noise), alone, atol=1e-7)
-    assert seen.single_choice.tolist() == [False, True]
+    assert (seen.possible_counts == 1).tolist() == [False, True]
 
 
 def test_distribution_shares_the_rest_among_hidden_classes() -> None:

@@ -58,11 +58,10 @@ def _as_integers(array: AnyArray, name: str) -> AnyArray:
     """Integers (n,), also from an object array; anything else raises an error."""
     if array.dtype.kind in "iub":
         return array
-    values = array.tolist()
-    if all(isinstance(value, (int, np.integer)) and abs(value) < 2**63 for value in values):
+    values: list[Any] = array.tolist()
+    if all(isinstance(value, (int, np.integer)) and abs(int(value)) < 2**63 for value in values):
         return array.astype(np.int64)
-    parts = (row for row, value in enumerate(values) if not _is_whole(value))
-    row = next(parts, 0)
+    row = next((row for row, value in enumerate(values) if not _is_whole(value)), 0)
     raise TypeError(
         f"`{name}` must be integers, the index of each example's class; got {values[row]!r} in row "
         f"{row} (dtype {array.dtype}). Encode names as column indices, or name the columns: "

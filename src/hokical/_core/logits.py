@@ -75,22 +75,12 @@ class Logits:
         return int(self.values.shape[1])
 
     @property
-    def size(self) -> int:
-        """Number of logits stored in total."""
-        return self.n_rows * self.n_columns
-
-    @property
     def is_numpy(self) -> bool:
         return self.backend is NUMPY
 
     @property
     def is_traced(self) -> bool:
         return self.backend.is_traced(self.values)
-
-    @property
-    def given(self) -> Any:
-        """What the caller passed, whose library predictions have, if a subclass keeps it."""
-        return self
 
     @property
     def tail(self) -> Tail | None:
@@ -103,34 +93,8 @@ class Logits:
         return self.xp.argmax(self.values, axis=1)
 
     @property
-    def label_columns(self) -> Array:
-        """The column of each row's label, (n,)."""
+    def _label_columns(self) -> Array:
         return self.labels
-
-    @property
-    def label_index(self) -> tuple[IntArray, IntArray]:
-        """Rows and columns (n,) of the labels in NumPy's tables."""
-        return np.arange(self.n_rows), self.label_columns
-
-    @cached_property
-    def is_label(self) -> Array:
-        """(n, columns), true at the label."""
-        columns, labels = self.columns[None, :], self.label_columns[:, None]
-        return np.equal(columns, labels, order=self.order) if self.is_numpy else columns == labels
-
-    @cached_property
-    def columns(self) -> Array:
-        """0, 1, ... (columns,), on the device of the values."""
-        return self.from_host(np.arange(self.n_columns))
-
-    @property
-    def order(self) -> Any:
-        """The memory order of NumPy's tables, whatever that of the values is.
-
-        The order decides how a sum over classes is rounded. All tables have the same, as an
-        operation on tables of both orders gives the one or the other by their size.
-        """
-        return "F" if self.n_columns <= FEW_COLUMNS else "C"
 
     @cached_property
     def margins(self) -> Array:
@@ -139,28 +103,13 @@ class Logits:
         Cached, so compute it on blocks of rows.
         """
         with ignore_overflow(self.xp):  # 1e308 above -1e308 overflows: as good as masked
-            return at_most(self.new_margins(), MAX_MARGIN, self.xp)
-
-    def new_margins(self) -> Array:
-        """`margins` that may be overwritten, up to infinity; warnings are the caller's."""
-        if not self.is_numpy:
-            return self.top[:, None] - to_float64(self.values, self.xp)
-        below = vars(self).pop("_room", None)
-        if below is None:
-            below = np.empty(self.values.shape, order=self.order)
-        np.copyto(below, self.values)
-        return np.subtract(self.top[:, None], below, out=below)
-
-    def lend(self, room: FloatArray) -> None:
-        """Give the next `new_margins` a place, (n, columns) of NumPy: where predictions will be."""
-        if self.tail is None and self.order == "C":
-            vars(self)["_room"] = room
+            return at_most(new_margins(self), MAX_MARGIN, self.xp)
 
     @cached_property
     def possible(self) -> Array:
         """Which classes are possible (above -inf), (n, columns)."""
         if self.is_numpy:
-            return np.greater(self.values, -np.inf, order=self.order)
+            return np.greater(self.values, -np.inf, order=table_order(self))
         return self.values > -self.xp.inf
 
     @cached_property
@@ -176,11 +125,6 @@ class Logits:
         xp = self.xp
         return xp.sum(xp.astype(self.possible, xp.float64), axis=1)
 
-    @property
-    def single_choice(self) -> Array:
-        """Rows in which every class but one is masked (-inf), (n,)."""
-        return self.possible_counts == 1.0
-
     @cached_property
     def gaps(self) -> Array:
         """Gap between the two largest logits, (n,); inf where all others are masked."""
@@ -189,13 +133,6 @@ class Logits:
             own = xp.full_like(self.values[:, :1], -xp.inf)
             others = put_at_label(self.values.copy() if self.is_numpy else self.values, own, self)
             return self.top - to_float64(xp.max(others, axis=1), xp)
-
-    def at_label(self, table: Array) -> Array:
-        """The entry (n,) of each row of a table (n, columns) at its label."""
-        if self.is_numpy:
-            return table[self.label_index]
-        xp = self.xp
-        return xp.sum(xp.where(self.is_label, table, xp.zeros_like(table)), axis=1)
 
     def of_class(self, classes: IntArray) -> FloatArray:
         """The logit of one class per row, (n,) float64 on the host."""
@@ -212,11 +149,6 @@ class Logits:
     def to_host(self, array: Array) -> AnyArray:
         """An array of this library as a NumPy array."""
         return self.backend.to_host(array)
-
-    def block(self) -> AnyArray:
-        """For kernels: C-contiguous native float32 or float64 (float16 is widened)."""
-        dtype = np.float64 if self.values.dtype.itemsize == 8 else np.float32
-        return np.ascontiguousarray(self.values, dtype=dtype)
 
     def take(self, rows: AnyArray | slice) -> Self:
         """Rows selected by number or by a mask (host arrays), or by a slice."""
@@ -243,13 +175,71 @@ class Logits:
             return self
         return type(self)(values, self.backend.without_gradient(self.top), self.backend)
 
-    def simplify(self) -> Logits:
+    def _simplify(self) -> Logits:
         """Logits with one column per class if all classes are known, else itself."""
         return self
 
     def with_every_class(self, caller: str, remedy: str) -> Logits:
         """Itself, or an error if some class has no column, which `caller` needs."""
         return self
+
+
+def table_order(logits: Logits) -> Any:
+    """The memory order of NumPy's tables, whatever that of the values is.
+
+    The order decides how a sum over classes is rounded. All tables have the same, as an operation
+    on tables of both orders gives the one or the other by their size.
+    """
+    return "F" if logits.n_columns <= FEW_COLUMNS else "C"
+
+
+def new_margins(logits: Logits) -> Array:
+    """`Logits.margins` that may be overwritten, up to infinity; warnings are the caller's."""
+    if not logits.is_numpy:
+        return logits.top[:, None] - to_float64(logits.values, logits.xp)
+    below = vars(logits).pop("_room", None)
+    if below is None:
+        below = np.empty(logits.values.shape, order=table_order(logits))
+    np.copyto(below, logits.values)
+    return np.subtract(logits.top[:, None], below, out=below)
+
+
+def lend_room(logits: Logits, room: FloatArray) -> None:
+    """Give the next `new_margins` a place, (n, columns) of NumPy: where predictions will be."""
+    if logits.tail is None and table_order(logits) == "C":
+        vars(logits)["_room"] = room
+
+
+def kernel_rows(logits: Logits) -> AnyArray:
+    """The values, C-contiguous in native float32 or float64 (float16 is widened)."""
+    dtype = np.float64 if logits.values.dtype.itemsize == 8 else np.float32
+    return np.ascontiguousarray(logits.values, dtype=dtype)
+
+
+def label_columns(logits: Logits) -> Array:
+    """The column of each row's label, (n,)."""
+    return logits._label_columns
+
+
+def label_mask(logits: Logits) -> Array:
+    """(n, columns), true at the label."""
+    columns, labels = column_numbers(logits)[None, :], label_columns(logits)[:, None]
+    if logits.is_numpy:
+        return np.equal(columns, labels, order=table_order(logits))
+    return columns == labels
+
+
+def column_numbers(logits: Logits) -> Array:
+    """0, 1, ... (columns,), on the device of the values."""
+    return logits.from_host(np.arange(logits.n_columns))
+
+
+def at_label(table: Array, logits: Logits) -> Array:
+    """The entry (n,) of each row of a table (n, columns) at its label."""
+    if logits.is_numpy:
+        return table[np.arange(logits.n_rows), label_columns(logits)]
+    xp = logits.xp
+    return xp.sum(xp.where(label_mask(logits), table, xp.zeros_like(table)), axis=1)
 
 
 def put_masked(table: Array, value: float, logits: Logits) -> Array:
@@ -265,9 +255,9 @@ def put_masked(table: Array, value: float, logits: Logits) -> Array:
 def put_at_label(table: Array, own: Array, logits: Logits) -> Array:
     """A table (n, columns) with `own` (n, 1) at the labels; NumPy's is overwritten."""
     if logits.is_numpy:
-        table[logits.label_index] = own[:, 0]
+        table[np.arange(logits.n_rows), label_columns(logits)] = own[:, 0]
         return table
-    return logits.xp.where(logits.is_label, own, table)
+    return logits.xp.where(label_mask(logits), own, table)
 
 
 def as_logits(
@@ -283,7 +273,7 @@ def as_logits(
     """
     if isinstance(logits, Logits):
         _check_column_count((logits.n_rows, logits.n_classes), name, fitted_by)
-        return logits.simplify()
+        return logits._simplify()
     if fitted_by is not None:
         known, names = (getattr(fitted_by, own, ()) for own in ("_columns", "class_names"))
         logits = order_columns(logits, name, known or names, strict=bool(known))

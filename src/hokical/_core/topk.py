@@ -168,14 +168,14 @@ class TopK(Logits):
         return self.indices[:, 0].copy()
 
     @property
-    def label_columns(self) -> IntArray:
+    def _label_columns(self) -> IntArray:
         """The best comes first."""
         return np.zeros(self.n_rows, np.int64)
 
     @cached_property
     def tail(self) -> Tail:
         """Equal classes in place of the hidden ones; see the module's docstring."""
-        gap = self.ceiling_margin
+        gap = self._ceiling_margin
         possible = gap < np.inf if self.rest is None else self.rest > -np.inf
         count = np.where(possible, self.hidden, 0).astype(np.float64)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -187,7 +187,7 @@ class TopK(Logits):
         return Tail(np.where(count > 0.0, margin, np.inf), count)
 
     @property
-    def ceiling_margin(self) -> FloatArray:
+    def _ceiling_margin(self) -> FloatArray:
         """Least distance of the hidden logits below the top, (n,); inf where there are none."""
         with np.errstate(over="ignore"):
             return np.asarray(self.top - self.ceiling)
@@ -208,7 +208,7 @@ class TopK(Logits):
     def gaps(self) -> FloatArray:
         """Gap between the two largest logits, (n,); the least possible if one is hidden."""
         if self.n_columns == 1:
-            return self.ceiling_margin
+            return self._ceiling_margin
         return np.asarray(self.top - self.values[:, 1].astype(np.float64))
 
     def _take(self, rows: Any) -> Self:
@@ -223,7 +223,7 @@ class TopK(Logits):
             vars(part).update(tail=Tail(self.tail.margin[rows], self.tail.count[rows]))
         return part
 
-    def simplify(self) -> Logits:
+    def _simplify(self) -> Logits:
         """Plain logits if no class is hidden, else itself."""
         return self if self.hidden.any() else self.fill()
 
@@ -233,13 +233,6 @@ class TopK(Logits):
             f"{self.n_columns} of {self.n_classes}. {remedy}, or fill in the rest yourself with "
             "`TopK.to_dense(fill=...)`."
         )
-
-    def mark_seen(self) -> AnyArray:
-        """Which classes have a column, (n, classes) bool."""
-        seen = np.zeros((self.n_rows, self.n_classes), np.bool_)
-        row, place = np.nonzero(self.indices != topk_checks.EMPTY)
-        seen[row, self.indices[row, place]] = True
-        return seen
 
     def fill(self) -> Logits:
         """Plain logits (n, classes), with the tail's value for the hidden classes."""
@@ -262,6 +255,14 @@ class TopK(Logits):
         row, place = np.nonzero(self.indices != topk_checks.EMPTY)
         dense[row, self.indices[row, place]] = self.values[row, place]
         return dense
+
+
+def mark_seen(logits: TopK) -> AnyArray:
+    """Which classes have a column, (n, classes) bool."""
+    seen = np.zeros((logits.n_rows, logits.n_classes), np.bool_)
+    row, place = np.nonzero(logits.indices != topk_checks.EMPTY)
+    seen[row, logits.indices[row, place]] = True
+    return seen
 
 
 def _unseen_mass(seen: TopK) -> FloatArray:

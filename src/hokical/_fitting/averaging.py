@@ -110,7 +110,7 @@ def _hold_out(examples: Examples, fit: StructuredFit) -> tuple[Examples, tuple[A
     temperature inside structured scaling, stay those of the whole.
     """
     logits, temperature = examples.logits, fit.rule.temperature
-    step = min(logits.size // WEIGHED_SIZE, logits.n_rows // WEIGHED_ROWS)
+    step = min(logits.n_rows * logits.n_columns // WEIGHED_SIZE, logits.n_rows // WEIGHED_ROWS)
     some, floored, point = examples, fit.base.examples, fit.minimum.point
     with one_blas_thread():
         if step >= 2:

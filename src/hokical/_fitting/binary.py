@@ -28,7 +28,7 @@ _ROUNDING_SPREAD = 1e-12
 def with_both_classes(examples: Examples) -> Examples:
     """The examples that count and for which both classes are possible."""
     some = examples.learnable
-    keep = ~some.logits.to_host(some.logits.single_choice)
+    keep = some.logits.to_host(some.logits.possible_counts) > 1.0
     if not keep.any():
         raise ValueError(
             "`logits` must have rows in which both classes are possible; got one class at -inf in "

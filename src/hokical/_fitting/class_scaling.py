@@ -103,7 +103,7 @@ def scores_left_out(point: SoftmaxPoint, coef: FloatArray) -> list[Array]:
 def best_share(examples: Examples, plain: Array, scaled: Array, prior: float) -> float:
     """The share of the class terms, 0 to 1, of least held-out log loss, with a prior for 0."""
     logits = examples.logits
-    step = min(logits.size // SHARE_LOGITS, logits.n_rows // SHARE_ROWS)
+    step = min(logits.n_rows * logits.n_columns // SHARE_LOGITS, logits.n_rows // SHARE_ROWS)
     if step >= 2:
         rows = spaced_rows(0, examples.n_rows, step)
         there = logits.from_host(rows)

@@ -51,10 +51,8 @@ def best_temperature(
     if examples.mean_true_margin == 0.0:
         return _fit_without_mistakes(examples, bounds)
     if start is None:
-        start, step = (
-            1.0,
-            min(examples.n_rows // _COARSE_ROWS, examples.logits.size // _COARSE_SIZE),
-        )
+        size = examples.n_rows * examples.logits.n_columns
+        start, step = 1.0, min(examples.n_rows // _COARSE_ROWS, size // _COARSE_SIZE)
         some = examples.every(step) if step >= 4 else examples
         if some is not examples and some.counting.any() and some.mean_true_margin > 0.0:
             start = _search(some, start, bounds, tol).x

@@ -270,7 +270,7 @@ class FittedPredictions(StoredEstimator):
         lazy = None if backend is None else backend.predict_lazily(self, what, logits)
         if lazy is not None:
             return lazy
-        given = logits.given if isinstance(logits, Logits) else logits
+        given = getattr(logits, "given", logits)
         with float64_scope(given):
             data = self._check_logits(logits, late=True)
             if what == "support":

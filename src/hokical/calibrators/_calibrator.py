@@ -14,7 +14,7 @@ from hokical._core.labels import as_labels, as_weights
 from hokical._core.logits import Logits
 from hokical._core.reading import check_row_order
 from hokical._core.tables import read_table
-from hokical._core.topk import TopK
+from hokical._core.topk import TopK, mark_seen
 from hokical._core.types import FloatArray
 from hokical.calibrators import _decisions as decisions
 from hokical.calibrators import _sets as sets
@@ -183,7 +183,7 @@ class Calibrator(FittedPredictions):
                 "them, and with nothing else."
             )
         logits, groups = self._attach_groups(logits, groups), groups if by_group else None
-        given = logits.given if isinstance(logits, Logits) else logits
+        given = getattr(logits, "given", logits)
         n_unknown = 0
         if groups is not None:
             data = self._check_logits(logits)
@@ -194,7 +194,7 @@ class Calibrator(FittedPredictions):
         with float64_scope(given):
             sizes = sets.count_members(members)
         top = logits if isinstance(logits, TopK) and logits.hidden.any() else None
-        other = None if top is None else (members & ~top.mark_seen()).any(axis=1)
+        other = None if top is None else (members & ~mark_seen(top)).any(axis=1)
         about = (asked.options, asked.certified_on, asked.guarantee(), asked.least_and_most())
         names = self.class_names or None
         seen = None if top is None else top.indices

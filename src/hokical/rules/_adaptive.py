@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from hokical._core.arrays import Array
-from hokical._core.logits import MAX_MARGIN, Logits, put_at_label
+from hokical._core.logits import MAX_MARGIN, Logits, at_label, put_at_label
 from hokical._core.special import clip
 from hokical.rules._base import Rule
 from hokical.rules._checks import store_temperature
@@ -43,7 +43,7 @@ class AdaptiveRule(Rule):
     def confidence(self, logits: Logits) -> Array:
         xp, tail = logits.xp, logits.tail
         if tail is None:
-            return logits.at_label(self.proba(logits))
+            return at_label(self.proba(logits), logits)
         scale, shift = self._scale_and_shift(logits)
         odds = xp.exp(logits.margins * -scale[:, None])
         rest = xp.sum(put_at_label(odds, 0.0 * odds[:, :1], logits), axis=1)

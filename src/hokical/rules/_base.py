@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from hokical._core.arrays import Array
-from hokical._core.logits import Logits
+from hokical._core.logits import Logits, at_label
 from hokical._core.storage import storable
 
 
@@ -63,7 +63,7 @@ class Rule:
     def confidence(self, logits: Logits) -> Array:
         """The probability that each predicted label is right, (n,) float64."""
         proba = self.proba(logits)
-        return logits.at_label(proba) if self.preserves_labels else logits.xp.max(proba, axis=1)
+        return at_label(proba, logits) if self.preserves_labels else logits.xp.max(proba, axis=1)
 
     def proba(self, logits: Logits) -> Array:
         """Probabilities (n, classes) float64; rows sum to 1, masked classes get 0."""

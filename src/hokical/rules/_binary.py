@@ -119,7 +119,7 @@ class VennAbersRule(Rule):
         is_first = self.labels(logits) == 0
         low = xp.where(is_first, 1.0 - upper, lower)
         high = xp.where(is_first, 1.0 - lower, upper)
-        alone = logits.single_choice
+        alone = logits.possible_counts == 1.0
         return xp.where(alone, 1.0, low), xp.where(alone, 1.0, high)
 
     def _ends(self, logits: Logits) -> tuple[Array, Array]:

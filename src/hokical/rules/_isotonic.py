@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hokical._core.arrays import Array, Namespace, ignore_overflow, to_float64
-from hokical._core.logits import Logits
+from hokical._core.logits import Logits, at_label
 from hokical._core.types import FloatArray, IntArray
 from hokical.rules._base import Rule
 from hokical.rules._checks import check_array, check_rising, store_temperature
@@ -55,7 +55,7 @@ class PooledIsotonicRule(Rule):
     def proba(self, logits: Logits) -> Array:
         proba, log_proba = probabilities_and_logs(logits, 1.0)
         fitted = _with_identity(self._curve(log_proba, logits), proba, logits)
-        most = logits.at_label(fitted)[:, None] * (1.0 - GAP)
+        most = at_label(fitted, logits)[:, None] * (1.0 - GAP)
         if logits.is_numpy:
             np.minimum(fitted, most, out=fitted, where=logits.margins > 0.0)
         else:

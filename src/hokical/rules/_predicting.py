@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from hokical._core.arrays import Array
 from hokical._core.blocks import block_rows, by_blocks, work_on_rows
-from hokical._core.logits import Logits
+from hokical._core.logits import Logits, lend_room
 from hokical._core.parallel import map_slices
 from hokical._core.topk import TopK
 from hokical._core.types import AnyArray, FloatArray
@@ -68,7 +68,7 @@ def _fill_blocks(rule: Rule, logits: Logits, dtype: type[np.floating[Any]]) -> A
     def fill(rows: slice) -> None:
         block, into = logits.take(rows), out[rows]
         if dtype is np.float64:
-            block.lend(into)
+            lend_room(block, into)
         default = np.setbufsize(_BUFFER)
         try:
             found = work_on_rows(partial(probabilities, rule), block)

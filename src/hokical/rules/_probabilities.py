@@ -6,7 +6,16 @@ All for a block of rows, in the library of the logits.
 import numpy as np
 
 from hokical._core.arrays import Array, Namespace
-from hokical._core.logits import Logits, put_at_label, put_masked
+from hokical._core.logits import (
+    Logits,
+    at_label,
+    column_numbers,
+    label_columns,
+    label_mask,
+    put_at_label,
+    put_masked,
+    table_order,
+)
 from hokical._core.special import exponential, normalized_exponential, row_sums
 from hokical._core.types import FloatArray
 
@@ -73,7 +82,7 @@ def first_maximum(proba: Array, logits: Logits) -> Array:
     if logits.is_numpy and _is_first_maximum(proba, logits):
         return proba
     wide = logits.is_numpy or logits.values.dtype == xp.float64
-    caps = _caps(logits.at_label(proba)[:, None], logits.label_columns, logits, wide)
+    caps = _caps(at_label(proba, logits)[:, None], label_columns(logits), logits, wide)
     if logits.is_numpy:  # in the memory order of other blocks, which decides how sums are rounded
         return np.minimum(proba, caps, out=np.empty_like(proba))
     return xp.minimum(proba, caps)
@@ -90,7 +99,7 @@ def are_apart(logits: Logits, temperature: Array) -> bool:
 
 def _is_first_maximum(proba: FloatArray, logits: Logits) -> bool:
     """Whether the label, which has a largest probability (n, columns), is the first of them."""
-    if logits.order == "F":  # `argmax` of short rows takes ten times as long
+    if table_order(logits) == "F":  # `argmax` of short rows takes ten times as long
         return bool((proba == proba.max(axis=1, keepdims=True)).sum() == logits.n_rows)
     best = logits.values[np.arange(logits.n_rows), proba.argmax(axis=1)]
     return bool((best == logits.top).all())
@@ -111,7 +120,7 @@ def keep_first_maximum(proba: Array, logits: Logits) -> Array:
 
 def _caps(own: Array, label: Array, logits: Logits, wide: bool) -> Array:
     """What classes may have, (n, columns): `own` (n, 1), those before the label (n,) less."""
-    earlier = logits.columns[None, :] < label[:, None]
+    earlier = column_numbers(logits)[None, :] < label[:, None]
     # Not times 1 - rounding: onnxruntime takes a float64 that near to 1 for 1, and drops it.
     below = own - own * (_ROUNDING if wide else _ROUNDING_IN_FLOAT32)
     return logits.xp.where(earlier, below, own)
@@ -139,10 +148,10 @@ def distribute_remainder(logits: Logits, confidence: Array, shares: Array, width
     one class alone is possible gives it 1, whatever the confidence. Where no other class is within
     reach of the noise, they share as a softmax of that width would.
     """
-    xp, is_label = logits.xp, logits.is_label
+    xp, is_label = logits.xp, label_mask(logits)
     if logits.is_numpy:
-        shares = np.asarray(shares, order=logits.order)  # as all tables: sums then round alike
-    alone = logits.single_choice[:, None]
+        shares = np.asarray(shares, order=table_order(logits))  # sums then round alike
+    alone = logits.possible_counts[:, None] == 1.0
     own = xp.where(alone, 1.0, confidence[:, None])
     shares = xp.where(is_label, 0.0, shares)
     # In units of the largest, which is no part of the gradient: 1 / 1e-290^2 would overflow.
@@ -158,7 +167,7 @@ def distribute_remainder(logits: Logits, confidence: Array, shares: Array, width
 def _softmax_shares(logits: Logits, width: Array) -> Array:
     """Softmax over the classes other than the label, (n, classes), 0 at the label."""
     xp = logits.xp
-    others = logits.possible & ~logits.is_label
+    others = logits.possible & ~label_mask(logits)
     margins = xp.where(others, logits.margins, xp.inf)
     least = xp.min(margins, axis=1, keepdims=True)
     least = xp.where(least < xp.inf, least, 0.0)

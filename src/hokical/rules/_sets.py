@@ -11,7 +11,7 @@ import numpy as np
 
 from hokical._core.arrays import Array
 from hokical._core.logits import Logits
-from hokical._core.topk import TopK
+from hokical._core.topk import TopK, mark_seen
 from hokical._core.types import FloatArray
 from hokical.rules._base import Rule
 from hokical.rules._checks import store_float
@@ -114,7 +114,7 @@ def set_probabilities(rule: Rule, logits: Logits) -> Array:
     proba = probabilities(rule, logits)
     if not isinstance(logits, TopK):
         return proba
-    seen = logits.mark_seen()
+    seen = mark_seen(logits)
     least = np.min(proba, axis=1, where=seen & (proba > 0.0), initial=1.0)
     left = np.maximum(1.0 - np.sum(proba, axis=1, where=seen), 0.0)
     most = np.nextafter(np.minimum(least, left), 0.0)  # behind the seen ones

@@ -19,7 +19,7 @@ import numpy as np
 from hokical._core.arrays import Array, Namespace
 from hokical._core.blocks import by_blocks
 from hokical._core.jit import has_kernels
-from hokical._core.logits import Logits, put_masked
+from hokical._core.logits import Logits, kernel_rows, put_masked
 from hokical._core.special import (
     at_most,
     chebyshev_polynomials,
@@ -138,7 +138,7 @@ def _compiled_moments(logits: Logits, step: float) -> FloatArray:
     from hokical.stability import _kernels
 
     found = np.empty((logits.n_rows, DEGREE + 1))
-    _kernels.chebyshev_moments(logits.block(), logits.top, step, found)
+    _kernels.chebyshev_moments(kernel_rows(logits), logits.top, step, found)
     for b in range(4, DEGREE, 4):  # sum T_a T_b becomes sum T_(b+a) = 2 sum T_a T_b - sum T_(b-a)
         products, before = found[:, b + 1 : b + 5], found[:, b - 4 : b]
         products += products

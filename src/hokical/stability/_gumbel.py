@@ -4,7 +4,7 @@ import numpy as np
 
 from hokical._core.arrays import Array, ignore_overflow
 from hokical._core.blocks import by_blocks
-from hokical._core.logits import Logits
+from hokical._core.logits import Logits, new_margins
 from hokical._core.special import exponential, normalized_exponential, row_sums
 
 
@@ -42,5 +42,5 @@ def _exponents(block: Logits, scale: Array) -> Array:
     if not block.is_numpy:
         return block.margins * (-1.0 / scale)
     with ignore_overflow():
-        margins = block.new_margins()
+        margins = new_margins(block)
         return np.multiply(margins, -1.0 / scale, out=margins)

@@ -17,7 +17,7 @@ from hokical._core.arrays import Array, ignore_overflow, to_float64
 from hokical._core.bins import check_count
 from hokical._core.blocks import by_blocks
 from hokical._core.jit import has_compiler
-from hokical._core.logits import Logits
+from hokical._core.logits import Logits, kernel_rows
 from hokical._core.storage import storable
 from hokical._core.types import IntArray
 from hokical.stability._noise import Noise
@@ -88,7 +88,7 @@ def survivals(logits: Logits, draws: Draws) -> Array:
     logits, else in float32; of equals the first class wins.
     """
     logits = logits.with_every_class("draws", "Use exact stability, `draws=None`")
-    many = logits.is_numpy and logits.size * draws.n_draws >= _MANY_COMPARISONS
+    many = logits.is_numpy and logits.n_rows * logits.n_columns * draws.n_draws >= _MANY_COMPARISONS
     return (compiled_survivals if many and has_compiler() else portable_survivals)(logits, draws)
 
 
@@ -115,7 +115,7 @@ def compiled_survivals(logits: Logits, draws: Draws) -> IntArray:
     """`survivals` for NumPy arrays, by a kernel."""
     from hokical.stability._kernels import count_survivals
 
-    tiles, extremes = _noise_tiles(draws, logits.take(slice(0, 1)).block().dtype)
+    tiles, extremes = _noise_tiles(draws, kernel_rows(logits.take(slice(0, 1))).dtype)
 
     def work(block: Logits) -> IntArray:
         out = np.empty(block.n_rows, np.int64)
@@ -159,7 +159,7 @@ def below_top(logits: Logits) -> Array:
 def _draws_per_step(block: Logits, n_draws: int) -> int:
     if block.is_traced:
         return max(_TRACED_STEP, -(-n_draws // _TRACED_STEPS))
-    return max(1, block.backend.block_size // max(1, block.size))
+    return max(1, block.backend.block_size // max(1, block.n_rows * block.n_columns))
 
 
 def check_draw_count(draws: Any) -> int:
