@@ -60,7 +60,9 @@ def test_probabilities_of_all_classes(name: str, keep_rest: bool, seed: int) -> 
     assert_chances(proba)
     np.testing.assert_allclose(proba.sum(axis=1), 1.0, atol=1e-9)
     own = np.take_along_axis(proba, best.labels[:, None], axis=1)[:, 0]
-    np.testing.assert_allclose(own, np.where(best.possible_counts == 1.0, 1.0, confidence), atol=1e-12)
+    np.testing.assert_allclose(
+        own, np.where(best.possible_counts == 1.0, 1.0, confidence), atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("name", TOP_K_NAMES)
