@@ -343,4 +343,4 @@ def test_a_fitted_calibrator_says_what_it_learned(name: str, tmp_path: Path) -> 
     cal.fit(logits, labels).save(tmp_path / "cal.json")
     for text in (repr(cal), repr(load(tmp_path / "cal.json"))):
         assert "3 classes" in text
-        assert {"temps": "temperature ", "hoki": "Uniform(", "vecs": ""}[name] in text
+        assert {"temps": "temperature ", "hoki": "100 examples", "vecs": ""}[name] in text

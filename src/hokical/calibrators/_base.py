@@ -35,7 +35,6 @@ from hokical.rules._base import Rule
 from hokical.rules._predicting import Output, labels_and_confidence, predict_blocks, to_float32
 from hokical.rules._sets import SetRule
 from hokical.rules._wrapped import FlooredRule
-from hokical.stability._noise import Noise
 
 #: Rows from which on they are checked for looking like probabilities: fewer can sum to 1 by
 #: coincidence.
@@ -353,17 +352,13 @@ class FittedPredictions(StoredEstimator):
     def __repr__(self) -> str:
         """The parameters, as in scikit-learn, and once fitted what was learned."""
         text = super().__repr__()
-        return f"{text}: {self._fit_in_words()}" if hasattr(self, "rule_") else text
-
-    def _fit_in_words(self) -> str:
-        """Classes, examples and the single numbers of the rule, for `repr`."""
-        counts = self.kept_.fit_scores
+        if not hasattr(self, "rule_"):
+            return text
+        counts, numbers = self.kept_.fit_scores, self.rule_.own_fields().items()
         words = [f"{self.n_classes_} classes"]
         words += [] if counts is None else [f"{counts.total:,} examples"]
-        for name, value in self.rule_.own_fields().items():
-            if isinstance(value, (float, Noise)):
-                words.append(f"{name} {value:.4g}" if isinstance(value, float) else repr(value))
-        return ", ".join(words)
+        words += [f"{name} {value:.4g}" for name, value in numbers if isinstance(value, float)]
+        return f"{text}: {', '.join(words)}"
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

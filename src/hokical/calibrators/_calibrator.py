@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from copy import copy
 from dataclasses import replace
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
+
+import numpy as np
 
 from hokical._core.arrays import Array, float64_scope, to_input_library
 from hokical._core.grouped_logits import GroupedLogits
-from hokical._core.groups import count_rows, read_cells
+from hokical._core.groups import read_cells
 from hokical._core.labels import as_labels, as_weights
 from hokical._core.logits import Logits
 from hokical._core.reading import check_row_order
@@ -17,10 +19,8 @@ from hokical._core.tables import read_table
 from hokical._core.topk import TopK, mark_seen
 from hokical._core.types import FloatArray
 from hokical.calibrators import _decisions as decisions
-from hokical.calibrators import _sets as sets
 from hokical.calibrators import _shift as shift
 from hokical.calibrators._base import FittedPredictions
-from hokical.calibrators._decisions import Reused
 from hokical.guarantees._binomial import check_chance
 from hokical.guarantees._calibration_data import CalibrationData
 from hokical.guarantees._decisions import Decisions, Detections, decide
@@ -31,6 +31,9 @@ from hokical.guarantees._sets import CertifiedSets, PredictionSets, SetOptions
 from hokical.guarantees._shift import ShiftEstimate, estimate_shift
 from hokical.rules._base import Rule
 from hokical.rules._predicting import predict_on_host
+
+#: What to do about rows that look like those of the fit.
+Reused = Literal["refuse", "ignore"]
 
 
 class Calibrator(FittedPredictions):
@@ -99,8 +102,8 @@ class Calibrator(FittedPredictions):
         data = self._check_logits(self._attach_groups(logits, groups))
         if by not in ("all", "group"):
             raise ValueError(f'`by` must be "all" or "group"; got {by!r}.')
-        options: dict[str, Any] = {"risk": risk, "delta": delta, "by_group": by == "group"}
-        found = decisions.abstain(self.rule_, self.kept_, data, groups, **options)
+        known = (self.rule_, self.kept_, data, groups, by == "group")
+        found = decisions.abstain(*known, risk=risk, delta=delta)
         return found.map_arrays(lambda array: to_input_library(array, logits))
 
     def predict_interval(
@@ -125,12 +128,11 @@ class Calibrator(FittedPredictions):
         """
         delta = check_chance("delta", delta)
         data = self._check_logits(self._attach_groups(logits, groups))
-        if label is not None:
-            names = self.class_names
-            k = as_labels([label], 1, self.n_classes_, name="label", classes=names)[0]
-            found = decisions.class_interval(self.rule_, self.kept_, data, int(k), delta=delta)
-            return to_input_library(found, logits)
-        found = decisions.accuracy_interval(self.rule_, self.kept_, data, delta=delta)
+        known = (self.rule_, self.kept_, data, delta)
+        if label is None:
+            found = decisions.accuracy_interval(*known)
+        else:
+            found = decisions.class_interval(*known, self._class_index(label))
         return to_input_library(found, logits)
 
     def predict_set(
@@ -187,12 +189,12 @@ class Calibrator(FittedPredictions):
         n_unknown = 0
         if groups is not None:
             data = self._check_logits(logits)
-            found, n_unknown = sets.members_by_group(asked, self.rule_, data, groups)
+            found, n_unknown = decisions.members_by_group(asked, self.rule_, data, groups)
             members = to_input_library(found, given)
         else:
             members = self._with_rule(asked.rule(self.rule_))._output("members", logits)
         with float64_scope(given):
-            sizes = sets.count_members(members)
+            sizes = decisions.count_members(members)
         top = logits if isinstance(logits, TopK) and logits.hidden.any() else None
         other = None if top is None else (members & ~mark_seen(top)).any(axis=1)
         about = (asked.options, asked.certified_on, asked.guarantee(), asked.least_and_most())
@@ -238,13 +240,13 @@ class Calibrator(FittedPredictions):
         True
         """
         self._check_fitted()
-        index = as_labels([label], 1, self.n_classes_, name="label", classes=self.class_names)[0]
+        index = self._class_index(label)
         options = SetOptions(check_chance("recall", recall), delta, allow_empty=True)
-        asked = self._certified_sets(options, only=int(index))
+        asked = self._certified_sets(options, only=index)
         logits = self._attach_groups(logits, groups)
         members = self._with_rule(asked.rule(self.rule_))._output("members", logits)
         words = f"Of new examples of class {label}, at least {recall:.4g} are found"
-        flagged = members[..., int(index)]
+        flagged = members[..., index]
         return Detections(flagged, asked.least_and_most(), asked.guarantee(words))
 
     def reweight_classes(self, frequencies: Any) -> Self:
@@ -326,19 +328,16 @@ class Calibrator(FittedPredictions):
             data = judge._check_logits(given)
             data = data.with_every_class("estimate_shift", "Give it all logits")
             counts = as_weights(weights, data.n_rows)
+            counts = np.ones(data.n_rows) if counts is None else counts
             rows = shift.read_rows(judge.rule_, kept, data, counts)
-            found = estimate_shift(rows, known, delta, judge)
-            if groups is None:
-                return found
-            n_given = data.n_rows if chosen is None else count_rows(groups)
-            parts = shift.rows_by_group(groups, n_given, chosen)
-            options: dict[str, Any] = {"around": found, "n_tests": len(parts)}
-            by_group = {}
+            found, by_group = estimate_shift(rows, known, delta, judge), {}
+            parts = shift.rows_by_group(groups, data.n_rows, chosen)
             for name, own in parts.items():
-                part = None if counts is None else counts[own]
-                if part is None or part.any():
-                    rows = shift.read_rows(judge.rule_, kept, data.take(own), part)
-                    by_group[name] = estimate_shift(rows, known, delta, judge, **options)
+                if counts[own].any():
+                    rows = shift.read_rows(judge.rule_, kept, data.take(own), counts[own])
+                    by_group[name] = estimate_shift(
+                        rows, known, delta, judge, around=found, n_tests=len(parts)
+                    )
         return replace(found, by_group=by_group)
 
     def control_risk(
@@ -390,8 +389,7 @@ class Calibrator(FittedPredictions):
         """
         data = self._check_logits(self._attach_groups(logits, groups))
         truth = self._as_labels(labels, data)
-        if decisions.check_reused(reused) == "refuse":
-            self._refuse_rows_of_fit(data)
+        self._refuse_rows_of_fit(data, reused)
         cells: Any = None
         if by == "class":
             cells = [self.class_names[k] if self.class_names else k for k in truth.tolist()]
@@ -411,26 +409,31 @@ class Calibrator(FittedPredictions):
         self._check_fitted()
         self.kept_ = self.kept_.without_fit()
 
-    def _refuse_rows_of_fit(self, rows: Logits | FloatArray) -> None:
-        """Raise if rows, or their `row_hashes` (n,), are of the fit, which learned from them."""
+    def _refuse_rows_of_fit(self, data: Logits, reused: Reused) -> None:
+        """Raise if rows are of the fit, which learned from them, unless `reused` is "ignore"."""
+        if reused not in get_args(Reused):
+            raise ValueError(f"`reused` must be one of {list(get_args(Reused))}; got {reused!r}.")
         # Where another method chose to learn nothing, it did so by these rows.
         learned = self.name != "uncalibrated" or bool(self.rule_.numbers())
-        if self.kept_.fit_rows is not None and learned:
-            hashes = row_hashes(rows) if isinstance(rows, Logits) else rows
-            self.kept_.fit_rows.refuse(hashes, "logits")
+        if reused == "refuse" and learned and self.kept_.fit_rows is not None:
+            self.kept_.fit_rows.refuse(row_hashes(data), "logits")
+
+    def _class_index(self, label: Any) -> int:
+        """The column of a class, by its name or its number."""
+        names = self.class_names
+        return int(as_labels([label], 1, self.n_classes_, name="label", classes=names)[0])
 
     def _certify_parts(
         self, parts: Iterable[tuple[Any, ...]], *, counts: bool = False, reused: Reused = "refuse"
     ) -> Self:
         """`certify` with examples in parts: (logits, labels), with weights, and with groups."""
-        check, noted = decisions.check_reused(reused) == "refuse", []
+        noted = []
         for logits, labels, *more in parts:
             weights, groups = (*more, None, None)[:2]
             data = self._check_logits(self._attach_groups(logits, groups))
             truth, weights = self._as_labels(labels, data), as_weights(weights, data.n_rows)
-            if check:
-                self._refuse_rows_of_fit(data)
-            noted.append(decisions.note(self.rule_, data, truth, weights, groups, counts=counts))
+            self._refuse_rows_of_fit(data, reused)
+            noted.append(decisions.note(self.rule_, data, truth, weights, groups, counts))
         if not noted:
             raise ValueError("there must be at least one part with examples; got none.")
         self.kept_ = self.kept_.with_held_out(noted)
@@ -438,7 +441,7 @@ class Calibrator(FittedPredictions):
 
     def _certified_sets(self, asked: SetOptions, only: int | None = None) -> CertifiedSets:
         self._check_fitted()
-        return sets.certified_sets(self.kept_, asked, self.n_classes_, only)
+        return decisions.certified_sets(self.kept_, asked, self.n_classes_, only)
 
     def _describe_sets(self, promise: str, **options: Any) -> str:
         """The guarantee of sets, in words, for a promise about items of many rows."""

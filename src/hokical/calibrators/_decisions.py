@@ -1,10 +1,14 @@
-"""Abstention and intervals for the accuracy of labels, by a rule and its calibration data."""
+"""Abstention, intervals and sets of labels, by a rule and its calibration data."""
 
-from dataclasses import replace
-from typing import Any, Literal, get_args
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from hokical._core.arrays import NUMPY, Array, backend_of
 from hokical._core.grouped_logits import GroupedLogits
 from hokical._core.groups import read_columns, take_rows
 from hokical._core.logits import Logits, as_logits
@@ -13,35 +17,22 @@ from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical.guarantees import _scores as scores
 from hokical.guarantees._calibration_data import CalibrationData, HeldOutPart
 from hokical.guarantees._conformity import Conformity
-from hokical.guarantees._control import can_be_counts
+from hokical.guarantees._control import can_be_counts, remembered
 from hokical.guarantees._score_table import ScoreTable, class_levels
 from hokical.guarantees._selective import Evidence, SelectivePrediction, selective_prediction
+from hokical.guarantees._sets import CertifiedSets, SetOptions, prove_sets
 from hokical.rules._base import Rule
 from hokical.rules._predicting import labels_and_confidence, predict_on_host
 from hokical.rules._wrapped import BalancedRule
 
 #: Beyond so many classes, `certify` does not count examples by the probability of each.
 _MOST_CLASSES = 1024
-#: What to do about rows that look like those of the fit.
-Reused = Literal["refuse", "ignore"]
-
-
-def check_reused(reused: Any) -> Reused:
-    """A choice of what to do about rows of the fit."""
-    if reused not in get_args(Reused):
-        raise ValueError(f"`reused` must be one of {list(get_args(Reused))}; got {reused!r}.")
-    found: Reused = reused
-    return found
+#: What every error about missing examples ends with.
+_CERTIFY = "Call `certify(logits, labels)` first, with examples that nothing was fitted on."
 
 
 def note(
-    rule: Rule,
-    data: Logits,
-    labels: IntArray,
-    weights: FloatArray | None,
-    groups: Any,
-    *,
-    counts: bool,
+    rule: Rule, data: Logits, labels: IntArray, weights: Any, groups: Any, counts: bool
 ) -> HeldOutPart:
     """What the rule predicts of held-out examples: of their true classes, and of each class."""
     if counts and not can_be_counts(weights):
@@ -65,107 +56,6 @@ def note(
     return HeldOutPart(found, level, wrong, classes, columns)
 
 
-def abstain(
-    rule: Rule,
-    kept: CalibrationData,
-    data: Logits,
-    groups: Any,
-    *,
-    risk: float,
-    delta: float,
-    by_group: bool,
-) -> SelectivePrediction:
-    """Labels on the host, and which of them to accept."""
-    source, table = _find_scores(rule, kept, "predict_or_abstain")
-    cells = None
-    if by_group:
-        if table.groups is None or groups is None:
-            raise ValueError(
-                '`by="group"` needs `groups`, of the rows and of examples that count alike: call '
-                "`certify(logits, labels, groups=groups)` first."
-            )
-        cells, _ = table.groups.match(groups, data.n_rows, "are not accepted")
-    labels, confidence = labels_and_confidence(rule, data)
-    return selective_prediction(
-        labels,
-        confidence,
-        _levels(source, data, confidence),
-        table,
-        cells,
-        risk=risk,
-        delta=delta,
-        certified_on=source,
-        untested=_untested(rule, source, data, labels),
-    )
-
-
-def accuracy_interval(
-    rule: Rule, kept: CalibrationData, data: Logits, *, delta: float
-) -> FloatArray:
-    """An interval (n, 2) on the host for the accuracy of labels with a similar score."""
-    own = None
-    if kept.held_out_scores is None:
-        own = rule.on_device_of(data).label_interval(data)
-    if own is not None:
-        return np.stack([data.to_host(end) for end in own], axis=1)
-    source, table = _find_scores(rule, kept, "predict_interval")
-    confidence = predict_on_host(rule, "confidence", data)
-    # Examples were counted one level away where that is conservative (`conservative_levels`).
-    found = table.whole.intervals(_levels(source, data, confidence), delta)
-    ends = [np.minimum(found[:, 0], confidence), np.maximum(found[:, 1], confidence)]
-    untested = _untested(rule, source, data)
-    if untested is not None:
-        ends[0][untested], ends[1][untested] = 0.0, 1.0
-    return np.stack(ends, axis=1)
-
-
-def class_interval(
-    rule: Rule, kept: CalibrationData, data: Logits, label: int, *, delta: float
-) -> FloatArray:
-    """An interval (n, 2) on the host for the share of a class among rows of similar probability."""
-    if kept.held_out_classes is None:
-        raise ValueError(
-            "`label` has no examples to go by. Call `certify(logits, labels)` first, with logits "
-            f"of all classes, at most {_MOST_CLASSES:,} of them, and examples that count alike."
-        )
-    proba = predict_on_host(rule, "proba", data)[:, label].astype(np.float64)
-    found = kept.held_out_classes.rows[label].intervals(class_levels(proba), delta)
-    return np.stack([np.minimum(found[:, 0], proba), np.maximum(found[:, 1], proba)], axis=1)
-
-
-def _untested(
-    rule: Rule, source: Evidence, data: Logits, labels: IntArray | None = None
-) -> BoolArray | None:
-    """Which predicted labels (n,) the examples do not test; None where they test all.
-
-    Those of a fit test the classifier's own labels, which do not depend on them.
-    """
-    if source == "held-out" or rule.preserves_labels:
-        return None
-    found = predict_on_host(rule, "labels", data) if labels is None else labels
-    return np.asarray(found != data.to_host(data.labels))
-
-
-def _find_scores(rule: Rule, kept: CalibrationData, asked: str) -> tuple[Evidence, ScoreTable]:
-    """The counts behind a guarantee, or an error that says how to get them."""
-    if kept.held_out_scores is not None:
-        return "held-out", kept.held_out_scores
-    if kept.fit_scores is not None:
-        return "fit", kept.fit_scores
-    if isinstance(rule, BalancedRule):
-        reason = "those of its fit, and of an earlier `certify`, have the old class frequencies"
-    else:
-        reason = (
-            "those of its fit are no test of it (unequal weights, pixels or tokens of the same "
-            "items, folds of a cross-validation, or a file before 0.4 of a method that may change "
-            "labels)"
-        )
-    raise ValueError(
-        f"`{asked}` has no examples to go by: {reason}. Call `certify(logits, labels)` first, "
-        "with examples that nothing was fitted on."
-    )
-
-
 def _serving_forms(logits: Logits) -> list[Logits]:
     """The rows as they are, and as float32 if they are wider: confidence may have steps."""
     values = logits.values
@@ -177,8 +67,138 @@ def _serving_forms(logits: Logits) -> list[Logits]:
     return [logits, replace(logits, values=narrow.values, top=narrow.top)]
 
 
-def _levels(source: Evidence, logits: Logits, confidence: FloatArray) -> IntArray:
-    """The level (n,) of each example's score."""
-    if source == "held-out":
-        return scores.score_levels(scores.confidence_log_odds(confidence))
-    return scores.score_levels(logits.to_host(scores.label_log_odds(logits)))
+@dataclass(frozen=True, eq=False)
+class _TestedRows:
+    """Predictions (n,), and the examples that test them: counts by score, and the rows' levels.
+
+    `untested` (n,) are labels that the examples do not test; None where they test all.
+    """
+
+    labels: IntArray
+    confidence: FloatArray
+    source: Evidence
+    table: ScoreTable
+    level: IntArray
+    untested: BoolArray | None = None
+
+    @classmethod
+    def predict(cls, rule: Rule, kept: CalibrationData, data: Logits, asked: str) -> _TestedRows:
+        """By held-out examples or those of the fit, or an error that says how to get them."""
+        found, table = labels_and_confidence(rule, data), kept.held_out_scores
+        if table is not None:
+            level = scores.score_levels(scores.confidence_log_odds(found[1]))
+            return cls(*found, "held-out", table, level)
+        if kept.fit_scores is None:
+            reason = "those of its fit, and of an earlier `certify`, have the old class frequencies"
+            if not isinstance(rule, BalancedRule):
+                reason = (
+                    "those of its fit are no test of it (unequal weights, pixels or tokens of the "
+                    "same items, folds of a cross-validation, or a file before 0.4 of a method "
+                    "that may change labels)"
+                )
+            raise ValueError(f"`{asked}` has no examples to go by: {reason}. {_CERTIFY}")
+        level = scores.score_levels(data.to_host(scores.label_log_odds(data)))
+        # Examples of a fit test the classifier's own labels, which do not depend on them.
+        other = None if rule.preserves_labels else found[0] != data.to_host(data.labels)
+        return cls(*found, "fit", kept.fit_scores, level, other)
+
+
+def abstain(
+    rule: Rule, kept: CalibrationData, data: Logits, groups: Any, by_group: bool, **asked: Any
+) -> SelectivePrediction:
+    """Labels on the host, and which of them to accept, for a `risk` and a `delta`."""
+    rows, cells = _TestedRows.predict(rule, kept, data, "predict_or_abstain"), None
+    if by_group:
+        if rows.table.groups is None or groups is None:
+            raise ValueError(
+                '`by="group"` needs `groups`, of the rows and of examples that count alike: call '
+                "`certify(logits, labels, groups=groups)` first."
+            )
+        cells, _ = rows.table.groups.match(groups, data.n_rows, "are not accepted")
+    asked |= {"certified_on": rows.source, "untested": rows.untested}
+    return selective_prediction(
+        rows.labels, rows.confidence, rows.level, rows.table, cells, **asked
+    )
+
+
+def accuracy_interval(rule: Rule, kept: CalibrationData, data: Logits, delta: float) -> FloatArray:
+    """An interval (n, 2) on the host for the accuracy of labels with a similar score."""
+    if kept.held_out_scores is None:
+        own = rule.on_device_of(data).label_interval(data)
+        if own is not None:
+            return np.stack([data.to_host(end) for end in own], axis=1)
+    rows = _TestedRows.predict(rule, kept, data, "predict_interval")
+    # Examples were counted one level away where that is conservative (`conservative_levels`).
+    found = _extend(rows.table.whole.intervals(rows.level, delta), rows.confidence)
+    if rows.untested is not None:
+        found[rows.untested] = 0.0, 1.0
+    return found
+
+
+def class_interval(
+    rule: Rule, kept: CalibrationData, data: Logits, delta: float, label: int
+) -> FloatArray:
+    """An interval (n, 2) on the host for the share of a class among rows of similar probability."""
+    if kept.held_out_classes is None:
+        raise ValueError(
+            "`label` has no examples to go by. Call `certify(logits, labels)` first, with logits "
+            f"of all classes, at most {_MOST_CLASSES:,} of them, and examples that count alike."
+        )
+    proba = predict_on_host(rule, "proba", data)[:, label].astype(np.float64)
+    found = kept.held_out_classes.rows[label].intervals(class_levels(proba), delta)
+    return _extend(found, proba)
+
+
+def _extend(ends: FloatArray, values: FloatArray) -> FloatArray:
+    """Intervals (n, 2) that hold the values (n,)."""
+    low, high = np.minimum(ends[:, 0], values), np.maximum(ends[:, 1], values)
+    return np.stack([low, high], axis=1)
+
+
+def certified_sets(
+    kept: CalibrationData, asked: SetOptions, n_classes: int, only: int | None = None
+) -> CertifiedSets:
+    """Thresholds by the best examples there are, or by those of one class."""
+    source: Evidence = "fit" if kept.held_out_conformity is None else "held-out"
+    known = kept.held_out_conformity or kept.fit_conformity
+    if known is None:
+        raise ValueError(
+            "prediction sets have no examples to go by: those of the fit were not kept, or are no "
+            "test of it (weights, pixels or tokens of the same items, folds of a "
+            f"cross-validation). {_CERTIFY}"
+        )
+    if only is not None:
+        given = (known, only, source)
+        known = remembered(known, ("class", only, source), lambda: _of_class(*given))
+    return prove_sets(asked, known, source, n_classes)
+
+
+def _of_class(known: Conformity, label: int, source: Evidence) -> Conformity:
+    """The examples of one class, which count alike: class frequencies weight classes."""
+    found = known.take(known.labels == label)
+    return replace(found, weights=None, unit=1.0) if source == "fit" else found
+
+
+def members_by_group(
+    asked: CertifiedSets, rule: Rule, data: Logits, groups: Any
+) -> tuple[NDArray[Any], int]:
+    """Members on the host, with a threshold for each group; and the rows of unknown groups."""
+    names = asked.examples.group_names
+    assert names is not None
+    cells, n_unknown = names.match(groups, data.n_rows, "get every class")
+    members = np.zeros((data.n_rows, data.n_classes), np.bool_)
+    for cell in np.unique(cells):
+        rows = np.flatnonzero(cells == cell)
+        part = data.take(rows)
+        with data.backend.in_float64():
+            found = asked.rule(rule, int(cell)).on_device_of(part).members(part)
+            members[rows] = data.to_host(found)
+    return members, n_unknown
+
+
+def count_members(members: Array) -> Array:
+    """The number of members of each row, (n,)."""
+    if isinstance(members, np.ndarray):
+        return np.count_nonzero(members, axis=1)
+    xp = (backend_of(members) or NUMPY).namespace(members)
+    return members.sum(axis=1) if xp is np else xp.sum(xp.astype(members, xp.int64), axis=1)

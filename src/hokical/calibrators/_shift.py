@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hokical._core.arrays import backend_of
-from hokical._core.groups import GroupCoding
+from hokical._core.groups import GroupCoding, count_rows
 from hokical._core.logits import Logits
 from hokical._core.reading import to_numpy
 from hokical._core.types import FloatArray, IntArray
@@ -45,11 +45,10 @@ def class_weights(
     guessed = np.flatnonzero((known.count == 0.0) & (weights > 1.0))
     if guessed.size:
         some = [str(names[k] if names else k) for k in guessed[:5].tolist()]
-        shown = ", ".join(some) + " and others" * (guessed.size > 5)
         warn_user(
             f"`frequencies` give {asked[guessed].sum():.1%} to classes without an example in the "
-            f"fit, {shown}: their frequency in the fit is a guess, and so are all probabilities "
-            "that follow. Fit with examples of them, or give them the frequency 0.",
+            f"fit, such as {', '.join(some)}: their frequency in the fit is a guess, and so are all "
+            "probabilities that follow. Fit with examples of them, or give them the frequency 0.",
             UserWarning,
         )
     return weights
@@ -119,27 +118,23 @@ def drop_groups(rule: Any) -> Any:
     return replace(rule, rule=drop_groups(rule.rule))
 
 
-def read_rows(
-    rule: Rule, kept: CalibrationData, data: Logits, weights: FloatArray | None
-) -> NewRows:
+def read_rows(rule: Rule, kept: CalibrationData, data: Logits, counts: FloatArray) -> NewRows:
     """What an estimate needs of checked rows; duplicates as one of them, in no order."""
-    counts = np.ones(data.n_rows) if weights is None else weights
-    order, total = merge_twins(kept, row_hashes(data), counts)
-    rows = describe_rows(rule, data.take(order))
-    return replace(rows, weights=total / total.sum(), count=int(np.count_nonzero(counts)))
+    order, total = _merge_twins(kept, row_hashes(data), counts)
+    some = data.take(order)
+    labels, own = predict_on_host(rule, "labels", some), some.to_host(some.labels)
+    return NewRows(
+        predict_on_host(rule, "proba", some).astype(np.float64),
+        labels.astype(np.int64),
+        row_features(some),
+        total / total.sum(),
+        int(np.count_nonzero(counts)),
+        # With other class frequencies, no labels were counted at fit time.
+        None if isinstance(rule, BalancedRule) else own.astype(np.int64),
+    )
 
 
-def describe_rows(rule: Rule, data: Logits) -> NewRows:
-    """What an estimate needs of checked rows, all of them counted alike."""
-    proba = predict_on_host(rule, "proba", data).astype(np.float64)
-    labels = predict_on_host(rule, "labels", data).astype(np.int64)
-    n, own = data.n_rows, data.to_host(data.labels).astype(np.int64)
-    # With other class frequencies, no labels were counted at fit time.
-    known = None if isinstance(rule, BalancedRule) else own
-    return NewRows(proba, labels, row_features(data), np.full(n, 1.0 / n), n, known)
-
-
-def merge_twins(
+def _merge_twins(
     kept: CalibrationData, hashes: FloatArray, counts: FloatArray
 ) -> tuple[IntArray, FloatArray]:
     """One row of each hash, in no order, and its count; if the rows of the fit differed too."""
@@ -154,7 +149,10 @@ def merge_twins(
 
 
 def rows_by_group(groups: Any, n_rows: int, chosen: IntArray | None) -> dict[str, IntArray]:
-    """The numbers of the rows of each group, among those that were `chosen`."""
+    """The numbers of the rows of each group, among those that were `chosen`; {} without groups."""
+    if groups is None:
+        return {}
+    n_rows = n_rows if chosen is None else count_rows(groups)
     coding = GroupCoding.learn(groups, n_rows)
     codes = coding.codes(groups, n_rows)[slice(None) if chosen is None else chosen]
     cells, place = np.unique(codes, axis=0, return_inverse=True)
