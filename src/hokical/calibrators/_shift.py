@@ -47,8 +47,8 @@ def class_weights(
         some = [str(names[k] if names else k) for k in guessed[:5].tolist()]
         warn_user(
             f"`frequencies` give {asked[guessed].sum():.1%} to classes without an example in the "
-            f"fit, such as {', '.join(some)}: their frequency in the fit is a guess, and so are all "
-            "probabilities that follow. Fit with examples of them, or give them the frequency 0.",
+            f"fit, such as {', '.join(some)}: their frequency in the fit is a guess, and so are "
+            "all probabilities that follow. Fit with examples of them, or give them frequency 0.",
             UserWarning,
         )
     return weights
