@@ -20,10 +20,14 @@ def binary_terms(rng: np.random.Generator, codes: Any, *, spread: float = 0.7) -
     offset = rng.normal(size=n)
     eta = offset + features @ [0.3, -0.5, 0.2]
     for column in codes.T:
-        own = rng.normal(0.0, spread, size=(column.max() + 1, 2))
-        eta += (features[:, :2] * np.where(column[:, None] < 0, 0.0, own[column])).sum(axis=1)
+        own = np.vstack([rng.normal(0.0, spread, size=(column.max() + 1, 2)), np.zeros(2)])
+        eta += (features[:, :2] * own[column]).sum(axis=1)
     hits = rng.logistic(size=n) < eta
     return BinaryTerms(features, hits, offset, rng.choice([0.5, 1.0, 2.0], n))
+
+
+def take(terms: BinaryTerms, rows: Any) -> BinaryTerms:
+    return BinaryTerms(*(part[rows] for part in vars(terms).values()))
 
 
 def softmax_terms(rng: np.random.Generator, codes: Any, biased: bool = True) -> SoftmaxTerms:
@@ -38,7 +42,7 @@ def softmax_terms(rng: np.random.Generator, codes: Any, biased: bool = True) -> 
 def random_codes(rng: np.random.Generator, n: int, sizes: tuple[int, ...]) -> Any:
     """Groups of which every one occurs, and some examples without one."""
     columns = [rng.permutation(np.append(np.arange(k), rng.integers(-1, k, n - k))) for k in sizes]
-    return np.stack(columns, axis=1) if columns else np.zeros((n, 0), np.int64)
+    return np.stack(columns, axis=1)
 
 
 def design(terms: Any, codes: Any, sizes: tuple[int, ...], n_own: int) -> Any:
@@ -96,7 +100,7 @@ def dense_hessian(terms: Any, table: Any, precision: Any, x: Any) -> Any:
 
 
 CASES = [
-    ("binary", (), 2),
+    ("binary", (0,), 2),
     ("binary", (4,), 2),
     ("binary", (2, 5), 2),
     ("binary", (3, 2, 4), 1),
@@ -119,7 +123,7 @@ def test_minimum_is_that_of_the_joint_objective(
     kind: str, sizes: tuple[int, ...], n_own: int
 ) -> None:
     terms, codes = make_case(kind, sizes, 1)
-    found = fit_pooled(terms, codes, sizes, n_own)
+    found = fit_pooled(terms, n_own, codes, sizes)
     table = design(terms, codes, sizes, n_own)
     wanted = dense_minimum(terms, table, found.precision, terms.weights)
     np.testing.assert_allclose(found.solution.x, wanted, atol=2e-6)
@@ -132,7 +136,7 @@ def test_precisions_are_fixed_points_of_the_rule(
     kind: str, sizes: tuple[int, ...], n_own: int
 ) -> None:
     terms, codes = make_case(kind, sizes, 2, n=600)
-    found = fit_pooled(terms, codes, sizes, n_own)
+    found = fit_pooled(terms, n_own, codes, sizes)
     assert found.solution.converged
     table = design(terms, codes, sizes, n_own)
     hessian = dense_hessian(terms, table, found.precision, found.solution.x)
@@ -155,7 +159,7 @@ def test_left_out_losses_are_those_of_fits_without_the_example(
     kind: str, sizes: tuple[int, ...], n_own: int
 ) -> None:
     terms, codes = make_case(kind, sizes, 3, n=200)
-    found = fit_pooled(terms, codes, sizes, n_own)
+    found = fit_pooled(terms, n_own, codes, sizes)
     table = design(terms, codes, sizes, n_own)
     told = terms.losses(found.scores_left_out())
     within = losses(terms, table, found.solution.x)[0]
@@ -171,8 +175,8 @@ def test_weights_count_examples() -> None:
     terms, codes = make_case("binary", (4,), 4)
     twice = np.repeat(np.arange(len(codes)), 2)
     doubled = BinaryTerms(terms.features, terms.hits, terms.offset, 2.0 * terms.weights)
-    one = fit_pooled(doubled, codes, (4,), 2)
-    other = fit_pooled(terms.take(twice), codes[twice], (4,), 2)
+    one = fit_pooled(doubled, 2, codes, (4,))
+    other = fit_pooled(take(terms, twice), 2, codes[twice], (4,))
     np.testing.assert_allclose(one.solution.x, other.solution.x, atol=1e-8)
 
 
@@ -182,7 +186,7 @@ def test_order_of_examples_does_not_matter(seed: int) -> None:
     terms, codes = make_case("binary", (2, 3), seed, n=80)
     order = np.random.default_rng(seed).permutation(len(codes))
     one, other = (
-        fit_pooled(terms.take(rows), codes[rows], (2, 3), 2) for rows in (slice(None), order)
+        fit_pooled(take(terms, rows), 2, codes[rows], (2, 3)) for rows in (slice(None), order)
     )
     np.testing.assert_allclose(one.solution.x, other.solution.x, atol=1e-6)
     np.testing.assert_allclose(one.scores_left_out()[order], other.scores_left_out(), atol=1e-5)
@@ -191,7 +195,7 @@ def test_order_of_examples_does_not_matter(seed: int) -> None:
 def pooled_groups(spread: float, n: int, groups: int = 30) -> PooledFit:
     rng = np.random.default_rng(5)
     codes = random_codes(rng, n, (groups,))
-    return fit_pooled(binary_terms(rng, codes, spread=spread), codes, (groups,), 2)
+    return fit_pooled(binary_terms(rng, codes, spread=spread), 2, codes, (groups,))
 
 
 def test_precision_finds_how_much_groups_differ() -> None:
@@ -207,7 +211,7 @@ def test_groups_that_do_not_differ_get_the_common_answer() -> None:
 
 def test_blocks_share_a_precision_and_common_ones_are_shrunk() -> None:
     terms, codes = make_case("binary", (4,), 6)
-    found = fit_pooled(terms, codes, (4,), 2, own_blocks=[0, 0], common_blocks=[-1, 0, 0])
+    found = fit_pooled(terms, 2, codes, (4,), own_blocks=[0, 0], common_blocks=[-1, 0, 0])
     assert np.unique(found.precision[3:]).size == 1
     assert found.precision[0] == LEAST_PRECISION < found.precision[1] == found.precision[2]
 
@@ -215,7 +219,7 @@ def test_blocks_share_a_precision_and_common_ones_are_shrunk() -> None:
 def test_thousands_of_groups() -> None:
     rng = np.random.default_rng(7)
     codes = random_codes(rng, 20_000, (4000,))
-    found = fit_pooled(binary_terms(rng, codes), codes, (4000,), 2)
+    found = fit_pooled(binary_terms(rng, codes), 2, codes, (4000,))
     assert found.solution.converged
     assert found.solution.n_iter <= 25  # each inverts a (2, 2) block for every group
     truth = found.precision[-2:] * 0.7**2
@@ -232,11 +236,11 @@ def test_impossible_classes_and_certain_outcomes_stay_finite() -> None:
         np.where(never, -np.inf, terms.offset),
         terms.weights,
     )
-    found = fit_pooled(masked, codes, (3,), 4)
+    found = fit_pooled(masked, 4, codes, (3,))
     assert np.isfinite(found.solution.x).all()
     assert np.isfinite(masked.losses(found.scores_left_out())).all()
     binary, codes = make_case("binary", (4,), 9)
     right = BinaryTerms(binary.features, np.full(150, True), binary.offset, binary.weights)
-    found = fit_pooled(right, codes, (4,), 2)
+    found = fit_pooled(right, 2, codes, (4,))
     assert found.solution.converged
     assert np.isfinite(found.scores_left_out()).all()

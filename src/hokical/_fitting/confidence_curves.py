@@ -12,6 +12,7 @@ from hokical._core.bins import sum_by
 from hokical._core.groups import GroupCoding
 from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical._core.warn import FitDataWarning, warn_user
+from hokical._fitting.blas import one_blas_thread
 from hokical._fitting.example_stats import FEWEST_EXAMPLES
 from hokical._fitting.examples import effective_size, mean_and_error
 from hokical._fitting.group_effects import GroupEffects, Pooling, Term, learn_groups
@@ -37,6 +38,7 @@ _CLOSEST, _CLOSER, _LEAST = 1e-3, 0.1, 1e-6
 _GRID = 200
 
 
+@one_blas_thread()
 def fit_confidence(
     stated: FloatArray,
     right: BoolArray,
@@ -69,8 +71,8 @@ def fit_confidence(
         return blank, {"reason": f"the confidence was kept as it is: {why}.", **nothing}
     offset = blank.log_odds(confidence)
     terms = BinaryTerms(blank.features(confidence), right, offset, counts)
-    pooling, none = _pooling(terms.n_features), np.zeros((right.size, 0), np.int64)
-    fit = fit_pooled(terms, none, (), N_OWN, common_blocks=pooling.common_blocks)
+    pooling = _pooling(terms.n_features)
+    fit = fit_pooled(terms, N_OWN, common_blocks=pooling.common_blocks)
     losses = {"as it is": binary_losses(offset, right)}
     best = losses["one curve"] = terms.losses(fit.scores_left_out())
     curve, words, notes = replace(blank, coef=fit.common), "one curve was fitted", ""
@@ -119,8 +121,7 @@ def _combine_signals(
     features = np.column_stack([np.ones(len(signals)), log_p, log_rest])
     terms = BinaryTerms(features, right, np.mean(log_p - log_rest, axis=1), counts)
     blocks = [-1] + [0] * (features.shape[1] - 1)
-    none = np.zeros((len(signals), 0), np.int64)
-    intercept, *coef = fit_pooled(terms, none, (), 1, common_blocks=blocks).common
+    intercept, *coef = fit_pooled(terms, 1, common_blocks=blocks).common
     rise, fall = np.split(np.array(coef), 2)
     return SignalCombination(float(intercept), rise, fall, _CLOSEST)
 

@@ -106,7 +106,7 @@ def _add_terms(
     pooling: Pooling,
 ) -> GroupEffects:
     """Add candidates, the most helpful first, as long as one clearly helps."""
-    notes, share = list(found.notes), terms.weights / terms.total
+    notes, total = list(found.notes), float(terms.weights.sum())
     waiting = {new: ", ".join(map(found.named, new)) for new in candidates}
     caution = NormalDist().inv_cdf(1.0 - pooling.level / max(len(candidates), 1))
     while waiting:
@@ -116,11 +116,11 @@ def _add_terms(
             if with_new is None:
                 notes.append(f"{waiting.pop(new)} has too many combinations")
             else:
-                gain, error = mean_and_error(found.losses - with_new.losses, share)
+                gain, error = mean_and_error(found.losses - with_new.losses, terms.weights / total)
                 trials.append((gain, error, new, with_new))
         trials.sort(key=lambda trial: -trial[0])
         for gain, error, new, with_new in trials:
-            clear = gain > pooling.price * len(new) / terms.total + caution * error
+            clear = gain > pooling.price * len(new) / total + caution * error
             notes.append(
                 f"{waiting.pop(new)} was {'used' if clear else 'left out'} (held-out log loss "
                 f"{'lower' if gain > 0.0 else 'higher'} by {abs(gain):.4f}, standard error "
@@ -143,9 +143,9 @@ def _fit(
         return None
     fit = fit_pooled(
         terms,
+        pooling.n_own,
         np.stack([_combine(codes[:, k], n) for k, n in zip(wanted.terms, several, strict=True)], 1),
         sizes,
-        pooling.n_own,
         own_blocks=pooling.own_blocks,
         common_blocks=pooling.common_blocks,
         start=wanted.fit,

@@ -9,6 +9,7 @@ import numpy as np
 from hokical._core.arrays import NUMPY
 from hokical._core.bins import sum_by
 from hokical._core.types import BoolArray, FloatArray
+from hokical._fitting.blas import one_blas_thread
 from hokical._fitting.example_stats import FEWEST_EXAMPLES
 from hokical._fitting.examples import effective_size, mean_and_error
 from hokical._fitting.partial_pooling import fit_pooled
@@ -21,6 +22,7 @@ _BORNE_OUT = 10.0
 _CLEAR = 0.7
 
 
+@one_blas_thread()
 def fit_multilabel(
     scores: FloatArray, labels: FloatArray, weights: FloatArray
 ) -> tuple[MultilabelCurves, dict[str, Any]]:
@@ -42,7 +44,7 @@ def fit_multilabel(
     columns = [np.ones(row.size), odds - centre[0], spread - centre[1], *(piled[k] for k in piles)]
     terms = BinaryTerms(np.stack(columns, axis=1, dtype=np.float64), hits, odds, counts)
     blocks = [-1, -1, -1, *(0 for _ in piles)]
-    found = fit_pooled(terms, label[:, None], (n_labels,), len(columns), common_blocks=blocks)
+    found = fit_pooled(terms, len(columns), label[:, None], (n_labels,), common_blocks=blocks)
     own, left_out = binary_losses(odds, hits), terms.losses(found.scores_left_out())
     known = np.maximum(sum_by(row, np.ones(row.size), len(share)), 1.0)
     several = {"as it is": own, "pooled": left_out}

@@ -7,7 +7,7 @@ group with few examples gets the common coefficients, one with many its own. Blo
 can have a precision in the same way.
 
     terms = BinaryTerms(features, hits, offset, weights)        # or SoftmaxTerms(...)
-    found = fit_pooled(terms, codes, sizes, n_own=3)            # codes (n, columns), -1: no group
+    found = fit_pooled(terms, 3, codes, sizes)                  # codes (n, columns), -1: no group
     found.common, found.groups[0]                               # w (c,) and v (groups, 3)
     found.scores_left_out()                                     # of each example, as if left out
 
@@ -29,9 +29,8 @@ import numpy as np
 
 from hokical._core.parallel import cut_rows
 from hokical._core.types import FloatArray, IntArray
-from hokical._fitting.blas import one_blas_thread
 from hokical._fitting.newton import Solution, StopReason, minimize_newton
-from hokical._fitting.pooled_terms import PooledTerms, sum_cells
+from hokical._fitting.pooled_terms import PooledTerms
 
 #: Precisions lie within these bounds; the lower is that of terms which are not shrunk, too.
 LEAST_PRECISION, MOST_PRECISION = 1e-2, 1e6
@@ -47,7 +46,7 @@ _NOTHING = 1e-9
 #: Coefficients of the groups of all columns but the largest: their Hessian is made whole.
 _MOST_DENSE = 2000
 #: Numbers of covariances of rows that are held at a time.
-_HELD = 1 << 21
+_HELD = 1 << 18
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,17 +62,13 @@ class PooledFit:
     groups: tuple[FloatArray, ...]
     precision: FloatArray
     solution: Solution[FloatArray]
-    _rows: IntArray
 
     def scores_left_out(self) -> FloatArray:
         """Scores (n, ...) of each example, approximately as if it had been left out of the fit.
 
         The precisions stay those of the whole. See `leave_one_out` for the formula.
         """
-        with one_blas_thread():
-            in_order: FloatArray = self.solution.point.scores_left_out()
-        found = np.empty_like(in_order)
-        found[self._rows] = in_order
+        found: FloatArray = self.solution.point.scores_left_out()
         return found
 
     def report(
@@ -93,9 +88,9 @@ class PooledFit:
 
 def fit_pooled(
     terms: PooledTerms,
-    codes: IntArray,
-    sizes: Sequence[int],
     n_own: int,
+    codes: IntArray | None = None,
+    sizes: Sequence[int] = (0,),
     *,
     own_blocks: Sequence[int] | None = None,
     common_blocks: Sequence[int] | None = None,
@@ -108,11 +103,11 @@ def fit_pooled(
     terms : the likelihood, with one row per example
         Everything is shrunk towards coefficients of 0: put what is known before the fit into the
         offset. Weights count examples; divide relative ones first.
-    codes : (n, columns)
-        The group of each example in each column, from 0; -1 where it is not known. No columns,
-        shape (n, 0), fit the common terms alone.
-    sizes : the number of groups of each column
     n_own : how many features, the first ones, have coefficients by group
+    codes : (n, columns), optional
+        The group of each example in each column, from 0; -1 where it is not known. Without them,
+        the common terms alone are fitted.
+    sizes : the number of groups of each column
     own_blocks : (n_own,), optional
         Features with the same number share a precision, in each column; by default each has its
         own.
@@ -126,24 +121,24 @@ def fit_pooled(
             f"`groups` may have one column of very many groups; got columns of {list(sizes)}. "
             f"Merge the rare groups of all but one, to {_MOST_DENSE // n_own} in all."
         )
-    order = np.argsort(sizes, kind="stable")
+    order, n_common = np.argsort(sizes, kind="stable"), terms.n_features
+    counts = np.array(sizes, np.int64)[order]
+    codes = np.full((terms.weights.size, 1), -1) if codes is None else codes
     cells, cell = np.unique(codes[:, order], axis=0, return_inverse=True)
-    rows = np.argsort(cell.reshape(-1), kind="stable")
-    counts, n_common = np.array(sizes, np.int64)[order], terms.n_features
-    layout = _Layout(n_common, n_own, cells, counts)
+    problem = _Problem(terms, n_own, counts, cells, cell.reshape(-1))
     each = np.arange(n_own) if own_blocks is None else np.array(own_blocks)
     blocks = np.full(n_common, -1) if common_blocks is None else np.array(common_blocks)
     used = blocks.max() + 1 + (each.max() + 1) * np.repeat(np.arange(len(order)), counts)
     blocks = np.append(blocks, used[:, None] + each)
-    with one_blas_thread():
-        problem = _Problem(terms.take(rows), layout, sum_cells(cell.reshape(-1)[rows]))
-        x, precision = np.zeros(blocks.size), np.where(blocks < 0, LEAST_PRECISION, _START)
-        if start is not None:
-            x[:n_common], precision[:n_common] = start.common, start.precision[:n_common]
-        found, precision = _alternate(problem.evaluate(x), precision, blocks)
-    tables = np.split(layout.table(found.x), np.cumsum(counts)[:-1])
+    free = int(blocks.max()) + 1
+    blocks[blocks < 0] = free
+    x, tau = np.zeros(blocks.size), np.append(np.full(free, _START), LEAST_PRECISION)
+    if start is not None:
+        x[:n_common], tau[blocks[:n_common]] = start.common, start.precision[:n_common]
+    found, tau = _alternate(problem.evaluate(x), tau, blocks)
+    tables = np.split(problem.table(found.x), np.cumsum(counts)[:-1])
     groups = tuple(tables[k] for k in np.argsort(order))
-    return PooledFit(found.x[:n_common], groups, precision, found, rows)
+    return PooledFit(found.x[:n_common], groups, tau[blocks], found)
 
 
 def fit_densely(sizes: Sequence[int], n_own: int) -> bool:
@@ -152,37 +147,29 @@ def fit_densely(sizes: Sequence[int], n_own: int) -> bool:
 
 
 def _alternate(
-    point: _Point, precision: FloatArray, blocks: IntArray
+    point: _Point, tau: FloatArray, blocks: IntArray
 ) -> tuple[Solution[FloatArray], FloatArray]:
-    """The minimum, and the precisions; `blocks` numbers them by parameter, -1 if not fitted."""
-    still = bool((blocks < 0).all())
-    tried: list[tuple[FloatArray, FloatArray]] = []
+    """The minimum, and the precisions `tau` of the `blocks` (parameters,); the last is fixed."""
+    still, tried = tau.size == 1, list[tuple[FloatArray, FloatArray]]()
     while not still and len(tried) < _ROUNDS:
-        point = replace(point, precision=precision)
+        point = replace(point, precision=tau[blocks])
         found = point.minimize(tol=_LOOSE, max_iter=1)
-        tried.append((precision, _update(point.inverse.diagonal(), found.x, precision, blocks)))
-        still = bool((np.abs(np.log(tried[-1][1] / precision)) <= np.log(_STILL)).all())
+        tried.append((tau, _update(tau, blocks, found.x, point.inverse.diagonal())))
+        still = bool((np.abs(np.log(tried[-1][1] / tau)) <= np.log(_STILL)).all())
         still = still and found.converged
-        precision, point = tried[-1][1] if still else _extrapolate(*tried[-2:]), found.point
-    found = replace(point, precision=precision).minimize(tol=_TIGHT, max_iter=_MAX_ITER)
+        tau, point = tried[-1][1] if still else _extrapolate(*tried[-2:]), found.point
+    found = replace(point, precision=tau[blocks]).minimize(tol=_TIGHT, max_iter=_MAX_ITER)
     reason = found.reason if still or not found.converged else StopReason.MAX_ITER
-    return replace(found, n_iter=len(tried) + found.n_iter, reason=reason), precision
+    return replace(found, n_iter=len(tried) + found.n_iter, reason=reason), tau
 
 
-def _update(
-    variance: FloatArray, x: FloatArray, precision: FloatArray, blocks: IntArray
-) -> FloatArray:
+def _update(tau: FloatArray, blocks: IntArray, x: FloatArray, variance: FloatArray) -> FloatArray:
     """MacKay's rule: what the data decide of a block, over the sum of squares there."""
-    fitted = blocks >= 0
-    where, count = blocks[fitted], int(blocks.max()) + 1
-    free = 1.0 - precision[fitted] * variance[fitted]
-    decided = np.bincount(where, np.maximum(free, 0.0), count)
-    squares = np.bincount(where, x[fitted] ** 2, count)
+    decided = np.bincount(blocks, np.maximum(1.0 - tau[blocks] * variance, 0.0), tau.size)
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = np.where(decided > _NOTHING, decided / squares, np.inf)
-    updated = precision.copy()
-    updated[fitted] = np.clip(found, LEAST_PRECISION, MOST_PRECISION)[where]
-    return updated
+        found = decided / np.bincount(blocks, x * x, tau.size)
+    found = np.where(decided > _NOTHING, found, np.inf)
+    return np.append(np.clip(found[:-1], LEAST_PRECISION, MOST_PRECISION), tau[-1])
 
 
 def _extrapolate(*tried: tuple[FloatArray, FloatArray]) -> FloatArray:
@@ -199,22 +186,50 @@ def _extrapolate(*tried: tuple[FloatArray, FloatArray]) -> FloatArray:
 
 
 @dataclass(frozen=True, eq=False)
-class _Layout:
-    """A vector of all parameters: the common ones, then a row of `n_own` for each group.
+class _Problem:
+    """The likelihood as a function of a vector: the common terms, then a row for each group.
 
-    The rows are those of one column after the other, by ascending size, and `sizes` their numbers;
-    `codes` (cells, columns) are the groups of each cell, -1 for none. The groups of the last column
-    are eliminated, and `n_dense` parameters remain.
+    The rows of `n_own` are those of one column after the other, by ascending size, and `sizes`
+    their numbers. `codes` (cells, columns) are the groups of each cell, -1 for none, and `cell`
+    (n,) is the cell of each example. The groups of the last column are eliminated, and `n_dense`
+    parameters remain.
     """
 
-    n_common: int
+    terms: PooledTerms
     n_own: int
-    codes: IntArray
     sizes: IntArray
+    codes: IntArray
+    cell: IntArray
+
+    @cached_property
+    def total(self) -> float:
+        return float(self.terms.weights.sum())
+
+    def evaluate(self, x: FloatArray, precision: FloatArray | float = 0.0) -> _Point:
+        own = (self.members.T @ self.table(x))[self.cell]
+        loss, slope, by_row, state = self.terms.evaluate(x[: self.terms.n_features], own)
+        slope = np.append(slope, self.members @ (self.cells @ by_row))
+        return _Point(self, x, loss, slope, state, precision)
+
+    def table(self, vector: FloatArray) -> FloatArray:
+        """The rows (groups, own) of a vector."""
+        return vector[self.terms.n_features :].reshape(-1, self.n_own)
+
+    @cached_property
+    def cells(self) -> Any:
+        """The sparse matrix (cells, n) of 0 and 1 that sums examples by cell."""
+        return _indicators(self.cell, np.arange(self.cell.size), (len(self.codes), self.cell.size))
+
+    @cached_property
+    def members(self) -> Any:
+        """The same (groups, cells): which cells belong to a group."""
+        cell, column = np.nonzero(self.codes >= 0)
+        shape = (int(self.sizes.sum()), len(self.codes))
+        return _indicators(self.rows[cell, column], cell, shape)
 
     @cached_property
     def n_dense(self) -> int:
-        return int(self.n_common + self.n_own * self.sizes[:-1].sum())
+        return int(self.terms.n_features + self.n_own * self.sizes[:-1].sum())
 
     @cached_property
     def rows(self) -> IntArray:
@@ -223,31 +238,19 @@ class _Layout:
         return np.where(self.codes < 0, self.sizes.sum(), first + self.codes)
 
     @cached_property
-    def members(self) -> Any:
-        """A sparse matrix (groups, cells) of 0 and 1: which cells belong to a group."""
-        from scipy.sparse import csr_array
-
-        cell, column = np.nonzero(self.codes >= 0)
-        row, shape = self.rows[cell, column], (int(self.sizes.sum()), len(self.codes))
-        return csr_array((np.ones(cell.size), (row, cell)), shape)
-
-    def table(self, vector: FloatArray) -> FloatArray:
-        """The rows (groups, own) of a vector."""
-        return vector[self.n_common :].reshape(-1, self.n_own)
-
-    @cached_property
     def places(self) -> IntArray:
         """Where the dense terms of cells lie in the vector, (cells, e); `n_dense` for none."""
-        first = self.n_common + self.n_own * self.rows[:, :-1, None]
+        common = np.arange(self.terms.n_features)
+        first = common.size + self.n_own * self.rows[:, :-1, None]
         own = np.where(first < self.n_dense, first + np.arange(self.n_own), self.n_dense)
-        shared = np.broadcast_to(np.arange(self.n_common), (len(own), self.n_common))
+        shared = np.broadcast_to(common, (len(own), common.size))
         return np.hstack([shared, own.reshape(len(own), -1)])
 
     @cached_property
     def features(self) -> IntArray:
         """The feature behind each of the places, (e,)."""
-        own = np.tile(np.arange(self.n_own), max(self.sizes.size - 1, 0))
-        return np.append(np.arange(self.n_common), own)
+        own = np.tile(np.arange(self.n_own), self.sizes.size - 1)
+        return np.append(np.arange(self.terms.n_features), own)
 
     @cached_property
     def _targets(self) -> IntArray:
@@ -263,19 +266,11 @@ class _Layout:
         return np.asarray(found.reshape(shape)[:-1, :-1], np.float64)
 
 
-@dataclass(frozen=True, eq=False)
-class _Problem:
-    """The likelihood of rows sorted by cell; `cells` sums them."""
+def _indicators(row: IntArray, column: IntArray, shape: tuple[int, int]) -> Any:
+    """A sparse matrix with 1 at these places."""
+    from scipy.sparse import csr_array
 
-    terms: PooledTerms
-    layout: _Layout
-    cells: Any
-
-    def evaluate(self, x: FloatArray, precision: FloatArray | float = 0.0) -> _Point:
-        members, own = self.layout.members, self.layout.table(x)
-        common = x[: self.layout.n_common]
-        loss, slope, by_cell, state = self.terms.evaluate(common, members.T @ own, self.cells)
-        return _Point(self, x, loss, np.append(slope, members @ by_cell), state, precision)
+    return csr_array((np.ones(row.size), (row, column)), shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -292,31 +287,31 @@ class _Point:
     @cached_property
     def value(self) -> float:
         penalty = 0.5 * float(np.sum(self.precision * self.x**2))
-        return (self.loss + penalty) / self.problem.terms.total
+        return (self.loss + penalty) / self.problem.total
 
     @cached_property
     def gradient(self) -> FloatArray:
-        return (self.slope + self.precision * self.x) / self.problem.terms.total
+        return (self.slope + self.precision * self.x) / self.problem.total
 
     @cached_property
     def inverse(self) -> _ArrowInverse:
         """The inverse Hessian of the penalised loss of all examples."""
-        problem, layout = self.problem, self.problem.layout
-        common, dense, own = layout.n_common, layout.n_dense, layout.n_own
+        problem, own = self.problem, self.problem.n_own
+        common, dense = problem.terms.n_features, problem.n_dense
         whole, blocks = problem.terms.curvature(self.state, problem.cells, own)
-        borders, kept = layout.borders(blocks), (dense - common) // own
+        borders, kept = problem.borders(blocks), (dense - common) // own
         precision = np.broadcast_to(self.precision, self.x.size)
         a = np.diag(precision[:dense])
         a[:common, :common] += whole
         a[:, common:] += np.swapaxes(borders[:kept], 0, 1).reshape(dense, -1)
         a[common:, :common] = a[:common, common:].T
         b = np.swapaxes(borders[kept:], 1, 2)
-        c = (layout.members[kept:] @ blocks[:, :own].reshape(-1, own * own)).reshape(-1, own, own)
+        c = (problem.members[kept:] @ blocks[:, :own].reshape(-1, own * own)).reshape(-1, own, own)
         inverse = np.linalg.inv(c + np.eye(own) * precision[dense:].reshape(-1, 1, own))
         carried = inverse @ b
         complement = a - b.reshape(-1, dense).T @ carried.reshape(-1, dense)
         dense_inverse = np.asarray(np.linalg.inv(complement), np.float64)
-        return _ArrowInverse(layout, dense_inverse, inverse, carried)
+        return _ArrowInverse(problem, dense_inverse, inverse, carried)
 
     def minimize(self, *, tol: float, max_iter: int) -> Solution[FloatArray]:
         """The minimum from here."""
@@ -328,32 +323,33 @@ class _Point:
         return minimize_newton(evaluate, self.x, step, tol=tol, max_iter=max_iter)
 
     def newton_step(self) -> tuple[FloatArray, bool]:
-        return -self.inverse.solve(self.gradient * self.problem.terms.total), True
+        return -self.inverse.solve(self.gradient * self.problem.total), True
 
     def scores_left_out(self) -> FloatArray:
-        terms, layout = self.problem.terms, self.problem.layout
-        cell = np.repeat(np.arange(len(layout.codes)), np.diff(self.problem.cells.indptr))
-        found = []
-        for part in cut_rows(cell.size, max(1, _HELD // (layout.n_common * layout.n_dense))):
-            cells = slice(cell[part][0], cell[part][-1] + 1)
-            covariance = self.inverse.covariances(cells)[cell[part] - cells.start]
-            found.append(terms.scores_left_out(self.state, part, covariance))
-        return np.concatenate(found)
+        problem, terms = self.problem, self.problem.terms
+        found = np.empty_like(terms.offset)
+        by_cell = problem.cells.indices
+        for part in cut_rows(by_cell.size, max(1, _HELD // (terms.n_features * problem.n_dense))):
+            rows = by_cell[part]
+            cells, place = np.unique(problem.cell[rows], return_inverse=True)
+            covariance = self.inverse.covariances(cells)[place]
+            found[rows] = terms.scores_left_out(self.state, rows, covariance)
+        return found
 
 
 @dataclass(frozen=True, eq=False)
 class _ArrowInverse:
     """S^-1 (dense, dense), C_g^-1 (groups, own, own) and C_g^-1 B_g (groups, own, dense)."""
 
-    layout: _Layout
+    problem: _Problem
     dense: FloatArray
     own: FloatArray
     carried: FloatArray
 
     def solve(self, vector: FloatArray) -> FloatArray:
         """The inverse times a vector (size,)."""
-        cut = self.layout.n_dense
-        own = vector[cut:].reshape(-1, self.layout.n_own, 1)
+        cut = len(self.dense)
+        own = vector[cut:].reshape(-1, self.problem.n_own, 1)
         first = self.dense @ (vector[:cut] - np.tensordot(own[:, :, 0], self.carried, 2))
         return np.append(first, (self.own @ own)[:, :, 0] - self.carried @ first)
 
@@ -363,16 +359,14 @@ class _ArrowInverse:
         passed = ((self.carried @ self.dense) * self.carried).sum(axis=2)
         return np.append(np.diagonal(self.dense), own + passed)
 
-    def covariances(self, cells: slice) -> FloatArray:
+    def covariances(self, cells: IntArray) -> FloatArray:
         """The covariance (cells, features, features) of the coefficients that act in cells."""
-        layout, n_own = self.layout, self.layout.n_own
-        places = layout.places[cells]
-        spread = np.zeros((len(places), layout.n_common, layout.n_dense + 1))
-        spread[np.arange(len(places))[:, None], layout.features, places] = 1.0
-        spread = spread[:, :, :-1]
-        group = layout.codes[cells, -1:].reshape(-1)
-        named = np.flatnonzero(group >= 0)
-        spread[named, :n_own] -= self.carried[group[named]]
+        problem, own = self.problem, self.problem.n_own
+        places, group = problem.places[cells], problem.codes[cells, -1]
+        spread = np.zeros((len(cells), problem.terms.n_features, len(self.dense) + 1))
+        spread[np.arange(len(cells))[:, None], problem.features, places] = 1.0
+        spread, named = spread[:, :, :-1], group >= 0
+        spread[named, :own] -= self.carried[group[named]]
         found = spread @ self.dense @ np.swapaxes(spread, 1, 2)
-        found[named, :n_own, :n_own] += self.own[group[named]]
+        found[named, :own, :own] += self.own[group[named]]
         return np.asarray(found)

@@ -1,22 +1,22 @@
 """Likelihoods for partial pooling: a binary outcome, and one of several classes.
 
-Scores are linear in coefficients: common ones, to the first of which those of the cell that an
-example lies in are added. `cells` (cells, n) is a sparse matrix that sums rows, which are sorted by
-cell. Each likelihood has
+Scores are linear in coefficients: common ones, to the first of which those of the example's group
+are added. Each likelihood has
 
-- `evaluate(common, own, cells)`: the loss, its gradients (features,) and (cells, own) by both kinds
-  of coefficients, and a state that the others need;
-- `curvature(state, cells, n_own)`: the Hessian (features, features), and the part (cells, features,
-  own) that each cell has in its first columns;
+- `evaluate(common, own)`: the loss, its gradients (features,) by the common coefficients and
+  (n, own) by those of each example, and a state that the others need;
+- `curvature(state, cells, n_own)`: the Hessian (features, features), and its first columns
+  (cells, features, own) for the examples of each cell alone, where `cells` (cells, n) is a sparse
+  matrix that sums examples;
 - `scores_left_out(state, rows, covariance)`: scores of some rows by one Newton step of the fit
-  without each; `covariance` (rows, features, features) is that of the coefficients of its cell.
+  without each; `covariance` (rows, features, features) is that of its coefficients.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -32,43 +32,18 @@ def binary_losses(eta: FloatArray, hits: BoolArray) -> FloatArray:
     return np.logaddexp(0.0, np.where(hits, -eta, eta))
 
 
-def sum_cells(cell: IntArray) -> Any:
-    """The sparse matrix (cells, n) for the cells (n,) of rows that are sorted by them."""
-    from scipy.sparse import csr_array
-
-    ends = np.append(np.flatnonzero(np.diff(cell, prepend=-1)), cell.size)
-    return csr_array((np.ones(cell.size), np.arange(cell.size), ends))
-
-
-def _per_row(coef: FloatArray, cells: Any) -> FloatArray:
-    return np.repeat(coef, np.diff(cells.indptr), axis=0)
-
-
 def _sum_products(left: FloatArray, right: FloatArray, cells: Any) -> FloatArray:
     """Sums (cells, a, b) of the outer products of rows (n, a) and (n, b)."""
+    order, ends = cells.indices, cells.indptr
     if len(left) < _FEW_ROWS * cells.shape[0]:  # a product per cell would be mostly overhead
-        return np.stack([cells @ (left * one[:, None]) for one in right.T], axis=2)
-    edges = cells.indptr[1:-1]
-    parts = zip(np.split(left, edges), np.split(right, edges), strict=True)
-    return np.stack([one.T @ other for one, other in parts])
-
-
-class _Terms:
-    """The base of both: dataclasses of one row per example."""
-
-    weights: FloatArray
-
-    @cached_property
-    def total(self) -> float:
-        return float(self.weights.sum())
-
-    def take(self, rows: Any) -> Self:
-        parts = (getattr(self, name) for name in self.__match_args__)  # type: ignore[attr-defined]
-        return type(self)(*(part[rows] if np.ndim(part) else part for part in parts))
+        weighted = (type(cells)((one[order], order, ends), cells.shape) for one in right.T)
+        return np.stack([each @ left for each in weighted], axis=2)
+    parts = (np.split(rows[order], ends[1:-1]) for rows in (left, right))
+    return np.stack([one.T @ other for one, other in zip(*parts, strict=True)])
 
 
 @dataclass(frozen=True, eq=False)
-class BinaryTerms(_Terms):
+class BinaryTerms:
     """Log-odds `offset` (n,) + `features` (n, c) @ coefficients of `hits` (n,)."""
 
     features: FloatArray
@@ -85,20 +60,24 @@ class BinaryTerms(_Terms):
         return binary_losses(scores, self.hits)
 
     def evaluate(
-        self, common: FloatArray, own: FloatArray, cells: Any
+        self, common: FloatArray, own: FloatArray
     ) -> tuple[float, FloatArray, FloatArray, Any]:
         features = self.features[:, : own.shape[1]]
-        eta = self.offset + self.features @ common + (features * _per_row(own, cells)).sum(axis=1)
+        eta = self.offset + self.features @ common + (features * own).sum(axis=1)
         residual = self.weights * (expit(eta, np) - self.hits)
         loss = float(self.weights @ self.losses(eta))
-        return loss, residual @ self.features, cells @ (features * residual[:, None]), eta
+        return loss, residual @ self.features, features * residual[:, None], eta
 
     def curvature(self, state: Any, cells: Any, n_own: int) -> tuple[FloatArray, FloatArray]:
-        proba = expit(state, np)
-        bent = self.features * (self.weights * proba * (1.0 - proba))[:, None]
+        bent = self._bent(state)
         return bent.T @ self.features, _sum_products(bent, self.features[:, :n_own], cells)
 
-    def scores_left_out(self, state: Any, rows: slice, covariance: FloatArray) -> FloatArray:
+    def _bent(self, eta: FloatArray) -> FloatArray:
+        """Features (n, c) times the second derivatives of the losses by the log-odds."""
+        proba: FloatArray = expit(eta, np)
+        return self.features * (self.weights * proba * (1.0 - proba))[:, None]
+
+    def scores_left_out(self, state: Any, rows: Any, covariance: FloatArray) -> FloatArray:
         eta, features, hits = state[rows], self.features[rows], self.hits[rows]
         lever = (features[:, None, :] @ covariance @ features[:, :, None])[:, 0, 0]
         lever, proba = lever * self.weights[rows], expit(eta, np)
@@ -107,15 +86,14 @@ class BinaryTerms(_Terms):
 
     def ridge(self, coef: FloatArray, penalty: float) -> tuple[float, FloatArray, FloatArray]:
         """Without groups: the loss with a penalty per unit of weight, gradient and Hessian."""
-        cells, total = sum_cells(np.zeros(self.hits.size, np.int64)), self.total
-        loss, slope, _, state = self.evaluate(coef, np.zeros((1, 0)), cells)
-        hessian = self.curvature(state, cells, 1)[0] + penalty * np.eye(coef.size)
-        value = loss + 0.5 * penalty * float(coef @ coef)
+        loss, slope, _, eta = self.evaluate(coef, np.zeros((self.hits.size, 0)))
+        hessian = self._bent(eta).T @ self.features + penalty * np.eye(coef.size)
+        value, total = loss + 0.5 * penalty * float(coef @ coef), float(self.weights.sum())
         return value / total, (slope + penalty * coef) / total, hessian / total
 
 
 @dataclass(frozen=True, eq=False)
-class SoftmaxTerms(_Terms):
+class SoftmaxTerms:
     """Scores `offset` (n, K) + scale * `log_proba` (n, K) + bias (K,) of the classes `labels` (n,).
 
     The coefficients are the scale and, if `biased`, the biases. A masked class has an offset of
@@ -137,14 +115,13 @@ class SoftmaxTerms(_Terms):
         return _softmax_loss(scores, self.labels)[1]
 
     def evaluate(
-        self, common: FloatArray, own: FloatArray, cells: Any
+        self, common: FloatArray, own: FloatArray
     ) -> tuple[float, FloatArray, FloatArray, Any]:
-        scores = self.offset + self._scores(_per_row(common + own, cells), slice(None))
+        scores = self.offset + self._scores(common + own, slice(None))
         proba, losses = _softmax_loss(scores, self.labels)
         mean = self._sum_features(proba, self.log_proba)
         slope = (mean - self._observed) * self.weights[:, None]
-        loss = float(self.weights @ losses)
-        return loss, slope.sum(axis=0), cells @ slope, (scores, proba, mean)
+        return float(self.weights @ losses), slope.sum(axis=0), slope, (scores, proba, mean)
 
     def curvature(self, state: Any, cells: Any, n_own: int) -> tuple[FloatArray, FloatArray]:
         _, proba, mean = state
@@ -152,7 +129,7 @@ class SoftmaxTerms(_Terms):
         found -= _sum_products(mean * self.weights[:, None], mean, cells)
         return found.sum(axis=0), found[:, :, :n_own]
 
-    def scores_left_out(self, state: Any, rows: slice, covariance: FloatArray) -> FloatArray:
+    def scores_left_out(self, state: Any, rows: Any, covariance: FloatArray) -> FloatArray:
         scores, proba, mean = (part[rows] for part in state)
         logs, spread = self.log_proba[rows], covariance * self.weights[rows, None, None]
         bent = self._second_moments(proba, logs)
@@ -185,9 +162,9 @@ class SoftmaxTerms(_Terms):
             found[:, k, k] = biases[1]
         return found
 
-    def _scores(self, coef: FloatArray, rows: slice) -> FloatArray:
+    def _scores(self, coef: FloatArray, rows: Any) -> FloatArray:
         """The change of scores by coefficients (rows, features)."""
-        change = self.log_proba[rows] * coef[:, :1]
+        change: FloatArray = self.log_proba[rows] * coef[:, :1]
         return change + coef[:, 1:] if self.biased else change
 
 
