@@ -67,8 +67,8 @@ BAD: dict[str, tuple[bytes, str]] = {
     "fractions": (npz_of(logits=X, labels=Y + 0.5), "must be integers"),
     "huge float labels": (npz_of(logits=X, labels=Y + 1e300), "must be integers"),
     "names": (npz_of(logits=X, labels=np.array(["a", "b", "c"])[Y]), "Name the classes"),
-    "objects": (npz_of(logits=X.astype(object), labels=Y), "Python objects"),
-    "objects npy": (npy_of(X.astype(object)), "Python objects"),
+    "objects": (npz_of(logits=X.astype(object), labels=Y), "Object arrays"),
+    "objects npy": (npy_of(X.astype(object)), "Python objects in dtype"),
     "complex": (npz_of(logits=X + 1j, labels=Y), "must be real"),
     "words": (npz_of(logits=X.astype(str), labels=Y), "floating point"),
     "NaN": (

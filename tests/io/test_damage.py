@@ -100,7 +100,7 @@ def test_lack_of_memory_or_files_is_not_called_damage(
         raise raised
 
     monkeypatch.setattr(np, "load", fail)
-    with pytest.raises(kind, match=f"^{path}: ") as caught:
+    with pytest.raises(kind) as caught:
         read_examples(path)
     assert "damaged" not in str(caught.value)
 

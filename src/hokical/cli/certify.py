@@ -42,7 +42,8 @@ def certify(
     certified.save(target, metadata=fitted.metadata_)
     noted: Any = getattr(getattr(certified, "kept_", None), "held_out_conformity", None)
     n = found.n_rows if noted is None else noted.n
-    n_groups = None if noted is None or noted.group is None else len(noted.group_names)
+    groups_of = getattr(noted, "group_names", None)
+    n_groups = None if groups_of is None else len(groups_of.names)
     values = {"method": fitted.name, "output": str(target), "examples": n, "groups": n_groups}
     lines = {
         "method": fitted.name,

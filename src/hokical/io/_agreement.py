@@ -28,16 +28,11 @@ def agreement(
     key = _normalize if normalize is None else normalize
     answers, shares = [], []
     for row, given in enumerate(samples):
-        if isinstance(given, str):
-            raise ValueError(
-                f"`samples` must have several answers to each question; got the text {given!r} in "
-                f"row {row}. Pass a list of answers for every question."
-            )
-        counts = Counter(map(key, given))
+        counts = Counter() if isinstance(given, str) else Counter(map(key, given))
         if not counts:
             raise ValueError(
-                f"`samples` must have at least one answer to each question; row {row} has none. "
-                "Leave such questions out."
+                f"`samples` must have a list of answers for each question; got {given!r} in row "
+                f"{row}. Leave out questions without an answer."
             )
         answer, count = counts.most_common(1)[0]
         answers.append(answer)

@@ -1,13 +1,12 @@
 """Parquet files or a pyarrow Dataset as one source, a batch at a time (extra `parquet`)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hokical._core.types import AnyArray
 from hokical.io._arrow import IN_MEMORY, KIND, ArrowTable, arrow_library, scan_options, to_column
 from hokical.io._chunks import Chunk, block_rows
 from hokical.io._convention import Columns, find_roles
@@ -84,7 +83,11 @@ class TableSource(ChunkSource):
                 yield path, first, group
                 first += group.count_rows()
 
-    def _read_columns(self, names: Sequence[str]) -> dict[str, AnyArray]:
+    def read_groups(self, groups: Any) -> Any:
+        """The groups, or the columns that are named, alone, in a tuple or in a list."""
+        names = [groups] if isinstance(groups, str) else groups
+        if not isinstance(names, (tuple, list)) or not set(map(str, names)) <= {*self.column_names}:
+            return super().read_groups(groups)
         scores = [name for name in names if name in self._roles.scores]
         if scores:
             raise ValueError(f"`groups` must be columns that are no scores; got `{scores[0]}`.")

@@ -30,13 +30,8 @@ def report_damage(path: Path, kind: str) -> Iterator[None]:
     """
     try:
         yield
-    except DataFileError:
+    except (DataFileError, MemoryError):
         raise
-    except MemoryError as error:
-        raise MemoryError(
-            f"{path}: not enough memory to read it ({error or 'allocation failed'}). Free memory, "
-            "or read it in parts through `hokical.streams`."
-        ) from error
     except Exception as error:
         reason = str(error) or type(error).__name__
         if isinstance(error, OSError) and error.strerror:

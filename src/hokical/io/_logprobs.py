@@ -3,7 +3,6 @@
 import json
 import os
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -139,40 +138,37 @@ def _positions(reply: dict[str, Any]) -> Iterator[tuple[str, dict[str, float]]]:
     """At each position the token that was sampled, and the log-probabilities."""
     reply = reply.get("response", reply)
     reply = reply.get("body", reply)  # a line of batch output
-    found = _find_logprobs(reply)
-    if found is None:
-        raise ValueError("its `logprobs` are null")
-    if isinstance(found, list) and "token" not in found[0]:  # vLLM: by token number
-        for table in found:
-            seen = [(str(item["decoded_token"]), float(item["logprob"])) for item in table.values()]
-            yield max(seen, key=lambda pair: pair[1])[0], dict(seen)
-    elif isinstance(found, list) or found.get("content") is not None:  # responses and chat
-        for each in found if isinstance(found, list) else found["content"]:
-            listed = chain(each.get("top_logprobs", []), [each])
-            yield each["token"], {item["token"]: float(item["logprob"]) for item in listed}
-    elif "chosenCandidates" in found:  # Gemini
-        for chosen, top in zip(found["chosenCandidates"], found["topCandidates"], strict=True):
-            listed = chain(top["candidates"], [chosen])
-            yield chosen["token"], {one["token"]: float(one["logProbability"]) for one in listed}
-    else:  # completions
-        places = zip(found["tokens"], found["top_logprobs"], strict=True)
-        for (token, table), value in zip(places, found["token_logprobs"], strict=True):
-            yield token, {**(table or {}), token: float(value)}
-
-
-def _find_logprobs(reply: dict[str, Any]) -> Any:
-    """Where each API has them: at the first of its answers."""
-    if "output" in reply:  # OpenAI's responses: after what was reasoned
-        texts = (part for item in reply["output"] for part in item.get("content") or [])
-        return next((part["logprobs"] for part in texts if part.get("logprobs")), None)
-    if "candidates" in reply:
-        return reply["candidates"][0].get("logprobsResult")
     if reply.get("type") == "message" and "content" in reply:
         raise ValueError(
             "Anthropic's messages have no log-probabilities. Ask the model for its confidence, or "
             "for several answers, and use `hokical.calibrate_confidence`"
         )
-    return (reply.get("choices") or reply["outputs"])[0]["logprobs"]
+    if "output" in reply:  # OpenAI's responses: after what was reasoned
+        texts = (part for item in reply["output"] for part in item.get("content") or [])
+        found = next((part["logprobs"] for part in texts if part.get("logprobs")), None)
+    elif "candidates" in reply:
+        found = reply["candidates"][0].get("logprobsResult")
+    else:
+        found = (reply.get("choices") or reply["outputs"])[0]["logprobs"]
+    if found is None:
+        raise ValueError("its `logprobs` are null")
+    found = found if isinstance(found, list) else found.get("content") or found  # chat
+    if isinstance(found, list):
+        for each in found:
+            if "token" in each:  # responses and chat
+                listed = [*each.get("top_logprobs", []), each]
+                yield each["token"], {item["token"]: float(item["logprob"]) for item in listed}
+            else:  # vLLM: by token number
+                seen = {str(i["decoded_token"]): float(i["logprob"]) for i in each.values()}
+                yield max(seen, key=lambda token: seen[token]), seen
+    elif "chosenCandidates" in found:  # Gemini
+        for chosen, top in zip(found["chosenCandidates"], found["topCandidates"], strict=True):
+            listed = [*top["candidates"], chosen]
+            yield chosen["token"], {one["token"]: float(one["logProbability"]) for one in listed}
+    else:  # completions
+        names = ("tokens", "top_logprobs", "token_logprobs")
+        for token, table, value in zip(*(found[name] for name in names), strict=True):
+            yield token, {**(table or {}), token: float(value)}
 
 
 def _records(source: Any) -> Iterator[dict[str, Any]]:

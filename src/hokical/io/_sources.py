@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from hokical._core.bins import check_count
-from hokical._core.types import AnyArray
 from hokical.io._chunks import Chunk, as_chunk, block_rows
 
 _NO_ROWS = "a source must have at least one row; got none."
@@ -61,20 +60,13 @@ class ChunkSource:
         raise ValueError(_NO_ROWS)
 
     def read_groups(self, groups: Any) -> Any:
-        """The groups, or the columns that are named, alone, in a tuple or in a list."""
-        names = [groups] if isinstance(groups, str) else groups
-        if isinstance(names, (tuple, list)) and set(map(str, names)) <= {*self.column_names}:
-            return self._read_columns(names)
+        """The groups of all rows as they are given; names of columns are for tables."""
         if isinstance(groups, str):
             raise ValueError(
                 f"`groups` must be arrays or names of columns; got {groups!r}, which is none of "
                 f"the columns {list(self.column_names)[:8]}. Pass the groups of all rows."
             )
         return groups
-
-    def _read_columns(self, names: Sequence[str]) -> dict[str, AnyArray]:
-        """Columns (n,) of all rows, by name; of a source that has some."""
-        raise NotImplementedError
 
     def _new_pass(self) -> Iterator[Chunk]:
         if self._chunks is None:

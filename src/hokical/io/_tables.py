@@ -4,8 +4,8 @@ import os
 import zipfile
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Literal
 
@@ -19,6 +19,7 @@ FileSplit = Literal["val", "test"]
 #: Arrays of a file by name. A file with one array and no name for it uses "".
 Arrays = Mapping[str, AnyArray]
 NAMELESS = ""
+_KIND = "NumPy arrays of numbers"
 
 
 class Table(ABC):
@@ -99,7 +100,7 @@ class ArrayTable(Table):
     def _load(
         self, scores: Sequence[str], others: Sequence[str]
     ) -> tuple[list[AnyArray], dict[str, AnyArray]]:
-        with _report_arrays(self.path), self._open() as arrays:
+        with report_damage(self.path, _KIND), self._open() as arrays:
             return [arrays[name] for name in scores], {name: arrays[name] for name in others}
 
 
@@ -110,7 +111,7 @@ def in_memory(path: Path, arrays: Arrays, part: FileSplit) -> ArrayTable:
 
 def open_npz(path: Path, part: FileSplit) -> ArrayTable:
     """The arrays of an archive."""
-    with _report_arrays(path), zipfile.ZipFile(path) as archive:
+    with report_damage(path, _KIND), zipfile.ZipFile(path) as archive:
         names = [n.removesuffix(".npy") for n in archive.namelist() if n.endswith(".npy")]
     if not names:
         raise DataFileError(path, "expected NumPy arrays; found another archive.", SAVE)
@@ -119,24 +120,8 @@ def open_npz(path: Path, part: FileSplit) -> ArrayTable:
 
 def open_npy(path: Path, part: FileSplit) -> ArrayTable:
     """The file's one array, without a name, mapped into memory."""
-    with _report_arrays(path):
+    with report_damage(path, _KIND):
         array = np.load(path, mmap_mode="r", allow_pickle=False)
         if array.size and array.offset + array.nbytes != os.path.getsize(path):
             raise EOFError(f"more bytes than shape {array.shape} and type {array.dtype} announce")
     return in_memory(path, {NAMELESS: np.asarray(array)}, part)
-
-
-@contextmanager
-def _report_arrays(path: Path) -> Iterator[None]:
-    """Damage, or arrays of Python objects, whose bytes could be any program."""
-    with report_damage(path, "NumPy arrays"):
-        try:
-            yield
-        except ValueError as error:
-            if "allow_pickle" not in str(error):
-                raise
-            raise DataFileError(
-                path,
-                "expected numbers; found Python objects, which are not read.",
-                "Convert with `.astype(float)`, rows of equal length, and save again.",
-            ) from error
