@@ -9,6 +9,7 @@ from typing import Any, Literal
 import typer
 
 import hokical
+from hokical._core.logits import Logits
 from hokical.cli.console import bad_option, check_options, say, spinner, warn
 from hokical.cli.options import Missing, Part, split_names
 from hokical.io._errors import report_file
@@ -154,11 +155,12 @@ def certify_on(fitted: Any, data: Any, path: Path) -> Any:
 
 def warn_of_own_examples(fitted: Any, data: Any, path: Path) -> None:
     """Warn if the rows of a file are those that the calibrator was fitted on."""
-    kept = getattr(fitted, "kept_", None)
-    if kept is None or kept.support is None or not isinstance(data, Examples):
+    kept, logits = getattr(fitted, "kept_", None), getattr(data, "scores", None)
+    if kept is None or kept.fit_rows is None or not isinstance(logits, Logits):
         return
-    as_many = kept.fit_scores is None or kept.fit_scores.total == data.n_rows
-    if as_many and kept.support.is_of(data.scores):
+    from hokical.guarantees._row_sketch import row_hashes  # which `--help` does not need
+
+    if kept.fit_rows.holds_too_many(row_hashes(logits)):
         warn(
             f"{path.name} holds the examples that the calibrator was fitted on, so it looks better "
             "than it is. Use other examples."

@@ -57,7 +57,7 @@ def clopper_pearson(hits: Any, trials: Any, *, delta: float = 0.05) -> FloatArra
         )
     counts = np.stack([found, all_of - found])
     # The upper end is a lower tail too, of the misses: so it is right for the smallest `delta`.
-    ends = _beta_quantile(np.where(counts > 0.0, counts, 1.0), counts[::-1] + 1.0, 0.5 * delta)
+    ends = beta_quantile(np.where(counts > 0.0, counts, 1.0), counts[::-1] + 1.0, 0.5 * delta)
     low, missed = np.where(counts > 0.0, ends, 0.0)
     return np.stack([low, 1.0 - missed], axis=-1)
 
@@ -69,13 +69,13 @@ def check_chance(name: str, value: Any) -> float:
     return float(value)
 
 
-def _beta_quantile(a: FloatArray, b: FloatArray, tail: float) -> FloatArray:
+def beta_quantile(a: Any, b: Any, tail: float) -> FloatArray:
     """The number (...) below which Beta(a, b) has the probability `tail`."""
     special = scipy_special()
     found = np.asarray(special.betaincinv(a, b, tail))
     # SciPy 1.17 is wrong for Beta(1000, 1e9), among others: there, bisect what it inverts.
     wrong = ~(np.abs(special.betainc(a, b, found) / tail - 1.0) < 1e-4)
-    low, high = np.zeros_like(a), np.ones_like(a)
+    low, high = np.zeros(found.shape), np.ones(found.shape)
     for _ in range(100 if wrong.any() else 0):
         middle = 0.5 * (low + high)
         below = special.betainc(a, b, middle) < tail

@@ -10,7 +10,7 @@ import numpy as np
 
 from hokical._core.bins import check_count
 from hokical._core.types import FloatArray
-from hokical.guarantees._binomial import binomial_tail, clopper_pearson
+from hokical.guarantees._binomial import beta_quantile, binomial_tail
 from hokical.guarantees._control import check_promise, examples_to_cover, fewest_examples
 from hokical.guarantees._selective import starting_levels
 
@@ -71,9 +71,12 @@ def plan(
     tried = tuple(counts.tolist())
     if coverage is not None:
         coverage, delta = check_promise(coverage, delta, "coverage")
-        low, high = _coverage_range(counts, coverage, delta)
-        fewest = fewest_examples(1.0 - coverage, delta)
-        return Plan(fewest, tried, tuple(low.tolist()), tuple(high.tolist()))
+        needed = examples_to_cover(counts, coverage, delta)
+        hits = np.minimum(needed, counts)
+        rest = counts + 1 - hits  # true coverage is distributed as Beta(hits, rest)
+        ends = beta_quantile(hits, rest, 0.05), 1.0 - beta_quantile(rest, hits, 0.05)
+        low, high = np.where(needed > counts, 1.0, ends).tolist()
+        return Plan(fewest_examples(1.0 - coverage, delta), tried, tuple(low), tuple(high))
     allowed, sure = check_promise(risk, 0.1 if delta is None else delta)
     share = (sure or 0.1) / starting_levels(allowed, "held-out").size
     fewest = fewest_examples(allowed, share)
@@ -86,17 +89,6 @@ def plan(
     proven = binomial_tail(np.ceil(reached * rates), reached, allowed) <= share
     parts = np.where(np.vstack([proven, rates <= allowed]), place / errors.size, 0.0).max(axis=1)
     return Plan(fewest, tried, accepted=tuple(parts[:-1].tolist()), best=float(parts[-1]))
-
-
-def _coverage_range(
-    counts: Any, coverage: float, delta: float | None
-) -> tuple[FloatArray, FloatArray]:
-    """The ends of 90 % of Beta(k, n + 1 - k), as of Clopper and Pearson's intervals."""
-    needed = examples_to_cover(counts, coverage, delta)
-    low = clopper_pearson(np.minimum(needed, counts), counts, delta=0.1)[:, 0]
-    high = 1.0 - clopper_pearson(np.clip(counts + 1 - needed, 0, counts), counts, delta=0.1)[:, 0]
-    every = needed > counts
-    return np.where(every, 1.0, low), np.where(every, 1.0, high)
 
 
 def _read_confidence(confidence: Any) -> FloatArray:

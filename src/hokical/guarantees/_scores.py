@@ -137,11 +137,6 @@ class Support:
         found: list[float] = (ends + _EDGE_SLACK * size * [-1.0, 1.0, -1.0, 1.0]).tolist()
         return found
 
-    def is_of(self, logits: Logits) -> bool:
-        """Whether all rows together have exactly this support, as the calibration examples do."""
-        scores = (logits.to_host(each) for each in (label_log_odds(logits), logits.top))
-        return self.from_rows(*scores).edges == self.edges
-
 
 def is_within(logits: Logits, edges: Any) -> Array:
     """Which rows (n,) lie within the `edges` (4,) of a support; a row that holds NaN does not."""
