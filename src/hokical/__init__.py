@@ -4,6 +4,7 @@ Names are loaded when they are first used, so `import hokical` costs next to not
 """
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from hokical._core.arrays import announce_backend
@@ -74,7 +75,8 @@ _HOMES = {
     "threads": "_core.parallel",
 }  # fmt: skip
 
-__all__ = list(_HOMES)
+#: Without PyTorch, `hokical.calibrate` says what to install, and `import *` works.
+__all__ = [name for name in _HOMES if name != "calibrate" or find_spec("torch")]
 
 #: Packages that are loaded when an attribute of theirs is asked for.
 _PACKAGES = {

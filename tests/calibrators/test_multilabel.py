@@ -284,9 +284,9 @@ def test_other_calibrators_name_this_one() -> None:
     one_hot = np.eye(N_LABELS, dtype=int)[np.arange(40) % N_LABELS]
     with pytest.raises(ValueError, match=r"one-hot rows use `.argmax\(axis=1\)`"):
         hokical.auto(scores, one_hot)
-    with pytest.raises(TypeError, match=r"0\.5 in row 1\..*regression target"):
+    with pytest.raises(TypeError, match=r"0\.5 in row 1 .*regression target"):
         hokical.auto(scores[:2], np.array([1.0, 0.5]))
-    with pytest.raises(TypeError, match=r"Convert with `.astype\(int\)`"):
+    with pytest.raises(TypeError, match=r"become integers by `.astype\(int\)`"):
         hokical.auto(scores[:2], np.array([1.0, 0.0]))
 
 

@@ -99,7 +99,7 @@ class _Kept:
         wanted = whole if self.n_counting <= whole else min(MOST_ROWS, whole)
         if self.is_whole or (spare > 1 and self.keys.size <= spare * wanted):
             return self
-        size = min(wanted, np.count_nonzero(self.keys < _NEVER))
+        size = min(wanted, int(np.count_nonzero(self.keys < _NEVER)))
         chosen = np.sort(np.argpartition(self.keys, size - 1)[:size])
         keys, rows, block = self.keys[chosen], self.rows[chosen], self.block.take(chosen)
         return replace(self, keys=keys, rows=rows, block=block)

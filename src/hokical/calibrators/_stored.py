@@ -45,19 +45,23 @@ class StoredEstimator(Estimator):
         `metadata` holds plain values to store in the file for the caller's own use.
         """
         self._check_fitted()
-        parameters = self.get_params()
-        if not isinstance(parameters.get("random_state"), (int, np.integer, type(None))):
-            parameters["random_state"] = None  # the state of a generator is not stored
         body = {
             "library_version": VERSION,
             "method": self.name,
-            "parameters": parameters,
+            "parameters": self._storable_parameters(),
             "rule": self.rule_,
             "report": self._report,
             "beside": self.metadata_ if metadata is None else metadata,
             **self._stored_data(),
         }
         write_document(path, body)
+
+    def _storable_parameters(self) -> dict[str, Any]:
+        """The parameters, without what is code: the state of a generator."""
+        parameters = self.get_params()
+        if not isinstance(parameters.get("random_state"), (int, np.integer, type(None))):
+            parameters["random_state"] = None
+        return parameters
 
     def _stored_data(self) -> dict[str, Any]:
         """What a file holds besides parameters, rule and report."""

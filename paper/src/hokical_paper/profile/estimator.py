@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
-from scipy.special import expit
 
+from hokical._core.special import expit
 from hokical._fitting.newton import Solution
 from hokical._fitting.temperature import best_temperature
 from hokical.calibrators import Calibrator, Examples, Fit, MethodInfo
@@ -123,7 +123,7 @@ class StabilityProfile(Calibrator):
             range=np.array([corrections.min(), corrections.max()]),
             familiar=Novelty.of(features, counts),
         )
-        change = np.abs(rule.confidence_from(counted, np) - expit(counted[:, 0])).mean()
+        change = np.abs(rule.confidence_from(counted, np) - expit(counted[:, 0], np)).mean()
         message = _message(temperature, link, found, float(change))
         converged = bool(link.converged and found.converged)
         report = {
