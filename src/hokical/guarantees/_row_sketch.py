@@ -77,7 +77,7 @@ def number_hashes(table: AnyArray) -> FloatArray:
     """A number in [0, 1) for each row (n,) of numbers (n, columns), from all of them."""
     step, odd = max(1, _AT_A_TIME * _COLUMNS // max(table.shape[1], 1)), odd_powers(table.shape[1])
     cuts = cut_rows(len(table), step)
-    return scatter(np.concatenate([(number_words(table[rows]) * odd).sum(axis=1) for rows in cuts]))
+    return scatter(np.concatenate([number_words(table[rows]) @ odd for rows in cuts]))
 
 
 @storable("rows")
@@ -91,7 +91,9 @@ class RowSketch:
     @classmethod
     def from_hashes(cls, hashes: FloatArray, counts: IntArray | None = None) -> Self:
         """From hashes (n,) in any order, and how often each was seen."""
-        own = np.unique(hashes)[:_KEPT]
+        few = min(4 * _KEPT, hashes.size)  # enough, unless many rows are alike
+        own = np.unique(np.partition(hashes, few - 1)[:few] if few else hashes)
+        own = (own if own.size >= _KEPT else np.unique(hashes))[:_KEPT]
         kept = hashes <= own[-1] if own.size else np.zeros(0, np.bool_)
         place = np.searchsorted(own, hashes[kept])
         total = np.bincount(place, None if counts is None else counts[kept], own.size)
