@@ -61,7 +61,7 @@ import sys
 class Absent:
     def find_spec(self, name, path=None, target=None):
         first = name.partition(".")[0]
-        if first not in {"numpy", "array_api_compat", "hokical", *sys.stdlib_module_names}:
+        if first not in {"numpy", "array_api_compat", "hokical", "torch", *sys.stdlib_module_names}:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Absent())
@@ -80,6 +80,7 @@ try:
 except ImportError as error:
     assert "pip install scipy" in str(error), error
 print(hokical.calibration_bound(0.01, 1000, method="bousquet", brier=0.05))
+assert "torch" not in sys.modules
 """
 
 
