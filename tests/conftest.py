@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import tracemalloc
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import settings
+from scipy.stats import binom
 
 from hokical.rules import Logits, as_logits
 
@@ -28,6 +31,31 @@ QUICK = {name: {"lambdas": [1e-2], "mus": [1e-2]} for name in ("ms_odir", "dir_o
 def max_examples(most: int) -> settings:
     """So many examples of a property, or as many times fewer as the chosen profile has."""
     return settings(max_examples=max(3, most * settings.default.max_examples // EXAMPLES))
+
+
+def repetitions(nightly: int) -> int:
+    """Of a long simulation: a fifth of those that are made with HOKICAL_SIMULATE=1, nightly."""
+    return nightly if os.environ.get("HOKICAL_SIMULATE") else nightly // 5
+
+
+def fewest(chance: float, trials: int) -> int:
+    """Successes that so many trials reach but for once in a thousand times."""
+    return int(binom.ppf(1e-3, trials, chance))
+
+
+def most(chance: float, trials: int) -> int:
+    """Failures that so many trials exceed once in a thousand times."""
+    return int(binom.isf(1e-3, trials, chance))
+
+
+def peak_memory(call: Callable[[], object]) -> int:
+    """Bytes that a call allocates at most, in Python and NumPy."""
+    tracemalloc.start()
+    try:
+        call()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.fixture(scope="session", autouse=True)

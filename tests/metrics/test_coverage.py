@@ -1,4 +1,7 @@
-"""How often 95 % intervals hold the true value: at least 93 % of simulations (docs/metrics.md)."""
+"""How often 95 % intervals hold the true value: at least 93 % of simulations (docs/metrics.md).
+
+Nightly, of a thousand; else of a fifth of them, which chance misses once in a thousand times.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,10 @@ import pytest
 import hokical
 from hokical import metrics
 from hokical.plots import reliability
+from tests.conftest import fewest, repetitions
 
 LEAST = 0.93
-TRIALS = 1000
+TRIALS = repetitions(1000)
 #: Numbers of rows; the largest takes minutes.
 SIZES = [
     200,
@@ -26,6 +30,12 @@ SIZES = [
         ),
     ),
 ]
+
+
+def holds_often(held: np.ndarray | int, trials: int = TRIALS) -> bool:
+    """By the share that was measured, if the trials are all; else, if nothing speaks against it."""
+    least = LEAST * trials if os.environ.get("HOKICAL_SIMULATE") else fewest(LEAST, trials)
+    return bool(np.all(held >= least))
 
 
 def draw(kind: str, n: int, rng: np.random.Generator) -> np.ndarray:
@@ -61,14 +71,17 @@ def true_values(kind: str, gap: float) -> dict[str, float]:
 @pytest.mark.parametrize("kind", ["even", "network"])
 def test_metrics(kind: str, n: int, gap: float) -> None:
     truth, rng = true_values(kind, gap), np.random.default_rng([n, round(100 * gap)])
-    held = dict.fromkeys(truth, 0)
+    held, bounded = dict.fromkeys(truth, 0), dict[str, int]()
     for _ in range(TRIALS):
         confidence = draw(kind, n, rng)
         found = metrics.summary(confidence, rng.uniform(size=n) < confidence - gap)
         for name, value in truth.items():
             held[name] += not (value < found[name].low or value > found[name].high)
-    shares = {name: count / TRIALS for name, count in held.items()}
-    assert min(shares.values()) >= LEAST, shares
+        for method, bound in found.bounds.items():
+            bounded[method] = bounded.get(method, 0) + (bound >= gap)
+    assert holds_often(np.array(list(held.values()))), held
+    assert len(bounded) == 4  # the methods of `calibration_bound`
+    assert min(bounded.values()) >= 0.95 * TRIALS, bounded
 
 
 @pytest.mark.slow
@@ -89,7 +102,7 @@ def test_errors_of_any_pattern(n: int, pattern: str) -> None:
         place = rng.choice(used, n)
         found = metrics.summary(centre[place], rng.uniform(size=n) < (centre - gaps)[place])["ece"]
         held += found.low <= truth <= found.high
-    assert held / TRIALS >= LEAST
+    assert holds_often(held), held
 
 
 def weights(n: int, kind: str, rng: np.random.Generator) -> np.ndarray | None:
@@ -134,23 +147,7 @@ def test_net_benefit(kind: str, scale: float, n: int) -> None:
         risk = risks(n, rng)
         found = metrics.decision_curve(risk, rng.uniform(size=n) < scale * risk, thresholds)
         held += (found.low <= truth) & (truth <= found.high)
-    assert (held / TRIALS >= LEAST).all(), held / TRIALS
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("gap", [0.0, 0.02])
-@pytest.mark.parametrize("n", SIZES)
-@pytest.mark.parametrize("kind", ["even", "network"])
-def test_bounds_on_the_calibration_error(kind: str, n: int, gap: float) -> None:
-    """Each method of `calibration_bound`, as a summary reports them."""
-    rng, held = np.random.default_rng([n, round(100 * gap)]), {}
-    for _ in range(TRIALS):
-        confidence = draw(kind, n, rng)
-        found = metrics.summary(confidence, rng.uniform(size=n) < confidence - gap)
-        for method, bound in found.bounds.items():
-            held[method] = held.get(method, 0) + (bound >= gap)
-    assert len(held) == 4
-    assert min(held.values()) >= 0.95 * TRIALS, held
+    assert holds_often(held), held
 
 
 @pytest.mark.slow
@@ -165,7 +162,7 @@ def test_differences_of_methods_and_sets(n: int) -> None:
     certified = hokical.make("temps").fit(*_world(1000, 1)).certify(*_world(500, 3))
     sets = hokical.evaluate(certified, *big, coverage=0.9).sets
     held = np.zeros(3)
-    trials = 300
+    trials = repetitions(300)
     for seed in range(trials):
         data = _world(n, seed + 10)
         found = hokical.compare(data, data, dict(zip(methods, both, strict=True)), subject="temps")
@@ -176,7 +173,7 @@ def test_differences_of_methods_and_sets(n: int) -> None:
             own.overall.low <= sets.overall.coverage <= own.overall.high,
             own.size_low <= sets.overall.mean_size <= own.size_high,
         )
-    assert (held / trials >= LEAST).all(), held / trials
+    assert holds_often(held, trials), held
 
 
 def _world(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

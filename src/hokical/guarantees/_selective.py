@@ -45,7 +45,10 @@ def choose_threshold(table: ScoreTable, risk: float, delta: float, starts: IntAr
     Levels are tested from the highest down; `delta` is divided equally among the `starts`.
     """
     accepted, wrong = (np.cumsum(part[::-1]) for part in (table.count, table.wrong))
-    last = last_proven(binomial_tail(wrong, accepted, risk), LEVELS - 1 - starts, delta)
+    changed = np.flatnonzero(np.diff(accepted, prepend=-1))  # few of the levels have examples
+    tails = binomial_tail(wrong[changed], accepted[changed], risk)
+    p_values = np.repeat(tails, np.diff(changed, append=LEVELS))
+    last = last_proven(p_values, LEVELS - 1 - starts, delta)
     if last < 0:
         return Threshold(None, 0, 0, table.total)
     return Threshold(LEVELS - 1 - last, int(accepted[last]), int(wrong[last]), table.total)
@@ -91,7 +94,8 @@ def smallest_risk(table: ScoreTable, risk: float, delta: float, source: Evidence
 
 def examples_needed(table: ScoreTable, risk: float, delta: float) -> int | None:
     """About how many examples like these prove the risk for some threshold; None if none do."""
-    accepted, wrong = (np.cumsum(part[::-1]) for part in (table.count, table.wrong))
+    with_examples = np.flatnonzero(table.count)[::-1]
+    accepted, wrong = (np.cumsum(part[with_examples]) for part in (table.count, table.wrong))
     for times in np.geomspace(1.1, 1000.0, 60).tolist():
         tail = binomial_tail(np.ceil(times * (wrong + 0.5)), np.floor(times * accepted), risk)
         if (tail <= delta).any():
