@@ -187,7 +187,7 @@ def test_bad_logits_are_named(bad: object, kind: type[Exception], message: str) 
 @pytest.mark.parametrize(
     ("bad", "kind", "message"),
     [
-        ([0, 1], ValueError, "one entry per row of logits; got 2 for 4 rows"),
+        ([0, 1], ValueError, "one entry per row; got 2 for 4 rows"),
         ([0, 1, 3, 0], ValueError, r"must lie in \[0, 2\].*got 3 in row 2"),
         ([0, -1, 2, 0], ValueError, "got -1 in row 1"),
         ([0.0, 1.0, 2.0, 0.0], TypeError, r"must be integers.*got 0\.0 in row 0 \(dtype float64\)"),
@@ -207,7 +207,7 @@ def test_bad_labels_are_named(bad: object, kind: type[Exception], message: str) 
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        ([1.0, 2.0], "one entry per row of logits"),
+        ([1.0, 2.0], "one entry per row"),
         ([1.0, -2.0, 1.0], "got -2.0 in row 1"),
         ([1.0, 1.0, np.nan], "got nan in row 2"),
         ([0.0, 0.0, 0.0], "must not be zero everywhere"),

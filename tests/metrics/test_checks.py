@@ -42,7 +42,7 @@ def test_bad_top_label_data(metric: object, confidence: list, correct: list, mes
         ([[0.5, 0.5], [-0.5, 1.5]], [1, 0], r"`proba` must lie in \[0, 1\].* in row 1"),
         ([[math.nan, 0.5]], [1], r"`proba` must lie in \[0, 1\].* in row 0"),
         ([[0.5, 0.5]], [2], r"`labels` must lie in \[0, 1\].*got 2 in row 0"),
-        ([[0.5, 0.5]], [0, 1], "`labels` must have one entry per row of `proba`; got 2 for 1"),
+        ([[0.5, 0.5]], [0, 1], "`labels` must have one entry per row; got 2 for 1"),
     ],
 )
 def test_bad_full_vector_data(metric: object, proba: list, labels: list, message: str) -> None:
@@ -87,7 +87,7 @@ def test_every_metric_takes_probabilities_of_all_classes_or_says_what_it_takes()
 @pytest.mark.parametrize(
     ("weight", "message"),
     [
-        ([1.0, 2.0], r"`sample_weight` must be 1-D with one entry per example \(1\)"),
+        ([1.0, 2.0], r"`sample_weight` must be 1-D with one entry per row \(1\)"),
         ([-1.0], "`sample_weight` must be finite and >= 0; got -1.0 in row 0"),
         ([0.0], "`sample_weight` must not be zero everywhere"),
     ],

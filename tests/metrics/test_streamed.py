@@ -173,7 +173,7 @@ def test_rows_that_do_not_count_are_checked_all_the_same() -> None:
     good = scores(10, 0)
     with pytest.raises(ValueError, match=r"must lie in \[0, 1\]"):
         metrics.ece([good, ([2.0], [True], [0.0])])
-    with pytest.raises(ValueError, match="one entry per example"):
+    with pytest.raises(ValueError, match="one entry per row"):
         metrics.ece([good, ([0.5, 0.5], [True, True], [0.0])])
     with pytest.raises(ValueError, match="at least one entry"):
         metrics.ece([good, ([], [True])])

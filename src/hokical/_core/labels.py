@@ -28,8 +28,7 @@ def as_labels(
     array = _as_integers(array, name)
     if array.shape[0] != n_rows:
         raise ValueError(
-            f"`{name}` must have one entry per row of logits; got {array.shape[0]} for {n_rows} "
-            "rows."
+            f"`{name}` must have one entry per row; got {array.shape[0]} for {n_rows} rows."
         )
     if array.size and (int(array.min()) < 0 or int(array.max()) >= n_classes):
         row = int(np.argmax((array < 0) | (array >= n_classes)))
@@ -88,7 +87,7 @@ def as_weights(weights: Any, n_rows: int, *, name: str = "sample_weight") -> Flo
         array = np.full(n_rows, float(array))
     if array.shape != (n_rows,):
         raise ValueError(
-            f"`{name}` must be 1-D with one entry per row of logits ({n_rows}); got shape "
+            f"`{name}` must be 1-D with one entry per row ({n_rows}); got shape "
             f"{array.shape}. Sample weights must be 1D array or scalar."
         )
     bad = ~np.isfinite(array) | (array < 0)

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -26,12 +26,13 @@ class _WeightedRows:
         """The weights; ones if there are none."""
         return np.ones(self.n_rows) if self.weight is None else self.weight
 
-    def mean(self, values: FloatArray) -> float:
-        """Weighted mean of one value per row, (n,)."""
-        if self.weight is None:
-            return float(values.mean())
-        # Not `weight @ values`: a threaded dot product may sum in another order next time.
-        return float((self.weight * values).sum() / self.weight.sum())
+    def counted(self) -> Self:
+        """The rows of weight above 0."""
+        if self.weight is None or self.weight.all():
+            return self
+        kept = self.weight > 0
+        columns = (column if column is None else column[kept] for column in vars(self).values())
+        return type(self)(*columns)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,19 +73,14 @@ def as_examples(proba: Any, labels: Any, sample_weight: Any = None) -> Examples:
         return as_predictions(proba, labels, sample_weight).top_label
     values = as_confidence(proba)
     truth = _as_correct(labels, values.shape[0])
-    return Examples(*_drop_weightless(values, truth, sample_weight))
+    return Examples(values, truth, as_weights(sample_weight, values.shape[0])).counted()
 
 
 def as_predictions(proba: Any, labels: Any, sample_weight: Any = None) -> Predictions:
     """Check full-vector data and drop rows of weight 0. Rows are never rescaled."""
     table = _as_proba(proba)
-    truth = to_numpy(labels, "labels")
-    if truth.ndim == 1 and truth.shape[0] != table.shape[0]:
-        raise ValueError(
-            "`labels` must have one entry per row of `proba`; got "
-            f"{truth.shape[0]} for {table.shape[0]} rows."
-        )
-    return Predictions(*_drop_weightless(table, as_labels(truth, *table.shape), sample_weight))
+    weight = as_weights(sample_weight, table.shape[0])
+    return Predictions(table, as_labels(labels, *table.shape), weight).counted()
 
 
 def check_norm(norm: Any) -> float:
@@ -151,25 +147,6 @@ def _as_correct(correct: Any, n_rows: int) -> BoolArray:
             "Pass `predicted == labels`, not the labels."
         )
     return array.astype(np.bool_)
-
-
-def _drop_weightless(
-    first: AnyArray, second: AnyArray, sample_weight: Any
-) -> tuple[AnyArray, AnyArray, FloatArray | None]:
-    """Both columns and the checked weights (n,), without rows of weight 0."""
-    if sample_weight is None:
-        return first, second, None
-    array, n_rows = to_numpy(sample_weight, "sample_weight"), first.shape[0]
-    if array.ndim > 0 and array.shape != (n_rows,):
-        raise ValueError(
-            f"`sample_weight` must be 1-D with one entry per example ({n_rows}); got shape "
-            f"{array.shape}."
-        )
-    weight = as_weights(array, n_rows)
-    if weight is None or weight.all():
-        return first, second, weight
-    keep = weight > 0
-    return first[keep], second[keep], weight[keep]
 
 
 def _as_proba(proba: Any) -> AnyArray:

@@ -197,13 +197,15 @@ def compare(
     entrants, skipped = choose_entrants(methods, random_state, (known[0], new[0]))
     chosen = _choose_subject(subject, list(entrants))
     data = DataFacts(new[0].n_rows, new[0].n_classes, data_names[1])
-    setting, results = Setting(SummaryOptions(delta=delta), data, groups[1], names), []
+    setting = Setting(SummaryOptions(delta=delta), data_names[1], groups[1], names)
+    results = []
     for name in track(list(entrants), "Comparing {}", len(entrants), progress):
         method = entrants[name]
         seconds = _fit(method, *known, groups[0])
         sets = None if coverage is None else measure_sets(method, new, coverage, groups[1])
         rows = Predicted.of_logits(method, *new, groups=groups[1])
-        results.append(replace(judge(name, method, rows, setting, sets=sets), fit_seconds=seconds))
+        one = judge(name, method, rows, setting, data, sets=sets)
+        results.append(replace(one, fit_seconds=seconds))
     before = next((one for one in results if one.name == "uncalibrated"), None)
     linked = (one if one is before else replace(one, before=before) for one in results)
     fitted_on = DataFacts(known[0].n_rows, known[0].n_classes, data_names[0])

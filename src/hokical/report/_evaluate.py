@@ -87,7 +87,6 @@ def evaluate(
     >>> round(found.before["ece"].value, 3), round(found["ece"].value, 3)
     (0.055, 0.01)
     """
-    options = SummaryOptions(n_bins, delta)
     names = tuple(map(str, class_names))
     given = {"sample_weight": sample_weight, "groups": groups, "coverage": coverage, "mask": mask}
     if not (cal is None or isinstance(cal, (Calibrator, OutcomeCalibrator, Dense))):
@@ -98,9 +97,10 @@ def evaluate(
     if isinstance(y, str):  # the name of a column
         known = getattr(cal, "_columns", ())
         x, y, sample_weight, groups = read_table(x, y, sample_weight, groups, known)
+    setting = Setting(SummaryOptions(n_bins, delta), data_name, groups, names)
     if isinstance(cal, Dense):
         _refuse(given, "Dense", "sample_weight", "mask")
-        return evaluate_dense(cal, x, y, mask, sample_weight, options, names, data_name)
+        return evaluate_dense(cal, (x, y, mask, sample_weight), setting)
     if y is None:
         if isinstance(cal, OutcomeCalibrator):
             raise TypeError(
@@ -108,19 +108,18 @@ def evaluate(
                 "of logits."
             )
         _refuse(given, "a stream (without `y`), whose chunks may have weights,")
-        return evaluate_source(cal, x, options, names, data_name)
+        return evaluate_source(cal, x, setting)
     weight = as_weights(sample_weight, len(y))
     if isinstance(cal, MultilabelCalibrator):
         _refuse(given, "several labels")
-        return _evaluate_labels(cal, x, y, options, names, data_name)
+        return _evaluate_labels(cal, x, y, setting)
     if isinstance(cal, ConfidenceCalibrator) or (cal is None and np.ndim(x) == 1):
         _refuse(given, "confidences", "sample_weight", "groups")
-        return _evaluate_confidence(cal, x, y, weight, options, groups, data_name)
+        return _evaluate_confidence(cal, x, y, weight, setting)
     _refuse(given, "logits", "sample_weight", "groups", "coverage")
     test = check_examples((x, y), cal)
     check_names(names, test[0].n_classes)
-    data = DataFacts(test[0].n_rows, test[0].n_classes, data_name)
-    return _evaluate_logits(cal, test, weight, Setting(options, data, groups, names), coverage)
+    return _evaluate_logits(cal, test, weight, setting, coverage)
 
 
 def _refuse(given: dict[str, Any], kind: str, *allowed: str) -> None:
@@ -161,10 +160,11 @@ def _evaluate_logits(
 ) -> Evaluation:
     if coverage is not None and weight is not None:
         raise TypeError("`coverage` cannot be given with `sample_weight`; leave one out.")
+    data = DataFacts(test[0].n_rows, test[0].n_classes, setting.data_name)
     softmax = make("uncalibrated").fit(*test)
     sets = measure_sets(softmax, test, coverage) if cal is None and coverage is not None else None
     rows = Predicted.of_logits(softmax, *test, weight, setting.groups)
-    before = judge("uncalibrated", softmax, rows, setting, sets=sets)
+    before = judge("uncalibrated", softmax, rows, setting, data, sets=sets)
     if cal is None or cal.name == "uncalibrated":
         return before
     if coverage is not None:
@@ -173,7 +173,7 @@ def _evaluate_logits(
         source = "Thresholds are those of the calibrator."
         sets = summarize_sets(to_host(members), test[1], goal=coverage, source=source)
     rows = Predicted.of_logits(cal, *test, weight, setting.groups)
-    return judge(cal.name, cal, rows, setting, before, sets)
+    return judge(cal.name, cal, rows, setting, data, before, sets)
 
 
 def measure_sets(
@@ -192,51 +192,40 @@ def measure_sets(
 
 
 def _evaluate_confidence(
-    cal: Any,
-    confidence: Any,
-    right: Any,
-    weight: FloatArray | None,
-    options: SummaryOptions,
-    groups: Any,
-    data_name: str | None,
+    cal: Any, confidence: Any, right: Any, weight: FloatArray | None, setting: Setting
 ) -> Evaluation:
     stated = to_numpy(confidence, "confidence") if cal is None else cal._uncalibrated(confidence)
     rows = as_examples(stated, right)
-    setting = Setting(options, DataFacts(rows.n_rows, 1, data_name, "confidences"), groups)
+    data = DataFacts(rows.n_rows, 1, setting.data_name, "confidences")
     own = Predicted(rows.confidence, rows.correct, weight)
-    before = judge("uncalibrated", None, own, setting)
+    before = judge("uncalibrated", None, own, setting, data)
     if cal is None or not is_fitted(cal):
         return before
-    after = Predicted(to_host(cal.predict(confidence, groups)), rows.correct, weight)
-    return judge(cal.name, cal, after, setting, before)
+    after = to_host(cal.predict(confidence, setting.groups))
+    return judge(cal.name, cal, replace(own, confidence=after), setting, data, before)
 
 
 def _evaluate_labels(
-    cal: MultilabelCalibrator,
-    scores: Any,
-    labels: Any,
-    options: SummaryOptions,
-    names: tuple[str, ...],
-    data_name: str | None,
+    cal: MultilabelCalibrator, scores: Any, labels: Any, setting: Setting
 ) -> Evaluation:
     """Every known label as a prediction of its own."""
     own = cal._uncalibrated(scores)
     marks = read_labels(labels, own.shape)
-    called = np.array(names or [f"label {k}" for k in range(own.shape[1])])
+    called = np.array(setting.class_names or [f"label {k}" for k in range(own.shape[1])])
     if called.shape != own.shape[1:]:
         raise ValueError(
             f"`class_names` must name each of the {own.shape[1]} labels; got {called.size} names."
         )
     known = ~np.isnan(marks)
     there, example = marks[known] == 1.0, np.nonzero(known)[0]
-    data = DataFacts(own.shape[0], own.shape[1], data_name, "scores")
-    setting = Setting(options, data, np.broadcast_to(called, own.shape)[known], names)
-    before = judge("uncalibrated", None, Predicted(own[known], there), setting)
-    before = _by_example(before, example)
+    data = DataFacts(own.shape[0], own.shape[1], setting.data_name, "scores")
+    setting = replace(setting, groups=np.broadcast_to(called, own.shape)[known])
+    rows = Predicted(own[known], there)
+    before = _by_example(judge("uncalibrated", None, rows, setting, data), example)
     if not is_fitted(cal):
         return before
-    rows = Predicted(to_host(cal.predict_proba(scores))[known], there)
-    return _by_example(judge(cal.name, cal, rows, setting, before), example)
+    rows = replace(rows, confidence=to_host(cal.predict_proba(scores))[known])
+    return _by_example(judge(cal.name, cal, rows, setting, data, before), example)
 
 
 def _by_example(found: Evaluation, example: IntArray) -> Evaluation:

@@ -10,7 +10,7 @@ import numpy as np
 from hokical._core.arrays import to_host
 from hokical._core.logits import Logits
 from hokical._core.topk import TopK
-from hokical._core.types import BoolArray, FloatArray, IntArray
+from hokical._core.types import AnyArray, FloatArray, IntArray
 from hokical.metrics._examples import Examples, Predictions
 from hokical.metrics._groups import LABEL, audit, class_question, label_rows
 from hokical.metrics._metric import SummaryOptions
@@ -21,17 +21,17 @@ from hokical.report._evaluation import DataFacts, Evaluation
 
 
 @dataclass(frozen=True, eq=False)
-class Predicted:
+class Predicted(Examples):
     """What a method predicts for rows: confidence and correctness (n,), with weights or None.
 
-    Of logits also the predicted labels (n,), and the probabilities of all classes if known.
+    Of logits also the predicted `label` and the true class `truth` (n,), and the probabilities
+    `proba` (n, classes) if known.
     """
 
-    confidence: FloatArray
-    correct: BoolArray
     weight: FloatArray | None = None
-    labels: IntArray | None = None
-    vectors: Predictions | None = None
+    label: IntArray | None = None
+    truth: IntArray | None = None
+    proba: AnyArray | None = None
 
     @classmethod
     def of_logits(
@@ -45,36 +45,25 @@ class Predicted:
         """The predictions of a fitted calibrator for checked logits and labels."""
         predicted = to_host(calibrator.predict(logits, groups=groups))
         confidence = to_host(calibrator.predict_confidence(logits, groups=groups))
-        vectors = None
-        if not isinstance(logits, TopK):
-            proba = to_host(calibrator.predict_proba(logits, groups=groups))
-            vectors = Predictions(proba, labels, weight)
+        known = not isinstance(logits, TopK)
+        proba = to_host(calibrator.predict_proba(logits, groups=groups)) if known else None
         rows = (confidence.astype(np.float64), predicted == labels)
-        return cls(*rows, weight, predicted, vectors)
-
-    def counted(self) -> Self:
-        """The rows of weight above 0."""
-        if self.weight is None:
-            return self
-        kept = np.flatnonzero(self.weight)
-        weight, vectors = self.weight[kept], self.vectors
-        if vectors is not None:
-            vectors = Predictions(vectors.proba[kept], vectors.labels[kept], weight)
-        labels = None if self.labels is None else self.labels[kept]
-        return type(self)(self.confidence[kept], self.correct[kept], weight, labels, vectors)
+        return cls(*rows, weight, predicted, labels, proba)
 
     @property
-    def examples(self) -> Examples:
-        """The rows as metrics take them."""
-        return Examples(self.confidence, self.correct, self.weight)
+    def vectors(self) -> Predictions | None:
+        """The probabilities of all classes, if known."""
+        if self.proba is None or self.truth is None:
+            return None
+        return Predictions(self.proba, self.truth, self.weight)
 
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """How methods are evaluated: options of the summary, the data, groups of the rows, names."""
+    """How methods are evaluated: options of the summary, name of the data, groups, class names."""
 
     options: SummaryOptions
-    data: DataFacts
+    data_name: str | None = None
     groups: Any = None
     class_names: tuple[str, ...] = ()
 
@@ -84,33 +73,25 @@ def judge(
     calibrator: Any,
     rows: Predicted,
     setting: Setting,
+    data: DataFacts,
     before: Evaluation | None = None,
     sets: SetSummary | None = None,
 ) -> Evaluation:
     """The evaluation of one method's predictions; rows of weight 0 do not count."""
     options, names, groups = setting.options, setting.class_names, None
     if setting.groups is not None:
-        questions = {LABEL: Examples(rows.confidence, rows.correct, None)}
+        questions: dict[str, Examples] = {LABEL: rows}
         if rows.vectors is not None:
             questions |= class_question(rows.vectors.proba, rows.vectors.labels, names)
         groups = audit(questions, setting.groups, rows.weight, options.delta)
     rows = rows.counted()
-    examples, classes = rows.examples, None
-    if rows.labels is not None:
-        classes = label_rows(examples, rows.labels, names, options.delta)
-    sums = SummarySums.from_rows(examples, rows.vectors, options)
-    scores = top_label_rows(examples.confidence, examples.correct)
-    return Evaluation(
-        name,
-        calibrator,
-        summarize(sums, options),
-        sums.levels.levels,
-        setting.data,
-        before,
-        classes,
-        groups,
-        sets,
-        names,
-        row_scores=scores if rows.vectors is None else class_scores(rows.vectors),
-        weight=rows.weight,
+    classes = None if rows.label is None else label_rows(rows, rows.label, names, options.delta)
+    sums = SummarySums.from_rows(rows, rows.vectors, options)
+    summary, levels = summarize(sums, options), sums.levels.levels
+    scores = (
+        top_label_rows(rows.confidence, rows.correct)
+        if rows.vectors is None
+        else class_scores(rows.vectors)
     )
+    found = (name, calibrator, summary, levels, data, before, classes, groups, sets, names)
+    return Evaluation(*found, row_scores=scores, weight=rows.weight)

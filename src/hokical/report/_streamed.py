@@ -20,7 +20,7 @@ from hokical.metrics._groups import class_name, label_table
 from hokical.metrics._metric import SummaryOptions
 from hokical.metrics._summaries import SummarySums, summarize
 from hokical.report._evaluation import DataFacts, Evaluation
-from hokical.report._judging import Predicted
+from hokical.report._judging import Predicted, Setting
 from hokical.streams._partition import check_block
 
 
@@ -28,21 +28,16 @@ def _sums(
     rows: Predicted, n_classes: int, options: SummaryOptions
 ) -> tuple[SummarySums, FloatArray]:
     """Of rows of weight above 0: sums of the summary, and by predicted label, (5, classes)."""
-    examples, w = rows.examples, rows.examples.filled_weight()
+    w = rows.filled_weight()
     columns = (np.ones(w.size), w, w**2, w * rows.confidence, w * rows.correct)
-    assert rows.labels is not None
-    by_label = np.stack([sum_by(rows.labels, column, n_classes) for column in columns])
-    return SummarySums.from_rows(examples, rows.vectors, options), by_label
+    assert rows.label is not None
+    by_label = np.stack([sum_by(rows.label, column, n_classes) for column in columns])
+    return SummarySums.from_rows(rows, rows.vectors, options), by_label
 
 
-def evaluate_source(
-    cal: Calibrator | None,
-    source: Any,
-    options: SummaryOptions,
-    names: tuple[str, ...],
-    data_name: str | None,
-) -> Evaluation:
+def evaluate_source(cal: Calibrator | None, source: Any, setting: Setting) -> Evaluation:
     """The evaluation of a source of chunks."""
+    options, names = setting.options, setting.class_names
     chunks = open_source(source)
     if cal is not None:
         cal._check_fitted()
@@ -65,7 +60,7 @@ def evaluate_source(
             sums[name] = parts if known is None else (known[0] + parts[0], known[1] + parts[1])
     if not sums:
         raise ValueError("a source must have at least one row that counts; got none.")
-    data = DataFacts(first, n_classes, data_name)
+    data = DataFacts(first, n_classes, setting.data_name)
     labels = [class_name(k, names) for k in range(n_classes)]
     found: Any = None
     for name, (own, by_label) in sums.items():
@@ -75,28 +70,22 @@ def evaluate_source(
     return cast(Evaluation, found)
 
 
-def evaluate_dense(
-    cal: Dense,
-    logits: Any,
-    labels: Any,
-    mask: Any,
-    sample_weight: Any,
-    options: SummaryOptions,
-    names: tuple[str, ...],
-    data_name: str | None,
-) -> Evaluation:
-    """The evaluation of maps: of all positions that count, intervals and bounds by item."""
-    given = (logits, labels, mask, sample_weight)
+def evaluate_dense(cal: Dense, given: tuple[Any, Any, Any, Any], setting: Setting) -> Evaluation:
+    """The evaluation of maps: of all positions that count, intervals and bounds by item.
+
+    Given are logits, labels, mask and weights, each as `cal` takes them.
+    """
 
     def chunks() -> Iterator[tuple[Any, ...]]:
         return (part[:3] for part in cal._read(*given, None))
 
-    once = isinstance(logits, Iterator)  # whose items cannot be looked at again
+    once = isinstance(given[0], Iterator)  # whose items cannot be looked at again
     source = chunks() if once else chunks
-    found = evaluate_source(cal.fitted_calibrator(), source, options, names, data_name)
+    found = evaluate_source(cal.fitted_calibrator(), source, setting)
     judged: Any = None
     for each in found.both:
         items = () if once else cal._read(*given, None)
-        summary, classes = judge_items(each.summary, each.classes, items, each.calibrator, options)
+        known = (each.summary, each.classes, items, each.calibrator)
+        summary, classes = judge_items(*known, setting.options)
         judged = replace(each, summary=summary, classes=classes, before=judged)
     return cast(Evaluation, judged)
