@@ -30,7 +30,7 @@ import numpy as np
 from hokical._core.parallel import cut_rows
 from hokical._core.types import FloatArray, IntArray
 from hokical._fitting.newton import Solution, StopReason, minimize_newton
-from hokical._fitting.pooled_terms import PooledTerms
+from hokical._fitting.pooled_terms import PooledTerms, take_examples
 
 #: Precisions lie within these bounds; the lower is that of terms which are not shrunk, too.
 LEAST_PRECISION, MOST_PRECISION = 1e-2, 1e6
@@ -124,8 +124,11 @@ def fit_pooled(
     order, n_common = np.argsort(sizes, kind="stable"), terms.n_features
     counts = np.array(sizes, np.int64)[order]
     codes = np.full((terms.weights.size, 1), -1) if codes is None else codes
-    cells, cell = np.unique(codes[:, order], axis=0, return_inverse=True)
-    problem = _Problem(terms, n_own, counts, cells, cell.reshape(-1))
+    rows = np.lexsort(codes[:, order[::-1]].T)
+    ordered = codes[rows][:, order]
+    first = np.append(True, (ordered[1:] != ordered[:-1]).any(axis=1))
+    some, cell = take_examples(terms, rows), np.cumsum(first) - 1
+    problem = _Problem(some, n_own, counts, ordered[first], cell, rows)
     each = np.arange(n_own) if own_blocks is None else np.array(own_blocks)
     blocks = np.full(n_common, -1) if common_blocks is None else np.array(common_blocks)
     used = blocks.max() + 1 + (each.max() + 1) * np.repeat(np.arange(len(order)), counts)
@@ -191,8 +194,9 @@ class _Problem:
 
     The rows of `n_own` are those of one column after the other, by ascending size, and `sizes`
     their numbers. `codes` (cells, columns) are the groups of each cell, -1 for none, and `cell`
-    (n,) is the cell of each example. The groups of the last column are eliminated, and `n_dense`
-    parameters remain.
+    (n,) is the cell of each example; examples are sorted by it, which makes sums by cell quick, and
+    `order` (n,) are their places among those given. The groups of the last column are eliminated,
+    and `n_dense` parameters remain.
     """
 
     terms: PooledTerms
@@ -200,13 +204,14 @@ class _Problem:
     sizes: IntArray
     codes: IntArray
     cell: IntArray
+    order: IntArray
 
     @cached_property
     def total(self) -> float:
         return float(self.terms.weights.sum())
 
     def evaluate(self, x: FloatArray, precision: FloatArray | float = 0.0) -> _Point:
-        own = (self.members.T @ self.table(x))[self.cell]
+        own = np.take(self.members.T @ self.table(x), self.cell, axis=0)
         loss, slope, by_row, state = self.terms.evaluate(x[: self.terms.n_features], own)
         slope = np.append(slope, self.members @ (self.cells @ by_row))
         return _Point(self, x, loss, slope, state, precision)
@@ -253,17 +258,17 @@ class _Problem:
         return np.append(np.arange(self.terms.n_features), own)
 
     @cached_property
-    def _targets(self) -> IntArray:
-        """Where the numbers of cells go in `borders`, flat."""
-        first = self.rows[:, :, None] * (self.n_dense + 1) + self.places[:, None, :]
-        return (first[:, :, :, None] * self.n_own + np.arange(self.n_own)).ravel()
+    def _sum_by_group(self) -> Any:
+        """The sparse matrix that sums the numbers of cells (cells * e) to those of `borders`."""
+        target = self.rows[:, :, None] * (self.n_dense + 1) + self.places[:, None, :]
+        source = np.arange(self.places.size).reshape(len(self.places), 1, -1)
+        shape = ((int(self.sizes.sum()) + 1) * (self.n_dense + 1), self.places.size)
+        return _indicators(target.ravel(), np.broadcast_to(source, target.shape).ravel(), shape)
 
     def borders(self, blocks: FloatArray) -> FloatArray:
         """Second derivatives (groups, dense, own), from those of cells (cells, features, own)."""
-        shape = (int(self.sizes.sum()) + 1, self.n_dense + 1, self.n_own)
-        parts = np.repeat(blocks[:, None, self.features], self.sizes.size, axis=1).ravel()
-        found = np.bincount(self._targets, parts, int(np.prod(shape)))
-        return np.asarray(found.reshape(shape)[:-1, :-1], np.float64)
+        found = self._sum_by_group @ blocks[:, self.features].reshape(-1, self.n_own)
+        return np.asarray(found.reshape(-1, self.n_dense + 1, self.n_own)[:-1, :-1], np.float64)
 
 
 def _indicators(row: IntArray, column: IntArray, shape: tuple[int, int]) -> Any:
@@ -327,13 +332,12 @@ class _Point:
 
     def scores_left_out(self) -> FloatArray:
         problem, terms = self.problem, self.problem.terms
-        found = np.empty_like(terms.offset)
-        by_cell = problem.cells.indices
-        for part in cut_rows(by_cell.size, max(1, _HELD // (terms.n_features * problem.n_dense))):
-            rows = by_cell[part]
-            cells, place = np.unique(problem.cell[rows], return_inverse=True)
-            covariance = self.inverse.covariances(cells)[place]
-            found[rows] = terms.scores_left_out(self.state, rows, covariance)
+        found, size = np.empty_like(terms.offset), problem.cell.size
+        for part in cut_rows(size, max(1, _HELD // (terms.n_features * problem.n_dense))):
+            cell = problem.cell[part]
+            cells = np.arange(cell[0], cell[-1] + 1)
+            covariance = np.take(self.inverse.covariances(cells), cell - cell[0], axis=0)
+            found[problem.order[part]] = terms.scores_left_out(self.state, part, covariance)
         return found
 
 
@@ -356,8 +360,9 @@ class _ArrowInverse:
     def diagonal(self) -> FloatArray:
         """Variances of the parameters."""
         own = np.diagonal(self.own, axis1=1, axis2=2)
-        passed = ((self.carried @ self.dense) * self.carried).sum(axis=2)
-        return np.append(np.diagonal(self.dense), own + passed)
+        carried = self.carried.reshape(-1, len(self.dense))  # one product instead of many
+        passed = np.einsum("pd,pd->p", carried @ self.dense, carried)
+        return np.append(np.diagonal(self.dense), own.ravel() + passed)
 
     def covariances(self, cells: IntArray) -> FloatArray:
         """The covariance (cells, features, features) of the coefficients that act in cells."""

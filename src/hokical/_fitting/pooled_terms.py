@@ -7,14 +7,14 @@ are added. Each likelihood has
   (n, own) by those of each example, and a state that the others need;
 - `curvature(state, cells, n_own)`: the Hessian (features, features), and its first columns
   (cells, features, own) for the examples of each cell alone, where `cells` (cells, n) is a sparse
-  matrix that sums examples;
+  matrix that sums examples, which are sorted by cell;
 - `scores_left_out(state, rows, covariance)`: scores of some rows by one Newton step of the fit
   without each; `covariance` (rows, features, features) is that of its coefficients.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -33,12 +33,12 @@ def binary_losses(eta: FloatArray, hits: BoolArray) -> FloatArray:
 
 
 def _sum_products(left: FloatArray, right: FloatArray, cells: Any) -> FloatArray:
-    """Sums (cells, a, b) of the outer products of rows (n, a) and (n, b)."""
-    order, ends = cells.indices, cells.indptr
+    """Sums (cells, a, b) of the outer products of rows (n, a) and (n, b), sorted by cell."""
+    places, ends = cells.indices, cells.indptr
     if len(left) < _FEW_ROWS * cells.shape[0]:  # a product per cell would be mostly overhead
-        weighted = (type(cells)((one[order], order, ends), cells.shape) for one in right.T)
+        weighted = (type(cells)((one, places, ends), cells.shape) for one in right.T)
         return np.stack([each @ left for each in weighted], axis=2)
-    parts = (np.split(rows[order], ends[1:-1]) for rows in (left, right))
+    parts = (np.split(rows, ends[1:-1]) for rows in (left, right))
     return np.stack([one.T @ other for one, other in zip(*parts, strict=True)])
 
 
@@ -63,7 +63,7 @@ class BinaryTerms:
         self, common: FloatArray, own: FloatArray
     ) -> tuple[float, FloatArray, FloatArray, Any]:
         features = self.features[:, : own.shape[1]]
-        eta = self.offset + self.features @ common + (features * own).sum(axis=1)
+        eta = self.offset + self.features @ common + np.einsum("nf,nf->n", features, own)
         residual = self.weights * (expit(eta, np) - self.hits)
         loss = float(self.weights @ self.losses(eta))
         return loss, residual @ self.features, features * residual[:, None], eta
@@ -178,3 +178,11 @@ def _softmax_loss(scores: FloatArray, labels: IntArray) -> tuple[FloatArray, Flo
 
 
 PooledTerms = BinaryTerms | SoftmaxTerms
+
+
+def take_examples(terms: PooledTerms, rows: IntArray) -> PooledTerms:
+    """The same likelihood for some of the examples, or for all of them in another order."""
+    parts: dict[str, Any] = {each.name: getattr(terms, each.name) for each in fields(terms)}
+    arrays = {name: part for name, part in parts.items() if isinstance(part, np.ndarray)}
+    kind: type[PooledTerms] = type(terms)
+    return kind(**parts | {name: np.take(part, rows, axis=0) for name, part in arrays.items()})
