@@ -179,8 +179,7 @@ def measure(model: BaseEstimator, train: Data, test: Data, *, raw: bool) -> dict
     if raw and hasattr(model.estimator_, "predict_proba"):  # a forest's votes as they are
         model = model.estimator_
     proba = model.predict_proba(test[0])
-    labels = model.classes_[proba.argmax(axis=1)]
-    predict = getattr(model, "predict_confidence", None)
+    labels, predict = model.predict(test[0]), getattr(model, "predict_confidence", None)
     confidence = proba.max(axis=1) if predict is None else predict(test[0])
     confidence = np.minimum(confidence, 1.0)  # a sum of votes can exceed 1 by rounding
     return {name: metric(confidence, labels == test[1]) for name, metric in METRICS.items()}
