@@ -210,7 +210,7 @@ def test_long_steps_are_repeated(monkeypatch):
         _, alone = fit_candidates(logits[others], labels[others], cross_terms=True, **base)
         exact[row] = alone.rule.proba(as_logits(logits[[row]]))[0, labels[row]]
     repeated = held_out_chances(counted, fit)[1][:, 2]
-    monkeypatch.setattr("hokical._fitting.leave_one_out.FEW_LOGITS", 0)
+    monkeypatch.setattr("hokical._fitting.structured.FEW_LOGITS", 0)
     once = held_out_chances(counted, fit)[1][:, 2]
     short = np.mean(np.log(once / exact))
     assert short > 0.005
@@ -226,7 +226,9 @@ def test_rows_that_are_not_asked_about_stay_in_every_fit(monkeypatch):
     logits, labels = softmax_world(600, 6)
     counted, fit = fit_candidates(logits, labels, cross_terms=True)
     _, whole = held_out_chances(counted, fit)
-    assert "(held-out log loss: " in AutoCalibrator().fit(logits, labels).reason_
+    reason = AutoCalibrator().fit(logits, labels).reason_
+    assert "(held-out log loss: the uncalibrated probabilities " in reason
+    assert "temps" not in reason
     monkeypatch.setattr("hokical._fitting.averaging.WEIGHED_SIZE", 1000)
     monkeypatch.setattr("hokical._fitting.averaging.WEIGHED_ROWS", 200)
     assert "loss of 200 of 600 examples: " in AutoCalibrator().fit(logits, labels).reason_

@@ -8,6 +8,7 @@ from hokical._core.logits import MAX_MARGIN, Tail
 from hokical._core.parallel import thread_count
 from hokical._core.portable import uniform_draws
 from hokical._core.progress import progress_bar, track
+from hokical._core.special import contract
 from hokical._core.storage import storable
 from hokical._core.warn import ConvergenceWarning, warn_user
 from hokical.rules._auto import AutoRule, as_log_proba
@@ -28,7 +29,6 @@ from hokical.rules._probabilities import (
     log_norms,
     softmax,
 )
-from hokical.stability._gaussian import contract
 from hokical.stability._sampled import draw_seed
 from hokical.stability._table import EXACT_LEVELS, stability_levels
 

@@ -65,7 +65,7 @@ def test_preconditioner_is_the_inverse_of_diagonal_plus_outer_product():
     slope = np.random.default_rng(0).normal(size=coef.shape)
     chance = np.concatenate(point.proba)
     inputs = np.concatenate([block.inputs for block in examples.blocks])
-    solved = point.class_blocks().solve(slope.ravel()).reshape(slope.shape)
+    solved = softmax_objective.ClassBlocks(point).solve(slope.ravel()).reshape(slope.shape)
     for row in range(examples.n_classes):
         weights = examples.weights * chance[:, row] * (1 - chance[:, row])
         mean = weights @ inputs / weights.sum()

@@ -1,4 +1,4 @@
-"""Threads over blocks of rows.
+"""Threads over blocks of rows, and BLAS on one thread while they work.
 
 Kernels release the GIL and every row is computed independently, so results do not depend on the
 number of threads. Unlike a compiler's parallel loops, a thread pool can be used from several Python
@@ -12,7 +12,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, TypeVar
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +24,8 @@ _PREFIX = "hokical-worker"
 _pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
 _lock = threading.Lock()
 _limit: ContextVar[int | None] = ContextVar("hokical_threads", default=None)
+#: The limit of BLAS that is in force, once for every context that is open, in whatever thread.
+_blas_limits: list[Any] = []
 
 
 def thread_count() -> int:
@@ -100,3 +103,32 @@ def _check_count(value: int | str, name: str) -> int:
     if count < 1:
         raise ValueError(f"`{name}` must be an integer of at least 1; got {value!r}.")
     return count
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """A context in which BLAS has one thread, until the last of those in it leaves.
+
+    Blocks of rows run on our threads. BLAS threads would change the order of sums, and on a busy
+    machine they mostly wait for each other.
+    """
+    with _lock:
+        _blas_limits.append(
+            _blas_limits[0] if _blas_limits else _find_blas().limit(limits=1, user_api="blas")
+        )
+    try:
+        yield
+    finally:
+        with _lock:
+            limit = _blas_limits.pop()
+            if not _blas_limits:
+                limit.restore_original_limits()
+
+
+@cache
+def _find_blas() -> Any:
+    """The BLAS libraries of NumPy and SciPy; finding them takes as long as a small fit."""
+    import scipy.linalg  # noqa: F401  (its BLAS is found once it is loaded)
+    from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
+
+    return ThreadpoolController()

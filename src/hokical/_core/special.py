@@ -143,3 +143,10 @@ def erfcx(y: Array) -> Array:
     for coefficient in _ERFCX[2:]:
         value = value * t + coefficient
     return value / (1.0 + 2.0 * y)
+
+
+def contract(rows: Array, matrix: Array, xp: Namespace) -> Array:
+    """rows (n, p) times matrix (p, q). NumPy's BLAS would sum in an order that depends on n."""
+    if xp is np:
+        return np.einsum("np,pq->nq", np.ascontiguousarray(rows), matrix)
+    return xp.matmul(rows, matrix)

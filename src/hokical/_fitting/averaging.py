@@ -8,16 +8,16 @@ import numpy as np
 
 from hokical._core.arrays import Array
 from hokical._core.logits import Logits
+from hokical._core.parallel import one_blas_thread
 from hokical._core.types import FloatArray
-from hokical._fitting.blas import one_blas_thread
 from hokical._fitting.examples import Examples
 from hokical._fitting.floor import choose_base
-from hokical._fitting.leave_one_out import scores_left_out
-from hokical._fitting.simplex import least_log_loss
+from hokical._fitting.newton import least_log_loss
 from hokical._fitting.structured import (
     STRENGTH,
     StructuredFit,
     fit_structured,
+    scores_left_out,
     structured_objective,
 )
 from hokical._fitting.temperature import sharpen_without_each
@@ -68,7 +68,8 @@ def fit_average(examples: Examples) -> BaseFit:
     own = [logits.to_host(logits.xp.take_along_axis(part, truth, axis=1)) for part in parts]
     true = np.maximum(np.concatenate(own, axis=1), LEAST)
     weights = _best_weights(true, some.share, _prior(examples.n_classes) / some.effective_size)
-    mixed = sum(part * weight for part, weight in zip(parts, weights.tolist(), strict=True))
+    shares = dict(zip(PARTS, weights.tolist(), strict=True))
+    mixed = sum(part * share for part, share in zip(parts, shares.values(), strict=True))
     losses = dict(zip(PARTS, (-some.share @ np.log(true)).tolist(), strict=True))
     losses["average"] = float(-some.share @ np.log(true @ weights))
     return BaseFit(
@@ -76,7 +77,7 @@ def fit_average(examples: Examples) -> BaseFit:
         0.0,
         some,
         as_log_proba(mixed, logits),
-        {PARTS[i]: float(weight) for i, weight in enumerate(weights) if weight > 0.0},
+        {name: share for name, share in shares.items() if share > 0.0},
         losses,
         fit.minimum.converged,
     )

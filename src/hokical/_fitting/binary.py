@@ -8,8 +8,8 @@ import numpy as np
 
 from hokical._core.bins import sum_by
 from hokical._core.blocks import per_row
+from hokical._core.parallel import one_blas_thread
 from hokical._core.types import FloatArray
-from hokical._fitting.blas import one_blas_thread
 from hokical._fitting.examples import Examples
 from hokical._fitting.newton import Solution, minimize_dense
 from hokical._fitting.pooled_terms import BinaryTerms

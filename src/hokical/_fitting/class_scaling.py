@@ -19,6 +19,7 @@ from hokical._fitting.examples import Examples, spaced_rows
 from hokical._fitting.floor import choose_base
 from hokical._fitting.newton import minimize_newton
 from hokical._fitting.softmax_objective import (
+    ClassBlocks,
     FeatureBlock,
     SoftmaxObjective,
     SoftmaxPoint,
@@ -48,7 +49,9 @@ def fit_class_scaling(examples: Examples) -> BaseFit:
     objective = class_objective(floored, temperature, STRENGTH * examples.n_classes / n_examples)
     start = np.zeros(objective.penalty.size)
     found = minimize_newton(objective.evaluate, start, class_step, tol=TOLERANCE, max_iter=MAX_ITER)
-    plain = _scores_without_scaling(floored, temperature)
+    # Without scales and biases: the temperature that suits all other examples.
+    sharper = logits.from_host(sharpen_without_each(floored, temperature) / temperature)
+    plain = logits.margins * -sharper[:, None]
     scaled = xp.concat(scores_left_out(found.point, found.x), axis=0)
     share = best_share(floored, plain, scaled, PRIOR_EXAMPLES / n_examples)
     values = plain if share == 0.0 else plain + share * (scaled - plain)
@@ -67,28 +70,20 @@ def fit_class_scaling(examples: Examples) -> BaseFit:
 
 def class_objective(examples: Examples, temperature: float, penalty: float) -> SoftmaxObjective:
     """The objective of (v_k, b_k) for each class k, (2 classes,)."""
-
-    def features(block: Logits) -> tuple[Array]:
-        z = block.margins * (-1.0 / temperature)
-        return (z if block.all_possible else block.xp.where(block.possible, z, 0.0 * z),)
-
-    blocks = make_blocks(examples, features, cross_terms=False)
+    blocks = make_blocks(
+        examples, lambda block: (block.margins * (-1.0 / temperature),), cross_terms=False
+    )
     return SoftmaxObjective(blocks, np.full(2 * examples.n_classes, penalty))
 
 
 def class_step(point: SoftmaxPoint) -> tuple[FloatArray, bool]:
-    return -point.class_blocks().solve(point.gradient), True
-
-
-def _scores_without_scaling(examples: Examples, temperature: float) -> Array:
-    """Scores (n, classes) at the temperature that suits all other examples."""
-    sharper = sharpen_without_each(examples, temperature) / temperature
-    return examples.logits.margins * -examples.logits.from_host(sharper)[:, None]
+    return -ClassBlocks(point).solve(point.gradient), True
 
 
 def scores_left_out(point: SoftmaxPoint, coef: FloatArray) -> list[Array]:
     """Scores (rows, classes) by blocks, of each example by a fit without it."""
-    square, cross, count = point.class_blocks().blocks()
+    about = ClassBlocks(point)
+    square, cross, count = about.second[:, 0], about.first[:, 0], about.second[:, 1]
     inverse = np.stack([count, -2.0 * cross, square]) / (square * count - cross * cross)
 
     def work(block: FeatureBlock, proba: Array) -> Array:

@@ -10,9 +10,9 @@ import numpy as np
 
 from hokical._core.bins import sum_by
 from hokical._core.groups import GroupCoding
+from hokical._core.parallel import one_blas_thread
 from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical._core.warn import FitDataWarning, warn_user
-from hokical._fitting.blas import one_blas_thread
 from hokical._fitting.example_stats import FEWEST_EXAMPLES
 from hokical._fitting.examples import effective_size, mean_and_error
 from hokical._fitting.group_effects import GroupEffects, Pooling, Term, learn_groups

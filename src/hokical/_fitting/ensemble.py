@@ -16,10 +16,8 @@ import numpy as np
 from hokical._core.blocks import per_row
 from hokical._core.types import FloatArray
 from hokical._fitting.examples import Examples
-from hokical._fitting.newton import Solution
-from hokical._fitting.simplex import least_quadratic
-from hokical._fitting.softmax_moments import moment_sums
-from hokical._fitting.temperature import best_temperature
+from hokical._fitting.newton import Solution, least_quadratic
+from hokical._fitting.temperature import best_temperature, moment_sums
 from hokical.rules._probabilities import LEAST
 
 #: Distances, in log temperature, from that of least log loss at which the squared error is looked

@@ -10,9 +10,8 @@ from hokical._core.blocks import by_blocks
 from hokical._core.logits import Logits
 from hokical._fitting.example_stats import ZEROS_BELOW, has_zeros
 from hokical._fitting.examples import Examples, spaced_rows
-from hokical._fitting.newton import Solution, StopReason
-from hokical._fitting.softmax_moments import typical_spread
-from hokical._fitting.temperature import best_temperature, neutral_temperature
+from hokical._fitting.newton import Solution
+from hokical._fitting.temperature import base_temperature, best_temperature, typical_spread
 from hokical.rules._checks import LARGEST_TEMPERATURE, LEAST_TEMPERATURE
 from hokical.rules._probabilities import log_probabilities
 from hokical.rules._wrapped import floored_values
@@ -67,9 +66,6 @@ def choose_base(examples: Examples, *, for_noise: bool = True) -> Base:
     """The floor and its temperature of least log loss.
 
     Floors are meant for zeros and, unless `for_noise` is False, for labels that can be wrong.
-
-    Where the log loss falls down to temperature 0, as when every label has the top logit, the
-    temperature is 1, kept within a factor of 1000 of the spread, and `converged` is False.
     """
     some = _sample(examples)
     spread, low, high = _find_bounds(some)
@@ -77,11 +73,7 @@ def choose_base(examples: Examples, *, for_noise: bool = True) -> Base:
     if some.mean_true_margin > 0.0 and (for_noise or has_zeros(examples.logits)):
         floor, start = _choose_floor(some, (low, high), FLOORS)
     floored = with_floor(examples, floor)
-    found = best_temperature(floored, bounds=(low, high), start=start)
-    if found.converged or found.x == high:
-        return Base(floor, replace(found, reason=StopReason.CONVERGED), floored)
-    neutral = min(max(neutral_temperature(spread), low), high)
-    return Base(floor, replace(found, x=neutral), floored)
+    return Base(floor, base_temperature(floored, spread, (low, high), start), floored)
 
 
 def _find_bounds(examples: Examples) -> tuple[float, float, float]:

@@ -1,7 +1,8 @@
 """Newton's method with safeguards, for convex functions of many numbers: the one solver.
 
 A step is solved from the whole Hessian (`dense_step`) or by conjugate gradients (`cg_steps`), and
-then shortened until the value falls enough.
+then shortened until the value falls enough. Weights of an average, which lie on the simplex, have a
+search of their own (`least_log_loss`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from itertools import combinations
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -35,6 +37,9 @@ _DAMPINGS, _ROUNDING = (0.0, *(10.0**k for k in range(-14, 3, 2))), 1e-12
 #: Most conjugate-gradient steps for one Newton step; a preconditioner is used for the next Newton
 #: step too, unless it took more products than the second.
 _MAX_CG_STEPS, _STALE = 1000, 10
+#: A search for weights is over when its next step promises less than this; and more steps than
+#: that convex problem ever takes.
+_GAIN, _MAX_STEPS = 1e-13, 50
 
 
 class StopReason(Enum):
@@ -260,3 +265,55 @@ def solve_cg(
         size, before = float(np.vdot(residual, scaled)), size
         search = scaled + (size / before) * search
     return direction, _MAX_CG_STEPS + 1
+
+
+def least_log_loss(proba: FloatArray, share: FloatArray) -> FloatArray:
+    """The weights (k,) of the average of least log loss, by Newton steps on the simplex.
+
+    `proba` (n, k) are the probabilities of the true classes by each part; `share` (n,) sums to 1.
+    The steps start inside: where a weight is 0 and all else fails an example, the log loss is so
+    steep that Newton's method only doubles the weight in a step.
+    """
+    weights = np.full(proba.shape[1], 1.0 / proba.shape[1])
+
+    def loss(weights: FloatArray) -> float:
+        return -float(share @ np.log(proba @ weights))
+
+    value = loss(weights)
+    for _ in range(_MAX_STEPS):
+        relative = proba / (proba @ weights)[:, None]
+        weighted = relative * share[:, None]
+        gradient, hessian = -weighted.sum(axis=0), weighted.T @ relative
+        target = least_quadratic(gradient - hessian @ weights, hessian)
+        step = target - weights
+        promise = -float(gradient @ step)
+        if promise <= _GAIN:
+            return target
+        length = 1.0
+        with np.errstate(divide="ignore"):
+            while loss(weights + length * step) > value - 1e-4 * length * promise:
+                length *= 0.5
+                if length < 1e-9:
+                    break
+        weights = target if length == 1.0 else weights + length * step
+        value = loss(weights)
+    return weights
+
+
+def least_quadratic(linear: FloatArray, hessian: FloatArray) -> FloatArray:
+    """The w >= 0 (k,) with sum 1 that minimises linear'w + w'hessian w/2: every face is tried."""
+    size = linear.size
+    best, least = np.zeros(size), np.inf
+    for n_parts in range(1, size + 1):
+        for face in map(list, combinations(range(size), n_parts)):
+            system = np.ones((n_parts + 1, n_parts + 1))
+            system[:-1, :-1], system[-1, -1] = hessian[np.ix_(face, face)], 0.0
+            found = np.linalg.lstsq(system, np.append(-linear[face], 1.0), rcond=1e-14)[0][:-1]
+            if (found < 0.0).any():
+                continue
+            weights = np.zeros(size)
+            weights[face] = found / found.sum()
+            value = float(linear @ weights + 0.5 * weights @ hessian @ weights)
+            if value < least:
+                best, least = weights, value
+    return best

@@ -66,7 +66,7 @@ class PooledFit:
     def scores_left_out(self) -> FloatArray:
         """Scores (n, ...) of each example, approximately as if it had been left out of the fit.
 
-        The precisions stay those of the whole. See `leave_one_out` for the formula.
+        The precisions stay those of the whole. See `structured` for the formula.
         """
         found: FloatArray = self.solution.point.scores_left_out()
         return found

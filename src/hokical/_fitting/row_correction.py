@@ -25,7 +25,7 @@ from hokical._core.parallel import map_slices
 from hokical._core.types import FloatArray
 from hokical._fitting.examples import Examples
 from hokical._fitting.newton import minimize_newton
-from hokical._fitting.softmax_moments import moment_sums
+from hokical._fitting.temperature import moment_sums
 from hokical.rules._row_correction import (
     LARGEST_LOG_SCALE,
     LARGEST_SHIFT,

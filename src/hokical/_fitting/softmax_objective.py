@@ -17,20 +17,19 @@ threads changes no result; a device has one block.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
 
-from hokical._core.arrays import Array, Backend, Namespace, ignore_overflow
+from hokical._core.arrays import NUMPY, Array, Backend, Namespace, ignore_overflow
 from hokical._core.logits import Logits
 from hokical._core.parallel import cut_rows, map_slices
 from hokical._core.special import row_dots, row_sums
 from hokical._core.types import FloatArray, IntArray
 from hokical._fitting.examples import Examples, spaced_rows
-from hokical._fitting.newton import Product
 
 Found = TypeVar("Found")
 #: Features z and shape terms (n, classes) of logits.
@@ -73,12 +72,16 @@ class FeatureBlock:
     def n_shapes(self) -> int:
         return int(self.shapes.shape[0])
 
-    @cached_property
-    def _rows(self) -> IntArray:
-        return np.arange(self.inputs.shape[0])
-
     def from_host(self, array: Any) -> Array:
         return self.backend.from_host(array, self.inputs)
+
+    def on_host(self) -> FeatureBlock:
+        """The same block in NumPy."""
+        found: dict[str, Any] = {}
+        for name in ("inputs", "shapes", "possible", "labels", "weights"):
+            part = getattr(self, name)
+            found[name] = None if part is None else self.backend.to_host(part)
+        return replace(self, backend=NUMPY, **found)
 
     def replace_true(self, table: Array, others: Array | float) -> Array:
         """A table (rows, classes) with `others` at the label."""
@@ -88,7 +91,7 @@ class FeatureBlock:
     def at_true(self, table: Array) -> Array:
         """The entry (rows,) of each row of a table (rows, classes) at its label."""
         if isinstance(table, np.ndarray):
-            return table[self._rows, self.labels]
+            return table[np.arange(len(table)), self.labels]
         return self.xp.take_along_axis(table, self.labels[:, None], axis=1)[:, 0]
 
     def mask(self, scores: Array) -> Array:
@@ -113,15 +116,15 @@ class FeatureBlock:
         """Sums of a table (rows, classes) times what the coefficients are multiplied with."""
         flat = self.xp.reshape(table, (-1,))
         shaped = self.shapes @ flat if self.n_shapes else self.shapes[:, 0]
-        return self._join(shaped, table, self.inputs)
+        return self.xp.concat([shaped, self._class_sums(table, self.inputs)])
 
-    def _join(self, shaped: Array, table: Array, inputs: Array) -> Array:
+    def _class_sums(self, table: Array, inputs: Array) -> Array:
+        """The same for the coefficients of the classes alone, by inputs or their squares."""
         xp = self.xp
         if self.cross_terms:
-            rows = table.T @ inputs
-        else:
-            rows = xp.stack([xp.sum(table * inputs, axis=0), xp.sum(table, axis=0)], axis=1)
-        return xp.concat([shaped, xp.reshape(rows, (-1,))])
+            return xp.reshape(table.T @ inputs, (-1,))
+        sums = [xp.sum(table * inputs, axis=0), xp.sum(table, axis=0)]
+        return xp.reshape(xp.stack(sums, axis=1), (-1,))
 
     def probabilities(self, coef: Array) -> tuple[Array, Array]:
         """Probabilities (rows, classes), and the sum of the weighted log losses, ()."""
@@ -140,7 +143,7 @@ class FeatureBlock:
         if not isinstance(proba, np.ndarray):
             return self.replace_true(proba, proba - 1.0)
         residual = proba.copy()
-        residual[self._rows, self.labels] -= 1.0
+        residual[np.arange(len(proba)), self.labels] -= 1.0
         return residual
 
     def slope(self, proba: Array) -> Array:
@@ -158,18 +161,16 @@ class FeatureBlock:
         return self.transpose_product(change)
 
     def moments(self, proba: Array) -> Array:
-        """Sums of each class's variance times inputs (0 for w), and the Hessian's diagonal."""
+        """The Hessian's diagonal for w; each class's variance times inputs, and their squares."""
         xp = self.xp
         variance = proba * (1.0 - proba) * self.weights
-        spread = []
+        shaped = [self.shapes[:0, 0]]
         for place in range(self.n_shapes):
             shape = xp.reshape(self.shapes[place, ...], self.z.shape)
             away = shape - row_dots(proba, shape, xp)[:, None]
-            spread.append(xp.sum(proba * self.weights * shape * away))
-        shaped = xp.stack(spread) if spread else self.shapes[:, 0]
-        second = self._join(shaped, variance, self.inputs * self.inputs)
-        first = self._join(xp.zeros_like(shaped), variance, self.inputs)
-        return xp.stack([first, second], axis=0)
+            shaped.append(xp.reshape(xp.sum(proba * self.weights * shape * away), (1,)))
+        powers = (self.inputs, self.inputs * self.inputs)
+        return xp.concat([*shaped, *(self._class_sums(variance, power) for power in powers)])
 
     def class_hessian(self, proba: Array) -> FloatArray:
         """The Hessian (2 classes, 2 classes) without shape and cross terms."""
@@ -232,6 +233,8 @@ def make_blocks(examples: Examples, features: Features, *, cross_terms: bool) ->
     def make(rows: slice) -> FeatureBlock:
         block = logits.take(rows)
         xp, (z, *shapes) = block.xp, features(block)
+        if not (every or cross_terms):  # a masked class has no part in sums over the others
+            z = xp.where(block.possible, z, xp.zeros_like(z))
         flat = [xp.reshape(shape, (-1,)) for shape in shapes]
         return FeatureBlock(
             xp.concat([z, xp.ones_like(z[:, :1])], axis=1) if cross_terms else z,
@@ -309,10 +312,11 @@ class SoftmaxPoint:
         product = self.objective.total(lambda b, part: b.curvature(part, there), self.proba)
         return product + self.objective.penalty * direction
 
-    def hessian(self, step: int = 1) -> FloatArray:
-        """The Hessian (p, p); with cross terms by one of `step` rows each."""
+    def hessian(self, n_rows: int | None = None) -> FloatArray:
+        """The Hessian (p, p); with cross terms by about `n_rows` of the rows."""
         objective = self.objective
         if objective.blocks[0].cross_terms:
+            step = max(1, objective.n_rows // (n_rows or objective.n_rows))
             ends = np.cumsum([0] + [part.shape[0] for part in self.proba]).tolist()
             rows = [spaced_rows(a, b - a, step) for a, b in pairwise(ends)]
             found = step * objective.total(FeatureBlock.cross_hessian, self.proba, rows)
@@ -321,48 +325,33 @@ class SoftmaxPoint:
         found.flat[:: len(found) + 1] += objective.penalty
         return found
 
-    def class_blocks(self) -> ClassBlocks:
-        """About the Hessian: a small block for each class, and a diagonal for w."""
-        first, second = self.objective.total(FeatureBlock.moments, self.proba)
-        return ClassBlocks(first, second, self.objective.penalty, self.objective)
-
 
 class ClassBlocks:
-    """A stand-in for a Hessian: for each class a diagonal plus one outer product.
+    """A stand-in for the Hessian at a point: for each class a diagonal plus one outer product.
 
     The examples that matter to a class look alike, so their mean carries most of the curvature of
     its coefficients, and the diagonal is left with the variance about it. Without cross terms the
     two coefficients of a class make it exact.
 
-    `first` and `second` (p,) are the sums of `FeatureBlock.moments`.
+    `first` (classes, ...) are the sums of each class's variance times inputs, and `second` those by
+    their squares with the penalty: without cross terms, (b, v) and (v, v), (b, b) of the Hessian.
     """
 
-    def __init__(
-        self, first: FloatArray, second: FloatArray, penalty: FloatArray, of: SoftmaxObjective
-    ) -> None:
-        self.n_shapes, self.n_classes = of.n_shapes, of.n_classes
-        self.shape = np.maximum(second[: self.n_shapes], 0.0) + penalty[: self.n_shapes]
-        first, second, penalty = (
-            part[self.n_shapes :].reshape(self.n_classes, -1) for part in (first, second, penalty)
-        )
-        mean = first / np.sqrt(np.maximum(first[:, -1:], np.finfo(np.float64).tiny))
-        self._diagonal = np.maximum(second - mean * mean, 0.0) + penalty
-        self._first, self._second = first, second + penalty
+    def __init__(self, point: SoftmaxPoint) -> None:
+        objective, penalty = point.objective, point.objective.penalty
+        sums, shaped = objective.total(FeatureBlock.moments, point.proba), objective.n_shapes
+        self.first, second = sums[shaped:].reshape(2, objective.n_classes, -1)
+        mean = self.first / np.sqrt(np.maximum(self.first[:, -1:], np.finfo(np.float64).tiny))
+        own = penalty[shaped:].reshape(second.shape)
+        self.second, self._diagonal = second + own, np.maximum(second - mean * mean, 0.0) + own
+        self._shapes = np.maximum(sums[:shaped], 0.0) + penalty[:shaped]
         self._mean = mean / self._diagonal
         self._share = 1.0 + np.einsum("ij,ij->i", mean, self._mean)[:, None]
 
-    def blocks(self) -> FloatArray:
-        """Without cross terms: the Hessian by (v, v), (v, b) and (b, b) of each class, (3, K)."""
-        return np.stack([self._second[:, 0], self._first[:, 0], self._second[:, 1]])
-
     def solve(self, residual: FloatArray) -> FloatArray:
         """The inverse times a residual (p,), by the Sherman-Morrison formula."""
-        rows = residual[self.n_shapes :].reshape(self.n_classes, -1)
+        shaped, rows = np.split(residual, [self._shapes.size])
+        rows = rows.reshape(self._mean.shape)
         along = np.einsum("ij,ij->i", self._mean, rows)[:, None]
         own = rows / self._diagonal - self._mean * (along / self._share)
-        return np.concatenate([residual[: self.n_shapes] / self.shape, own.ravel()])
-
-
-def class_preconditioner(point: SoftmaxPoint) -> Product:
-    """About the inverse Hessian at a point, by `ClassBlocks`."""
-    return point.class_blocks().solve
+        return np.concatenate([shaped / self._shapes, own.ravel()])

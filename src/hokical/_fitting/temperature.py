@@ -4,21 +4,26 @@ With margins d_i = top - z_i, the log loss is stationary in beta = 1/T where the
 true class equals the mean margin that the softmax of beta z expects. The expected one falls with
 beta, so there is one solution and its side is always known. Newton's method runs on the log of both
 sides as a function of log beta, which is close to a straight line.
+
+Sums over classes are written once, for arrays of any library, and stay on the device of the logits;
+sums over rows are made on the host, block after block, so that the number of threads changes no
+result.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 from hokical._core.arrays import Array
-from hokical._core.blocks import per_row
+from hokical._core.blocks import per_row, sum_over_blocks
 from hokical._core.logits import MAX_MARGIN, Logits
+from hokical._core.special import FAR, row_dots, row_sums
 from hokical._core.types import FloatArray
 from hokical._fitting.examples import Examples
 from hokical._fitting.newton import Solution, StopReason
-from hokical._fitting.softmax_moments import moment_sums, softmax_moments
 from hokical.rules._checks import LARGEST_TEMPERATURE
 
 #: Temperatures are sought between these two unless others are given.
@@ -33,6 +38,8 @@ _COARSE_ROWS, _COARSE_SIZE = 500, 10_000
 _HUGE = 100.0
 #: Longest step in log temperature: far from the solution the slope is no guide.
 _LONGEST_STEP = 4.0
+#: A median is where this share is reached: the same one, whatever the rounding.
+_BARELY_HALF = 0.5 - 1e-9
 
 
 def best_temperature(
@@ -65,21 +72,20 @@ def best_temperature(
     return _search(examples, found.x, wide, tol)
 
 
-def base_temperature(examples: Examples, spread: float, reach: tuple[float, float]) -> float:
-    """Where fits of more parameters start from and shrink to; near 1 if no temperature is best.
+def base_temperature(
+    examples: Examples, spread: float, bounds: tuple[float, float], start: float | None = None
+) -> Solution[float]:
+    """Where fits of more parameters start from and shrink to.
 
-    It is sought between multiples of the `spread`, the typical difference of logits.
+    Where the log loss falls down to temperature 0, as when every label has the top logit, it is 1,
+    kept within a factor of 1000 of the `spread`, the typical difference of logits, and has not
+    converged.
     """
-    low, high = reach[0] * spread, min(reach[1] * spread, LARGEST_TEMPERATURE)
-    found = best_temperature(examples, bounds=(low, high))
-    if found.converged or found.x == high:
-        return found.x
-    return neutral_temperature(spread)
-
-
-def neutral_temperature(spread: float) -> float:
-    """1, kept within a factor of 1000 of the typical difference of logits."""
-    return min(max(1.0, spread / 1e3), spread * 1e3)
+    found = best_temperature(examples, bounds=bounds, start=start)
+    if found.converged or found.x == bounds[1]:
+        return replace(found, reason=StopReason.CONVERGED)
+    neutral = min(max(1.0, spread / 1e3), spread * 1e3)
+    return replace(found, x=min(max(neutral, bounds[0]), bounds[1]))
 
 
 def _search(
@@ -130,7 +136,7 @@ def sharpen_without_each(examples: Examples, temperature: float, part: float = 1
     weighs that much less.
     """
     logits, beta = examples.logits, 1.0 / temperature
-    zeroth, first, second = (logits.to_host(each) for each in moment_sums(logits, beta))
+    zeroth, first, second = host_moments(logits, beta)
     mean = first / zeroth
     moments = np.stack([mean, examples.true_margins * beta, second / zeroth - mean * mean])
     weighted = examples.share * moments
@@ -152,3 +158,65 @@ def _fit_without_mistakes(examples: Examples, bounds: tuple[float, float]) -> So
     if not (per_row(differ, examples.logits) & examples.counting).any():
         temperature, reason = min(max(1.0, bounds[0]), bounds[1]), StopReason.EQUAL_LOGITS
     return Solution(temperature, softmax_moments(examples, 1.0 / temperature)[0], 2, reason)
+
+
+def typical_spread(examples: Examples) -> float:
+    """Weighted median over examples of the mean margin of the possible classes, or 1 if all are 0.
+
+    A median, so that a few examples with extreme logits do not set the units for all.
+    """
+
+    def mean_margins(block: Logits) -> Array:
+        xp, possible = block.xp, block.possible
+        total = xp.sum(xp.where(possible, block.margins, xp.zeros_like(block.margins)), axis=1)
+        return total / xp.sum(xp.astype(possible, xp.float64), axis=1)
+
+    found = per_row(mean_margins, examples.logits)
+    rows = np.flatnonzero((found > 0.0) & examples.counting)
+    if rows.size == 0:
+        return 1.0
+    rows = rows[np.argsort(found[rows])]
+    reached = np.cumsum(examples.share[rows])
+    middle = int(np.searchsorted(reached, _BARELY_HALF * reached[-1]))
+    return float(found[rows[middle]])
+
+
+def softmax_moments(examples: Examples, beta: float) -> tuple[float, float, float]:
+    """Weighted means of three numbers per row, for the softmax of beta z.
+
+    With scaled margins x_i = beta (top - z_i): the log of sum_i exp(-x_i), and the mean and the
+    variance of x under the softmax.
+    """
+
+    def work(rows: slice, block: Logits) -> FloatArray:
+        zeroth, first, second = host_moments(block, beta)
+        mean = first / zeroth
+        three = np.stack([np.log(zeroth), mean, second / zeroth - mean * mean])
+        return np.asarray(np.sum(three * examples.share[rows], axis=1))
+
+    log_sum, mean, variance = sum_over_blocks(examples.logits, work).tolist()
+    return log_sum, mean, variance
+
+
+def host_moments(logits: Logits, beta: Array | float) -> FloatArray:
+    """`moment_sums` (3, n) on the host."""
+    return np.asarray(logits.to_host(logits.xp.stack(list(moment_sums(logits, beta)))))
+
+
+def moment_sums(logits: Logits, beta: Array | float) -> tuple[Array, Array, Array]:
+    """sum_i x_i^r exp(-x_i) for r = 0, 1, 2 of each row, three arrays (n,), columns and tail.
+
+    x_i are the margins times `beta`, a number or one for each row (n,).
+    """
+    xp, tail = logits.xp, logits.tail
+    by_row = beta if isinstance(beta, float) else beta[:, None]
+    minus_x = logits.margins * -by_row  # finite, and so is its product with exp(-x) = 0
+    term = xp.exp(minus_x)
+    zeroth = row_sums(term, xp)
+    term *= minus_x
+    first, second = -row_sums(term, xp), row_dots(term, minus_x, xp)
+    if tail is None:
+        return zeroth, first, second
+    x = xp.clip(tail.margin * beta, None, FAR)
+    term = tail.count * xp.exp(-x)
+    return zeroth + term, first + x * term, second + x * x * term

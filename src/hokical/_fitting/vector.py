@@ -11,20 +11,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from hokical._core.arrays import Array
-from hokical._core.logits import Logits
+from hokical._core.parallel import one_blas_thread
 from hokical._core.types import FloatArray, IntArray
-from hokical._fitting.blas import one_blas_thread
 from hokical._fitting.examples import Examples
 from hokical._fitting.newton import TIGHT, Solution, cg_steps, dense_step, minimize_newton
-from hokical._fitting.softmax_moments import typical_spread
 from hokical._fitting.softmax_objective import (
+    ClassBlocks,
     FeatureBlock,
     SoftmaxObjective,
-    SoftmaxPoint,
-    class_preconditioner,
     make_blocks,
 )
-from hokical._fitting.temperature import base_temperature
+from hokical._fitting.temperature import base_temperature, typical_spread
+from hokical.rules._checks import LARGEST_TEMPERATURE
 from hokical.rules._probabilities import log_probabilities
 
 #: Above this many classes, conjugate gradients cost less than the Hessian; the last step then
@@ -55,43 +53,32 @@ class VectorFit:
 
 def fit_vector(examples: Examples, ridge: float, max_iter: int) -> VectorFit:
     spread = min(max(typical_spread(examples), _SPREADS[0]), _SPREADS[1])
-    temperature = base_temperature(examples, spread, _REACH)
-    unit = min(temperature, spread)
-    objective = vector_objective(examples, temperature, unit, ridge)
-    dense = examples.n_classes <= DENSE_CLASSES
-    tol = TIGHT if dense else _MANY_CLASSES_TOLERANCE
-    steps = _dense_step if dense else cg_steps(class_preconditioner, tol=tol)
-    start, units = np.zeros(objective.penalty.size), np.sqrt(ridge / objective.penalty)
+    bounds = _REACH[0] * spread, min(_REACH[1] * spread, LARGEST_TEMPERATURE)
+    temperature = base_temperature(examples, spread, bounds).x
+    unit, n_classes = min(temperature, spread), examples.n_classes
+    blocks = make_blocks(
+        examples, lambda block: (log_probabilities(block) / temperature,), cross_terms=False
+    )
+    penalty = ridge * np.tile([(unit / temperature) ** 2, 1.0], n_classes)
+    objective = SoftmaxObjective(blocks, penalty)
+    tol, steps = TIGHT, lambda point: dense_step(point.gradient, point.hessian())
+    if n_classes > DENSE_CLASSES:
+        tol = _MANY_CLASSES_TOLERANCE
+        steps = cg_steps(lambda point: ClassBlocks(point).solve, tol=tol)
+    start, units = np.zeros(penalty.size), np.sqrt(ridge / penalty)
     with one_blas_thread():
         found = minimize_newton(
             objective.evaluate, start, steps, tol=tol, max_iter=max_iter, units=units
         )
     v, bias = found.x.reshape(-1, 2).T
     losses = objective.total(_class_losses, found.point.proba)
-    penalty = 0.5 * (objective.penalty * found.x**2).reshape(-1, 2).sum(axis=1)
-    present = np.bincount(examples.labels, minlength=examples.n_classes) > 0
-    separated = np.flatnonzero((penalty >= losses) & present)
+    price = 0.5 * (penalty * found.x**2).reshape(-1, 2).sum(axis=1)
+    present = np.bincount(examples.labels, minlength=n_classes) > 0
+    separated = np.flatnonzero((price >= losses) & present)
     # A constant added to all biases has no effect.
     return VectorFit(
         (1.0 + v) / temperature, bias - bias.mean(), found.point.log_loss, separated, found
     )
-
-
-def vector_objective(
-    examples: Examples, temperature: float, unit: float, ridge: float
-) -> SoftmaxObjective:
-    """The objective of (v_k, b_k) for each class k, (2 classes,)."""
-
-    def features(block: Logits) -> tuple[Array]:
-        z = log_probabilities(block) / temperature
-        return (z if block.all_possible else block.xp.where(block.possible, z, 0.0 * z),)
-
-    penalty = ridge * np.tile([(unit / temperature) ** 2, 1.0], examples.n_classes)
-    return SoftmaxObjective(make_blocks(examples, features, cross_terms=False), penalty)
-
-
-def _dense_step(point: SoftmaxPoint) -> tuple[FloatArray, bool]:
-    return dense_step(point.gradient, point.hessian())
 
 
 def _class_losses(block: FeatureBlock, proba: Array) -> Array:

@@ -24,13 +24,12 @@ from hokical._fitting.row_correction import (
     fit_row_correction,
     standard_error,
 )
-from hokical._fitting.softmax_moments import moment_sums
-from hokical._fitting.temperature import best_temperature
+from hokical._fitting.temperature import best_temperature, moment_sums
 from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._group_learning import add_groups
 from hokical.calibrators._method import Fit, MethodInfo
 from hokical.rules._adaptive import AdaptiveRule
-from hokical.rules._auto import AutoRule, Average, ClassScaling
+from hokical.rules._auto import PARTS, AutoRule, Average, ClassScaling
 from hokical.rules._base import Rule
 from hokical.rules._probabilities import softmax
 from hokical.rules._row_correction import RowCorrection, corrected_scores
@@ -40,12 +39,6 @@ from hokical.rules._wrapped import FlooredRule
 #: Structured scaling, with terms between classes, is a candidate up to this many classes. Of more,
 #: each class has a scale and a bias.
 MAX_CROSS_CLASSES = 30
-_TITLES = {
-    "uncalibrated": "the uncalibrated probabilities",
-    "temps": "temperature scaling",
-    "structured": "structured scaling",
-    "class scaling": "a scale and a bias for each class",
-}
 
 
 class AutoCalibrator(Calibrator):
@@ -316,15 +309,15 @@ def _describe(
         share = base.shares["class scaling"]
         what = f"temperature scaling with a scale and a bias for each class (shrunk to {share:.0%})"
     elif len(shares) == 1:
-        what = f"{_TITLES[shares[0][0]]}"
+        what = PARTS[shares[0][0]]
     else:
-        named = [f"{_TITLES[name]} ({weight:.0%})" for name, weight in shares]
+        named = [f"{PARTS[name]} ({weight:.0%})" for name, weight in shares]
         what = f"an average of {', '.join(named[:-1])} and {named[-1]}"
     if correction is not None:
         what += f" {'and' if 'class scaling' in base.shares else 'with'} a row correction"
     some = base.examples.labels.size
     of = "" if some == n_rows else f" of {some:,} of {n_rows:,} examples"
-    scores = ", ".join(f"{name} {loss:.4f}" for name, loss in losses.items())
+    scores = ", ".join(f"{PARTS.get(name, name)} {loss:.4f}" for name, loss in losses.items())
     return f"{what} was chosen (held-out log loss{of}: {scores})."
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from hokical._core.grouped_logits import GroupedLogits
 from hokical._core.logits import Logits
-from hokical._fitting.blas import one_blas_thread
+from hokical._core.parallel import one_blas_thread
 from hokical._fitting.examples import Examples
 from hokical._fitting.group_effects import GroupEffects, Pooling, learn_groups
 from hokical._fitting.pooled_terms import SoftmaxTerms

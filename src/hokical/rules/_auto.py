@@ -17,8 +17,12 @@ from hokical.rules._probabilities import LEAST, softmax
 from hokical.rules._row_correction import RowCorrection
 from hokical.rules._structured import StructuredRule, structured_features
 
-#: The candidates whose probabilities are averaged, in the order of the weights.
-PARTS = ("uncalibrated", "temps", "structured")
+#: The candidates whose probabilities are averaged, in the order of the weights, and their titles.
+PARTS = {
+    "uncalibrated": "the uncalibrated probabilities",
+    "temps": "temperature scaling",
+    "structured": "structured scaling",
+}
 
 
 @storable("auto-average")
@@ -40,7 +44,8 @@ class Average:
             raise ValueError(f"`structured` must be a StructuredRule; got {self.structured!r}.")
 
     def __str__(self) -> str:
-        shares = (f"{w:.0%} {name}" for name, w in zip(PARTS, self.weights, strict=True) if w > 0.0)
+        each = zip(PARTS.values(), self.weights, strict=True)
+        shares = (f"{title} ({weight:.0%})" for title, weight in each if weight > 0.0)
         numbers = (
             f"temperature {self.structured.temperature:.5g}, floor {self.structured.floor:.3g}"
         )

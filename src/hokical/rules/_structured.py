@@ -17,12 +17,11 @@ import numpy as np
 
 from hokical._core.arrays import Array
 from hokical._core.logits import Logits, put_at_label, put_masked
-from hokical._core.special import FAR, at_least, at_most
+from hokical._core.special import FAR, at_least, at_most, contract
 from hokical._core.types import FloatArray
 from hokical.rules._base import Rule
 from hokical.rules._checks import check_array, store_float, store_temperature
 from hokical.rules._probabilities import log_probabilities, smooth, softmax
-from hokical.stability._gaussian import contract
 
 #: The third shape term is taken at this many temperatures.
 SOFTER = 3.0

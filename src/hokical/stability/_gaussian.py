@@ -190,15 +190,8 @@ def moments_of(t: Array, xp: Namespace) -> Array:
     return xp.concat([*low, high], axis=1)
 
 
-def contract(rows: Array, matrix: Array, xp: Namespace) -> Array:
-    """rows (n, p) times matrix (p, q). NumPy's BLAS would sum in an order that depends on n."""
-    if xp is np:
-        return np.einsum("np,pq->nq", np.ascontiguousarray(rows), matrix)
-    return xp.matmul(rows, matrix)
-
-
 def contract_in_lanes(rows: Array, table: Array, xp: Namespace) -> Array:
-    """`contract` with a small table: BLAS gets LANES rows at a time, whatever the batch."""
+    """rows (n, p) times table (p, q): BLAS gets LANES rows at a time, whatever the batch."""
     if xp is not np:
         return xp.matmul(rows, table)
     n, p = rows.shape

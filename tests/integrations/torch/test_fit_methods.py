@@ -114,7 +114,7 @@ def test_no_fit_copies_the_logits(name: str, monkeypatch: pytest.MonkeyPatch) ->
     array, tensor, labels, weights = problem("weights")
     data = given(tensor)
     # With so few, the default leaves examples out on the host.
-    monkeypatch.setattr("hokical._fitting.leave_one_out.FEW_LOGITS", 0)
+    monkeypatch.setattr("hokical._fitting.structured.FEW_LOGITS", 0)
 
     def guarded(way: str) -> Any:
         plain = getattr(torch.Tensor, way)

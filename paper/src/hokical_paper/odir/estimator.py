@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hokical._fitting.blas import one_blas_thread
+from hokical._core.parallel import one_blas_thread
 from hokical._fitting.temperature import base_temperature
 from hokical.calibrators import Calibrator, Examples, Fit, MethodInfo
 from hokical.rules import Logits
@@ -73,7 +73,7 @@ class ODIRCalibrator(Calibrator):
         counted = examples.learnable
         splits = self._own_splits(examples, np.flatnonzero(examples.is_learnable))
         size = min(max(self._feature_size(counted), _SIZES[0]), _SIZES[1])
-        scale = 1.0 / base_temperature(counted, size, _REACH)
+        scale = 1.0 / base_temperature(counted, size, (_REACH[0] * size, _REACH[1] * size)).x
         data = MatrixExamples.of(counted, self.method.rule.features, scale)
         with one_blas_thread():
             strength, trials = self._choose(

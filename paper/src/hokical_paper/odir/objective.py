@@ -23,7 +23,7 @@ from dataclasses import replace
 import numpy as np
 
 from hokical._fitting.newton import Solution, cg_steps, minimize_newton
-from hokical._fitting.softmax_objective import class_preconditioner
+from hokical._fitting.softmax_objective import ClassBlocks
 from hokical_paper.odir.examples import MatrixExamples
 from hokical_paper.types import BoolArray, FloatArray, IntArray
 
@@ -68,7 +68,7 @@ def minimize_penalised(
     found = minimize_newton(
         examples.objective(penalty).evaluate,
         (start - neutral).ravel(),
-        cg_steps(class_preconditioner, tol=tol),
+        cg_steps(lambda point: ClassBlocks(point).solve, tol=tol),
         tol=tol,
         max_iter=max_iter,
     )

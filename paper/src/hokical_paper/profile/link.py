@@ -20,7 +20,7 @@ from functools import partial
 
 import numpy as np
 
-from hokical._fitting.blas import one_blas_thread
+from hokical._core.parallel import one_blas_thread
 from hokical._fitting.newton import minimize_dense
 from hokical._fitting.pooled_terms import BinaryTerms, binary_losses
 from hokical_paper.types import BoolArray, FloatArray
