@@ -319,6 +319,7 @@ def test_answers_of_the_fit_cannot_certify_it(values: int, tmp_path: Path) -> No
     order = np.arange(400) if values == 4 else rng.permutation(400)[:100]
     with pytest.raises(ValueError, match=r"`confidence` must be of .* got rows of the fit"):
         cal.certify(stated[0, order], right[0, order])
+    assert cal.certify(stated[0], right[0], reused="ignore").held_out_.total == 400
     assert cal.certify(stated[1], right[1]).held_out_.total == 400
 
 

@@ -324,4 +324,7 @@ def test_rows_of_the_fit_cannot_certify_it(tmp_path: Path) -> None:
     cal = hokical.load(tmp_path / "cal.json")
     with pytest.raises(ValueError, match=r"`scores` must be of .* got rows of the fit"):
         cal.certify(scores[::-2].astype(np.float32), labels[::-2])
+    assert cal.certify(scores, labels, reused="ignore").held_out_ is not None
+    with pytest.raises(ValueError, match=r"`reused` must be one of \['refuse', 'ignore'\]"):
+        cal.certify(scores, labels, reused="yes")
     assert cal.certify(*tags(300, 8)).held_out_ is not None

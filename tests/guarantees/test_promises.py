@@ -113,6 +113,29 @@ def test_several_losses_groups_and_tables() -> None:
     )
 
 
+def test_an_unproven_risk_comes_with_what_can_be_proven() -> None:
+    cal = make("temps").fit(*world(500, 4, seed=1))
+    logits, labels = world(2000, 4, seed=2)
+
+    def ask(n: int, risk: Any, delta: float | None, loss: Any = cost) -> Any:
+        return cal.control_risk(logits[:n], labels[:n], loss=loss, risk=risk, delta=delta)
+
+    for delta in (None, 0.1):  # by one threshold, at which a fifth is lost
+        lost = np.tile((np.arange(2000) % 5 == 0)[:, None], 101)
+        found = ask(300, 0.15, delta, lost[:300])
+        assert np.isnan(found.threshold)
+        assert "More examples will hardly help" in found.guarantee
+        best = float(found.guarantee.split("smallest risk that they prove is ")[1].split(". ")[0])
+        assert np.isfinite(ask(300, best + 1e-3, delta, lost[:300]).threshold)
+        assert np.isnan(ask(300, best - 2e-3, delta, lost[:300]).threshold)
+    close = ask(300, 0.21, 0.1, lost[:300])
+    needed = int(close.guarantee.split("About ")[1].split()[0].replace(",", ""))
+    assert needed > 300
+    assert "It takes at least 2,302 examples" in ask(20, 0.001, 0.1).guarantee
+    two = ask(300, {"a": 0.15, "b": 0.1}, 0.1, {"a": lost[:300], "b": 0.0 * lost[:300]})
+    assert "(a) and " in two.guarantee.split("they prove is ")[1]
+
+
 def test_what_cannot_be_bounded_is_refused() -> None:
     cal = make("temps").fit(*world(300, 4, seed=1))
     logits, labels = world(200, 4, seed=2)
@@ -121,7 +144,9 @@ def test_what_cannot_be_bounded_is_refused() -> None:
         (lambda p, y, t: 1.0 - truth_missing(p, y, t), "`delta` must be given"),
         (lambda p, y, t: 2.0 + 0.0 * y, r"`loss` must lie in \[0, 1\]"),
         (lambda p, y, t: p, "one number per example"),
-        (np.zeros((200, 3)), r"shape \(n, 101\)"),
+        (np.zeros((200, 3)), r"shape \(200, 101\)"),
+        (np.zeros((20, 101)), r"shape \(200, 101\), a row for each example"),
+        ("precision", "`loss` must be numbers"),
     ):
         with pytest.raises(ValueError, match=message):
             cal.control_risk(logits, labels, loss=loss, risk=0.1)

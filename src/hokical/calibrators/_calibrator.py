@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from copy import copy
 from dataclasses import replace
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -25,15 +25,12 @@ from hokical.guarantees._binomial import check_chance
 from hokical.guarantees._calibration_data import CalibrationData
 from hokical.guarantees._decisions import Decisions, Detections, decide
 from hokical.guarantees._risk import RiskControl, control_risk
-from hokical.guarantees._row_sketch import row_hashes
+from hokical.guarantees._row_sketch import Reused, refuse_rows_of_fit, row_hashes
 from hokical.guarantees._selective import SelectivePrediction
 from hokical.guarantees._sets import CertifiedSets, PredictionSets, SetOptions
 from hokical.guarantees._shift import ShiftEstimate, estimate_shift
 from hokical.rules._base import Rule
 from hokical.rules._predicting import predict_on_host
-
-#: What to do about rows that look like those of the fit.
-Reused = Literal["refuse", "ignore"]
 
 
 class Calibrator(FittedPredictions):
@@ -410,13 +407,11 @@ class Calibrator(FittedPredictions):
         self.kept_ = self.kept_.without_fit()
 
     def _refuse_rows_of_fit(self, data: Logits, reused: Reused) -> None:
-        """Raise if rows are of the fit, which learned from them, unless `reused` is "ignore"."""
-        if reused not in get_args(Reused):
-            raise ValueError(f"`reused` must be one of {list(get_args(Reused))}; got {reused!r}.")
         # Where another method chose to learn nothing, it did so by these rows.
         learned = self.name != "uncalibrated" or bool(self.rule_.numbers())
-        if reused == "refuse" and learned and self.kept_.fit_rows is not None:
-            self.kept_.fit_rows.refuse(row_hashes(data), "logits")
+        known = self.kept_.fit_rows if learned else None
+        sketches = [] if known is None else [known]
+        refuse_rows_of_fit(sketches, [row_hashes(data)], "logits", reused)
 
     def _class_index(self, label: Any) -> int:
         """The column of a class, by its name or its number."""

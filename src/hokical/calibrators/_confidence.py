@@ -19,7 +19,14 @@ from hokical.calibrators._outcomes import OutcomeCalibrator
 from hokical.guarantees._binomial import check_chance
 from hokical.guarantees._control import can_be_counts
 from hokical.guarantees._group_names import GroupNames
-from hokical.guarantees._row_sketch import number_hashes, number_words, odd_powers, scatter
+from hokical.guarantees._row_sketch import (
+    Reused,
+    number_hashes,
+    number_words,
+    odd_powers,
+    refuse_rows_of_fit,
+    scatter,
+)
 from hokical.guarantees._score_table import ScoreTable
 from hokical.guarantees._scores import confidence_log_odds, conservative_levels, score_levels
 from hokical.guarantees._selective import SelectivePrediction, selective_prediction
@@ -140,12 +147,14 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         sample_weight: Any = None,
         *,
         counts: bool = False,
+        reused: Reused = "refuse",
     ) -> Self:
         """Count how the calibrated confidence does on answers used for nothing else.
 
         They must not be those of `fit`, which are refused (where confidences are of few values, in
-        the order of the fit alone). `predict_or_abstain` goes by these counts. With `groups` it can
-        also guarantee the error rate of each. With `counts=True`, `sample_weight` says how often
+        the order of the fit alone), unless `reused="ignore"` says that they only look alike.
+        `predict_or_abstain` goes by these counts. With `groups` it can also guarantee the error
+        rate of each. With `counts=True`, `sample_weight` says how often
         each answer was seen, in whole numbers; without it all weights above 0 must be equal.
         """
         found = self._predict(confidence, groups)
@@ -160,7 +169,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
             weights = (weights > 0.0).astype(np.float64)
         seen = slice(None) if weights is None else weights > 0.0
         hashes = _hashes(self._combined(confidence)[seen], ~wrong[seen])
-        self._refuse_rows_of_fit("confidence", hashes)
+        refuse_rows_of_fit(self.fit_rows_, hashes, "confidence", reused)
         level = conservative_levels([confidence_log_odds(found)], wrong, np.zeros(found.size))
         names = None if groups is None else GroupNames.from_rows(groups, found.size)
         self.held_out_ = ScoreTable.from_examples(level, wrong, weights, names)

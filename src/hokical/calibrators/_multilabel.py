@@ -17,7 +17,7 @@ from hokical.calibrators._outcomes import OutcomeCalibrator
 from hokical.guarantees._binomial import check_chance
 from hokical.guarantees._label_sets import By, HeldOutLabels, LabelSets, label_sets
 from hokical.guarantees._risk import RiskControl, control_risk
-from hokical.guarantees._row_sketch import number_hashes
+from hokical.guarantees._row_sketch import Reused, number_hashes, refuse_rows_of_fit
 from hokical.rules._multilabel import MultilabelCurves
 
 #: A logit above this, among others that are all positive, is rather a percentage.
@@ -127,18 +127,24 @@ class MultilabelCalibrator(OutcomeCalibrator):
         backend = backend_of(proba)
         return proba >= (level if backend is None else backend.from_host(level, proba))
 
-    def certify(self, scores: Any, labels: Any) -> Self:
-        """Note predictions for examples used for nothing else. Rows of the fit are refused."""
-        self.held_out_ = HeldOutLabels.from_rows(*self._predict_held_out(scores, labels))
+    def certify(self, scores: Any, labels: Any, *, reused: Reused = "refuse") -> Self:
+        """Note predictions for examples used for nothing else.
+
+        Rows of the fit are refused, unless `reused="ignore"` says that they only look alike.
+        """
+        self.held_out_ = HeldOutLabels.from_rows(*self._predict_held_out(scores, labels, reused))
         return self
 
-    def _predict_held_out(self, scores: Any, labels: Any) -> tuple[FloatArray, FloatArray]:
+    def _predict_held_out(
+        self, scores: Any, labels: Any, reused: Reused
+    ) -> tuple[FloatArray, FloatArray]:
         """Probabilities and labels (n, labels) on the host of rows that are not of the fit."""
         with float64_scope(scores):
             values, backend = self._check(scores)
             plain = backend.without_gradient(values)
             proba = backend.to_host(self.rule_.proba(plain, backend))
-        self._refuse_rows_of_fit("scores", [number_hashes(backend.to_host(plain))])
+        hashes = number_hashes(backend.to_host(plain))
+        refuse_rows_of_fit(self.fit_rows_, [hashes], "scores", reused)
         return proba, self._read_labels(labels, proba.shape)
 
     def _read_labels(self, labels: Any, shape: tuple[int, ...]) -> FloatArray:
@@ -189,13 +195,14 @@ class MultilabelCalibrator(OutcomeCalibrator):
         risk: Any,
         delta: float | None = None,
         thresholds: Any = None,
+        reused: Reused = "refuse",
     ) -> RiskControl:
         """The last threshold at which the mean of a loss of your own is proven to be small.
 
         As `Calibrator.control_risk`: `loss(proba, labels, threshold)` gets probabilities and labels
         (n, labels) of held-out examples, such as the share of a row's labels that is missed.
         """
-        proba, truth = self._predict_held_out(scores, labels)
+        proba, truth = self._predict_held_out(scores, labels, reused)
         options: dict[str, Any] = {"loss": loss, "risk": risk, "delta": delta}
         return control_risk(proba, truth, thresholds=thresholds, **options)
 

@@ -46,7 +46,3 @@ class OutcomeCalibrator(StoredEstimator):
         self.fit_rows_, self.held_out_ = tuple(map(RowSketch.from_hashes, hashes)), None
         if not report.get("converged", True):
             warn_user(f"{type(self).__name__} did not converge: {self.reason_}", ConvergenceWarning)
-
-    def _refuse_rows_of_fit(self, name: str, hashes: Iterable[FloatArray]) -> None:
-        for sketch, own in zip(self.fit_rows_, hashes, strict=False):
-            sketch.refuse(own, name)

@@ -18,7 +18,7 @@ from hokical.calibrators._checks import refuse_groups
 from hokical.calibrators._estimator import Estimator
 from hokical.dense._maps import Maps, Positions, holds_batches, open_maps
 from hokical.guarantees._risk import RiskControl, control_risk
-from hokical.guarantees._row_sketch import row_draws
+from hokical.guarantees._row_sketch import Reused, row_draws
 from hokical.rules._predicting import OF_CLASSES, Output
 from hokical.streams import fit as fit_stream
 
@@ -149,18 +149,21 @@ class Dense(Estimator):
         calibrator = self.fitted_calibrator()
         return calibrator.score(found.logits, found.labels, sample_weight=found.weights)
 
-    def certify(self, logits: Any, labels: Any = None, *, mask: Any = None) -> Self:
+    def certify(
+        self, logits: Any, labels: Any = None, *, mask: Any = None, reused: Reused = "refuse"
+    ) -> Self:
         """Count held-out positions, so that `predict_or_abstain` and `predict_set` are guaranteed.
 
         The items are those that neither the classifier nor this calibrator was fitted on. The
         calibrator given at the start stays as it is; `calibrator_` is a copy that has counted: one
-        position per item, and for sets up to 64, which count as one example together.
+        position per item, and for sets up to 64, which count as one example together. `reused` is
+        that of `Calibrator.certify`.
         """
         found = self._flatten(logits, labels, mask, None, _PER_ITEM)
         certified = deepcopy(self.fitted_calibrator())
         certified.forget_examples()
         share = 1.0 / np.bincount(found.items)[found.items]
-        certified.certify(found.logits, found.labels, share)
+        certified.certify(found.logits, found.labels, share, reused=reused)
         # Then the weighted share of missed positions is the mean share over items, and a threshold
         # for it, with room for one item more, is that of conformal risk control.
         noted = certified.kept_.held_out_conformity
@@ -169,7 +172,7 @@ class Dense(Estimator):
         order = np.lexsort((row_draws(self.random_state, found.items.size), found.items))
         alone = order[np.unique(found.items[order], return_index=True)[1]]
         assert found.labels is not None
-        certified.certify(found.logits[alone], found.labels[alone])
+        certified.certify(found.logits[alone], found.labels[alone], reused=reused)
         certified.kept_ = replace(certified.kept_, held_out_conformity=noted)
         self.calibrator_ = certified
         return self

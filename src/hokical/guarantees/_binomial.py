@@ -31,7 +31,7 @@ def binomial_tail(hits: Any, trials: Any, share: float) -> FloatArray:
     """
     hits, trials = np.asarray(hits, np.float64), np.asarray(trials, np.float64)
     all_hit = hits >= trials  # includes no trials at all
-    tail = scipy_special().betaincc(hits + 1.0, np.where(all_hit, 1.0, trials - hits), share)
+    tail = scipy_special().betainc(np.where(all_hit, 1.0, trials - hits), hits + 1.0, 1.0 - share)
     return np.asarray(np.where(all_hit, 1.0, tail))
 
 

@@ -194,6 +194,26 @@ def last_proven(p_values: FloatArray, starts: IntArray, delta: float) -> int:
     return last
 
 
+def smallest_risk(proves: Callable[[float], bool], risk: float) -> float:
+    """The smallest risk above `risk` that is proven, to three digits."""
+    low, high = risk, 1.0
+    while high - low > 1e-3 * high:
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if proves(middle) else (middle, high)
+    return high
+
+
+def examples_needed(proves: Callable[[float], bool], n: int) -> int | None:
+    """About how many examples prove it, if so many times the n that are there do; None: none."""
+    tried = np.geomspace(1.1, 1000.0, 60).tolist()
+    return next((math.ceil(times * n) for times in tried if proves(times)), None)
+
+
+def more_examples(sums: Any, counts: Any, times: float) -> tuple[FloatArray, FloatArray]:
+    """Sums of losses and counts as of so many times the examples, half a loss more than these."""
+    return np.ceil(times * (sums + 0.5)), np.floor(times * counts)
+
+
 def loss_p_values(sums: FloatArray, counts: FloatArray, risk: float, *, binary: bool) -> FloatArray:
     """p-values (thresholds,) of "the mean loss exceeds the risk", from sums of losses in [0, 1].
 

@@ -9,8 +9,16 @@ from typing import Any
 import numpy as np
 
 from hokical._core.types import FloatArray
-from hokical.guarantees._control import check_promise, fewest_examples, last_proven, loss_p_values
-from hokical.guarantees._words import Guaranteed, state_promise
+from hokical.guarantees._control import (
+    check_promise,
+    examples_needed,
+    fewest_examples,
+    last_proven,
+    loss_p_values,
+    more_examples,
+    smallest_risk,
+)
+from hokical.guarantees._words import Guaranteed, state_limits, state_promise
 
 #: Thresholds where testing may start: at the first a loss may count few examples.
 _STARTS = 10
@@ -65,22 +73,22 @@ def control_risk(
     if weights is not None and delta is not None:
         raise ValueError("`sample_weight` cannot be given with `delta`; leave one of them out.")
     tables = {name: _losses(each, proba, labels, tried) for name, each in wanted.items()}
-    n = len(next(iter(tables.values())))
-    if any(len(table) != n for table in tables.values()):
-        raise ValueError("`loss` must give as many losses for each threshold; got other numbers.")
-    counts = np.ones(n) if weights is None else weights
+    for name, table in tables.items():
+        if delta is None:
+            _check_monotone(name, table)
+    counts = np.ones(len(labels)) if weights is None else weights
 
     def control(rows: Any = slice(None)) -> RiskControl:
-        own, weighed = {name: table[rows] for name, table in tables.items()}, counts[rows]
-        last, means = _last_safe(own, limits, delta, weighed)
+        sums = {name: _LossSums.of(table[rows], counts[rows]) for name, table in tables.items()}
+        means, n = {name: each.means for name, each in sums.items()}, counts[rows].size
+        last = _last_safe(sums, limits, delta)
         if last < 0:
-            words = _why_none(limits, delta, weighed.size)
-            return RiskControl(np.nan, tried, means, weighed.size, words)
+            return RiskControl(np.nan, tried, means, n, _why_none(sums, limits, delta, n))
         at, seen = float(tried[last]), {name: mean[last] for name, mean in means.items()}
         what = f"The mean loss of new examples is at most {_list(limits)} at the threshold {at:.6g}"
-        behind = f"of {weighed.size:,} held-out examples it is {_list(seen)}"
+        behind = f"of {n:,} held-out examples it is {_list(seen)}"
         words = state_promise(what, behind, delta=delta, weighted=weights is not None)
-        return RiskControl(at, tried, means, weighed.size, words)
+        return RiskControl(at, tried, means, n, words)
 
     if groups is None:
         return control()
@@ -90,40 +98,72 @@ def control_risk(
     return replace(control(), by_group=by_group)
 
 
+@dataclass(frozen=True, eq=False)
+class _LossSums:
+    """Sums of losses and of the examples that count, (m,) each; whether losses are 0 or 1."""
+
+    sums: FloatArray
+    counts: FloatArray
+    binary: bool
+
+    @classmethod
+    def of(cls, table: FloatArray, weights: FloatArray) -> _LossSums:
+        """Of losses (n, m), NaN where an example does not count; weights (n,) on any scale."""
+        known, own = ~np.isnan(table), weights / weights.max()
+        binary = bool(np.isin(table[known], (0.0, 1.0)).all())
+        return cls(own @ np.where(known, table, 0.0), own @ known, binary)
+
+    def repeated(self, times: float) -> _LossSums:
+        """As of so many times the examples."""
+        return _LossSums(*more_examples(self.sums, self.counts, times), self.binary)
+
+    @property
+    def means(self) -> FloatArray:
+        """The mean losses (m,), NaN where no example counts."""
+        nothing = np.full(self.sums.size, np.nan)
+        found = np.divide(self.sums, self.counts, out=nothing, where=self.counts > 0.0)
+        return np.asarray(found)
+
+
 def _last_safe(
-    tables: dict[str, FloatArray],
-    limits: Mapping[str, float],
-    delta: float | None,
-    weights: FloatArray,
-) -> tuple[int, dict[str, FloatArray]]:
-    """The last threshold that is proven for all losses (n, m), -1 if none is; and mean losses."""
-    counts, m = weights / weights.max(), next(iter(tables.values())).shape[1]
-    last, p_values, means = m - 1, np.zeros(m), {}
-    for name, table in tables.items():
-        known, limit = ~np.isnan(table), limits[name]
-        total, sums = counts @ known, counts @ np.where(known, table, 0.0)
-        means[name] = np.divide(sums, total, out=np.full(m, np.nan), where=total > 0.0)
+    losses: Mapping[str, _LossSums], limits: Mapping[str, float], delta: float | None
+) -> int:
+    """The last threshold that is proven for all losses, -1 if none is."""
+    m = next(iter(losses.values())).sums.size
+    last, p_values = m - 1, np.zeros(m)
+    for name, each in losses.items():
         if delta is None:
-            _check_monotone(name, table)
-            passed = sums + 1.0 <= limit * (total + 1.0) * (1.0 + _ROUNDING)
+            passed = each.sums + 1.0 <= limits[name] * (each.counts + 1.0) * (1.0 + _ROUNDING)
             last = min(last, int(np.flatnonzero(passed).max(initial=-1)))
-        else:
-            binary = bool(np.isin(table[known], (0.0, 1.0)).all())
-            tail = loss_p_values(sums, total, limit, binary=binary)
-            p_values = np.maximum(p_values, tail)  # all risks at once: the worst of them
-    if delta is not None:
-        spread = np.linspace(0, m - 1, _STARTS).astype(np.int64)
-        # Half of delta is for the first.
-        last = last_proven(p_values, np.append(np.zeros(_STARTS - 2, np.int64), spread), delta)
-    return last, means
+        else:  # all risks at once: the worst of them
+            tail = loss_p_values(each.sums, each.counts, limits[name], binary=each.binary)
+            p_values = np.maximum(p_values, tail)
+    if delta is None:
+        return last
+    spread = np.linspace(0, m - 1, _STARTS).astype(np.int64)
+    # Half of delta is for the first.
+    return last_proven(p_values, np.append(np.zeros(_STARTS - 2, np.int64), spread), delta)
 
 
-def _why_none(limits: Mapping[str, float], delta: float | None, n: int) -> str:
+def _why_none(
+    losses: Mapping[str, _LossSums], limits: Mapping[str, float], delta: float | None, n: int
+) -> str:
+    """What can be promised instead, and how many examples the wanted promise needs."""
+
+    def relaxed(share: float) -> dict[str, float]:
+        return {name: limit + share * (1.0 - limit) for name, limit in limits.items()}
+
+    def would_prove(times: float) -> bool:
+        more = {name: each.repeated(times) for name, each in losses.items()}
+        return _last_safe(more, limits, delta) >= 0
+
+    best = relaxed(smallest_risk(lambda share: _last_safe(losses, relaxed(share), delta) >= 0, 0.0))
     fewest = max(fewest_examples(limit, delta) for limit in limits.values())
+    words = state_limits(n, _list(best), _list(limits), fewest, examples_needed(would_prove, n))
+    sure = "on average" if delta is None else f"with confidence {1.0 - delta:.4g}"
     return (
-        f"No threshold is proven to have a mean loss of at most {_list(limits)}: it takes at least "
-        f"{fewest:,} examples, even without a loss, and these are {n:,}. Allow a larger `risk` or "
-        "`delta`, or use more examples."
+        f"No threshold is proven: {n:,} examples do not prove a mean loss of at most "
+        f"{_list(limits)} {sure}. {words}"
     )
 
 
@@ -146,12 +186,14 @@ def _losses(loss: Loss, proba: Any, labels: Any, tried: FloatArray) -> FloatArra
     """Checked losses (n, thresholds)."""
     if callable(loss):
         loss = np.array([loss(proba, labels, float(t)) for t in tried], np.float64).T
-    table = np.asarray(loss, np.float64)
-    if table.ndim != 2 or table.shape[1] != tried.size or not len(table):
+    table, shape = np.asarray(loss), (len(labels), tried.size)
+    if table.shape != shape or not table.size or table.dtype.kind not in "fiub":
         raise ValueError(
-            f"`loss` must have shape (n, {tried.size}), a column for each of the `thresholds`, or "
-            f"give one number per example, (n,), at each; got {table.shape}."
+            f"`loss` must be numbers of shape {shape}, a row for each example and a column for "
+            "each of the `thresholds`, or a function that gives one number per example, (n,), at "
+            f"each; got {table.dtype} of shape {table.shape}."
         )
+    table = table.astype(np.float64)
     if ((table < 0.0) | (table > 1.0)).any():
         raise ValueError(
             "`loss` must lie in [0, 1], or be NaN where an example does not count; divide it by "

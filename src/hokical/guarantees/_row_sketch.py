@@ -4,8 +4,9 @@ Of the hashes of all rows the smallest are kept, with how often each was seen. S
 be joined in any order, and the share of given rows that is among those of the fit can be estimated.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,8 @@ from hokical._core.storage import pack_array, storable
 from hokical._core.topk import TopK
 from hokical._core.types import AnyArray, FloatArray, IntArray
 
+#: What to do about rows that look like those of the fit.
+Reused = Literal["refuse", "ignore"]
 #: How many hashes are kept, and how many columns of a row they are made of.
 _KEPT, _COLUMNS = 512, 8
 #: Steps of a margin that tell rows apart, and the largest margin that does.
@@ -137,12 +140,21 @@ class RowSketch:
         spread = (once * (1.0 - once / n) + 2.0 * twice) / n**2 + 0.25 / hashes.size
         return bool(found > twins + 0.05 + 4.0 * np.sqrt(spread))
 
-    def refuse(self, hashes: FloatArray, name: str) -> None:
-        """Raise if it `holds_too_many` of the rows of the argument `name`."""
-        if self.holds_too_many(hashes):
-            raise ValueError(
-                f"`{name}` must be of examples that were not used in `fit`; got rows of the fit. "
-                "They look better than new ones, so what they certify would not hold. Split the "
-                "labelled examples: fit on one part and certify on the other. If they are new and "
-                'only look alike, pass `reused="ignore"`.'
-            )
+
+def refuse_rows_of_fit(
+    sketches: Iterable[RowSketch], hashes: Iterable[FloatArray], name: str, reused: Reused
+) -> None:
+    """Raise if rows of the argument `name` are of the fit, unless `reused` is "ignore".
+
+    `hashes` (n,) are those of the rows, made as those of each sketch.
+    """
+    if reused not in get_args(Reused):
+        raise ValueError(f"`reused` must be one of {list(get_args(Reused))}; got {reused!r}.")
+    pairs = zip(sketches, hashes, strict=False)
+    if reused == "refuse" and any(sketch.holds_too_many(own) for sketch, own in pairs):
+        raise ValueError(
+            f"`{name}` must be of examples that were not used in `fit`; got rows of the fit. They "
+            "look better than new ones, so what they certify would not hold. Split the labelled "
+            "examples: fit on one part and certify on the other. If they are new and only look "
+            'alike, pass `reused="ignore"`.'
+        )

@@ -15,10 +15,17 @@ import numpy as np
 
 from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical.guarantees._binomial import binomial_tail
-from hokical.guarantees._control import fewest_examples, last_proven, remembered
+from hokical.guarantees._control import (
+    examples_needed,
+    fewest_examples,
+    last_proven,
+    more_examples,
+    remembered,
+    smallest_risk,
+)
 from hokical.guarantees._score_table import ScoreTable
 from hokical.guarantees._scores import LEVELS, level_log_odds, score_levels
-from hokical.guarantees._words import Guaranteed, state_promise
+from hokical.guarantees._words import Guaranteed, state_limits, state_promise
 
 #: The examples behind a guarantee: those of `fit`, or those passed to `certify`.
 Evidence = Literal["fit", "held-out"]
@@ -45,10 +52,7 @@ def choose_threshold(table: ScoreTable, risk: float, delta: float, starts: IntAr
     Levels are tested from the highest down; `delta` is divided equally among the `starts`.
     """
     accepted, wrong = (np.cumsum(part[::-1]) for part in (table.count, table.wrong))
-    changed = np.flatnonzero(np.diff(accepted, prepend=-1))  # few of the levels have examples
-    tails = binomial_tail(wrong[changed], accepted[changed], risk)
-    p_values = np.repeat(tails, np.diff(changed, append=LEVELS))
-    last = last_proven(p_values, LEVELS - 1 - starts, delta)
+    last = last_proven(binomial_tail(wrong, accepted, risk), LEVELS - 1 - starts, delta)
     if last < 0:
         return Threshold(None, 0, 0, table.total)
     return Threshold(LEVELS - 1 - last, int(accepted[last]), int(wrong[last]), table.total)
@@ -71,36 +75,6 @@ def prove_threshold(table: ScoreTable, risk: float, delta: float, source: Eviden
     starts = starting_levels(risk, source)
     question = ("threshold", risk, delta, source)
     return remembered(table, question, lambda: choose_threshold(table, risk, delta, starts))
-
-
-def smallest_risk(table: ScoreTable, risk: float, delta: float, source: Evidence) -> float:
-    """The smallest risk above `risk` that these examples prove for any threshold, to three digits.
-
-    Where tests start depends on the risk, so a smaller one may have been proven, if it had been
-    asked for at first: it cannot be chosen by what these examples show.
-    """
-
-    def find() -> float:
-        low, high = risk, 1.0
-        while high - low > 1e-3 * high:
-            middle = 0.5 * (low + high)
-            starts = starting_levels(middle, source)
-            proven = choose_threshold(table, middle, delta, starts).level is not None
-            low, high = (low, middle) if proven else (middle, high)
-        return high
-
-    return remembered(table, ("smallest", risk, delta, source), find)
-
-
-def examples_needed(table: ScoreTable, risk: float, delta: float) -> int | None:
-    """About how many examples like these prove the risk for some threshold; None if none do."""
-    with_examples = np.flatnonzero(table.count)[::-1]
-    accepted, wrong = (np.cumsum(part[with_examples]) for part in (table.count, table.wrong))
-    for times in np.geomspace(1.1, 1000.0, 60).tolist():
-        tail = binomial_tail(np.ceil(times * (wrong + 0.5)), np.floor(times * accepted), risk)
-        if (tail <= delta).any():
-            return math.ceil(float(times * table.total))
-    return None
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,16 +185,22 @@ def _why_nothing(tables: Sequence[ScoreTable], risk: float, delta: float, source
     """What can be promised instead, and how many examples the wanted promise needs."""
     table = max(tables, key=lambda each: each.total)
     share = delta / starting_levels(risk, source).size
-    fewest, needed = fewest_examples(risk, share), examples_needed(table, risk, share)
-    best, sure = smallest_risk(table, risk, delta, source), f"with confidence {1.0 - delta:.4g}"
-    end = (
-        f"About {needed:,} examples of this kind would prove {risk:.4g}."
-        if needed
-        else ("More examples will hardly help: no score has so small an error rate.")
-    )
-    if table.total < fewest:
-        end = f"It takes at least {fewest:,} examples, even without a mistake."
+    with_examples = np.flatnonzero(table.count)[::-1]
+    accepted, wrong = (np.cumsum(part[with_examples]) for part in (table.count, table.wrong))
+
+    def proves(other: float) -> bool:
+        # Where tests start depends on the risk, so a smaller one than the best of these may have
+        # been proven, if it had been asked for at first.
+        starts = starting_levels(other, source)
+        return choose_threshold(table, other, delta, starts).level is not None
+
+    def would_prove(times: float) -> bool:
+        return bool((binomial_tail(*more_examples(wrong, accepted, times), risk) <= share).any())
+
+    best, needed = smallest_risk(proves, risk), examples_needed(would_prove, table.total)
+    fewest = fewest_examples(risk, share)
     return (
-        f"Nothing is accepted: {table.total:,} examples do not prove a risk of {risk:.4g} {sure}. "
-        f"The smallest risk that they prove is {best:.3g}. {end}"
+        f"Nothing is accepted: {table.total:,} examples do not prove a risk of {risk:.4g} with "
+        f"confidence {1.0 - delta:.4g}. "
+        f"{state_limits(table.total, f'{best:.3g}', f'{risk:.4g}', fewest, needed)}"
     )

@@ -23,3 +23,13 @@ def state_promise(
     if weighted:
         sure += ", if the weights of the examples are right"
     return f"{what}, {sure}: {behind}."
+
+
+def state_limits(n: int, best: str, wanted: str, fewest: int, needed: int | None) -> str:
+    """What n examples prove instead of the `wanted` risk, and how many would prove that."""
+    end = "More examples will hardly help: no score has so small an error rate."
+    if n < fewest:
+        end = f"It takes at least {fewest:,} examples, even without a mistake."
+    elif needed is not None:
+        end = f"About {needed:,} examples of this kind would prove {wanted}."
+    return f"The smallest risk that they prove is {best}. {end}"

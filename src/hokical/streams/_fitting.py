@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 from hokical._core.groups import count_rows, read_columns, take_rows
 from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._hoki import Hoki
+from hokical.guarantees._row_sketch import Reused
 from hokical.io._chunks import block_rows, reblock
 from hokical.io._opening import open_source
 from hokical.streams._partition import StreamedPartition, check_block
@@ -63,7 +64,9 @@ def partial_fit(calibrator: Hoki, source: Any, *, progress: bool | None = None) 
     return calibrator
 
 
-def certify(calibrator: Calibrator, source: Any, *, groups: Any = None) -> Calibrator:
+def certify(
+    calibrator: Calibrator, source: Any, *, groups: Any = None, reused: Reused = "refuse"
+) -> Calibrator:
     """`Calibrator.certify` with the examples of a source, a chunk at a time.
 
     Of each example four numbers are kept. `groups` are those of all rows, or columns, as in `fit`.
@@ -94,4 +97,4 @@ def certify(calibrator: Calibrator, source: Any, *, groups: Any = None) -> Calib
         if columns is not None:
             read_columns(columns, first)  # which raises if there are more
 
-    return calibrator._certify_parts(parts())
+    return calibrator._certify_parts(parts(), reused=reused)

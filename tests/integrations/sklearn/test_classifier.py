@@ -657,4 +657,5 @@ def test_rows_of_the_fit_cannot_certify_it(form: Any, cv: Any) -> None:
     rows = [held_out[i] for i in some] if form is _as_text else rows
     with pytest.raises(ValueError, match=r"`X` must be of examples .* got rows of the fit"):
         model.certify(held_out[some] if rows is None else rows, y[200:400][some])
+    assert model.certify(held_out, y[200:400], reused="ignore").calibrator_.kept_.held_out_scores
     assert model.certify(fresh, y[400:]).calibrator_.kept_.held_out_scores.total == 200

@@ -14,7 +14,7 @@ from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._multilabel import MultilabelCalibrator
 from hokical.calibrators._shift import in_order
 from hokical.guarantees._decisions import Decisions, Detections, cost_table, decide
-from hokical.guarantees._row_sketch import RowSketch
+from hokical.guarantees._row_sketch import Reused, RowSketch, refuse_rows_of_fit
 from hokical.guarantees._selective import SelectivePrediction
 from hokical.guarantees._shift import ShiftEstimate
 from hokical.integrations.sklearn import _held_out as held_out
@@ -63,19 +63,28 @@ class ClassifierPredictions:
         """Accuracy, as of every classifier in scikit-learn."""
         return float(accuracy_score(y, self.predict(X, groups=groups), sample_weight=sample_weight))
 
-    def certify(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> Self:
+    def certify(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        groups: Any = None,
+        reused: Reused = "refuse",
+    ) -> Self:
         """Note rows that nothing was fitted on, for `predict_or_abstain` and `predict_set`.
 
-        Rows of `fit` are refused.
+        Rows of `fit` are refused, unless `reused="ignore"` says that they only look alike.
         """
         X, labels = held_out.check_examples(self, X, y)
         logits = self._logits(X, groups)
-        self._fit_rows.refuse(held_out.example_hashes(X), "X")
+        refuse_rows_of_fit([self._fit_rows], [held_out.example_hashes(X)], "X", reused)
         if isinstance(self.calibrator_, MultilabelCalibrator):
-            self.calibrator_.certify(logits, labels)
+            self.calibrator_.certify(logits, labels, reused=reused)
         else:
             truth = held_out.class_index(labels, self.classes_)
-            self.calibrator_.certify(logits, truth, sample_weight, groups=groups)
+            options: dict[str, Any] = {"groups": groups, "reused": reused}
+            self.calibrator_.certify(logits, truth, sample_weight, **options)
         return self
 
     def predict_set(self, X: Any, *, groups: Any = None, **options: Any) -> Any:
