@@ -323,6 +323,8 @@ def test_the_first_maximum_of_what_is_shown(
 ) -> None:
     """Rows of every kind, with ties, masked classes and near-ties, in float32 as in float64."""
     arrays = get_library(library)
+    if library == "jax":  # which compiles every shape anew
+        n_classes = 2 if n_classes < 7 else 9
     rule, rows = make_case(name, seed, n_classes)
     if isinstance(rule.core, AutoRule):
         core = replace(rule.core, keep_labels=False)

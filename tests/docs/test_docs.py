@@ -42,7 +42,7 @@ PAGES = [
 SLOW = {
     "docs/choosing.md", "docs/dense.md", "docs/gallery.md", "docs/guarantees.md",
     "docs/monitoring.md", "docs/multilabel.md", "docs/onnx.md", "docs/recipes/command-line.md",
-    "docs/language-models.md", "docs/metrics.md", "docs/scikit-learn.md",
+    "docs/language-models.md", "docs/metrics.md", "docs/peers.md", "docs/scikit-learn.md",
 }  # fmt: skip
 LANGUAGES = {"python", "text", "console", "sh"}
 

@@ -48,6 +48,7 @@ def minimum(objective: Any, tol: float) -> Any:
     return class_scaling.minimize_newton(objective.evaluate, start, step, tol=tol, max_iter=100)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("n_classes", [31, 100])
 def test_the_minimum_is_scipys(n_classes: int) -> None:
     problem = world(800, n_classes, 0), 1.2, 0.3 * n_classes / 800

@@ -29,7 +29,7 @@ from hokical.guarantees._selective import (
     score_levels,
     starting_levels,
 )
-from tests.conftest import synthetic_logits
+from tests.conftest import repetitions, synthetic_logits
 
 TEMPERATURE = 3.0
 RISK, DELTA = 0.1, 0.1
@@ -230,7 +230,7 @@ def nature() -> Nature:
 @pytest.mark.parametrize(("name", "certified"), [("temps", False), ("temps", True), ("vecs", True)])
 def test_fitted_calibrators_keep_the_risk(nature: Nature, name: str, certified: bool) -> None:
     rng = np.random.default_rng(23)
-    broken, coverage, repeats = 0, [], 100
+    broken, coverage, repeats = 0, [], repetitions(100, 40)
     for _ in range(repeats):
         cal = make(name).fit(*nature.draw(rng, 500))
         if certified:
@@ -291,7 +291,7 @@ def test_intervals_hold_the_accuracy_of_their_group(
 ) -> None:
     rng = np.random.default_rng(29)
     options = {"noise": Gaussian(6.0)} if name == "hoki" else {}
-    held, n_groups, repeats = [], 0, 100
+    held, n_groups, repeats = [], 0, repetitions(100, 40)
     for _ in range(repeats):
         cal = make(name, **options).fit(*nature.draw(rng, 700))
         if certified:

@@ -15,7 +15,7 @@ import hokical
 from hokical import make
 from hokical.calibrators import with_sets
 from hokical.streams import fit, open_source
-from tests.conftest import max_examples
+from tests.conftest import max_examples, repetitions
 
 GOLDEN = Path(__file__).parents[1] / "calibrators" / "golden"
 CLASSES = 5
@@ -644,7 +644,7 @@ def test_unchanged_rows_raise_few_alarms(classes, scale, n_fit, n_new) -> None:
     The intervals of class frequencies hold in 93 % at least; with a fit of 100 examples, of two
     classes that scores hardly separate or of ten, in 89 %.
     """
-    broken, moved, held, repeats = 0, 0, [], 100
+    broken, moved, held, repeats = 0, 0, [], repetitions(100, 30)
     for seed in range(repeats):
         rng = np.random.default_rng([classes, n_fit, seed])
         cal = make("structured" if classes <= 10 else "temps")

@@ -6,7 +6,6 @@ Nightly, of a thousand; else of a fifth of them, which chance misses once in a t
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator
 
 import numpy as np
@@ -15,27 +14,19 @@ import pytest
 import hokical
 from hokical import metrics
 from hokical.plots import reliability
-from tests.conftest import fewest, repetitions
+from tests.conftest import NIGHTLY, hold_often, repetitions
 
 LEAST = 0.93
-TRIALS = repetitions(1000)
+TRIALS = repetitions(1000, 200)
 #: Numbers of rows; the largest takes minutes.
 SIZES = [
     200,
     2000,
     pytest.param(
         20_000,
-        marks=pytest.mark.skipif(
-            not os.environ.get("HOKICAL_SIMULATE"), reason="HOKICAL_SIMULATE=1 runs it, in minutes"
-        ),
+        marks=pytest.mark.skipif(not NIGHTLY, reason="HOKICAL_SIMULATE=1 runs it, in minutes"),
     ),
 ]
-
-
-def holds_often(held: np.ndarray | int, trials: int = TRIALS) -> bool:
-    """By the share that was measured, if the trials are all; else, if nothing speaks against it."""
-    least = LEAST * trials if os.environ.get("HOKICAL_SIMULATE") else fewest(LEAST, trials)
-    return bool(np.all(held >= least))
 
 
 def draw(kind: str, n: int, rng: np.random.Generator) -> np.ndarray:
@@ -79,7 +70,7 @@ def test_metrics(kind: str, n: int, gap: float) -> None:
             held[name] += not (value < found[name].low or value > found[name].high)
         for method, bound in found.bounds.items():
             bounded[method] = bounded.get(method, 0) + (bound >= gap)
-    assert holds_often(np.array(list(held.values()))), held
+    assert hold_often([*held.values()], TRIALS), held
     assert len(bounded) == 4  # the methods of `calibration_bound`
     assert min(bounded.values()) >= 0.95 * TRIALS, bounded
 
@@ -102,7 +93,7 @@ def test_errors_of_any_pattern(n: int, pattern: str) -> None:
         place = rng.choice(used, n)
         found = metrics.summary(centre[place], rng.uniform(size=n) < (centre - gaps)[place])["ece"]
         held += found.low <= truth <= found.high
-    assert holds_often(held), held
+    assert hold_often(held, TRIALS), held
 
 
 def weights(n: int, kind: str, rng: np.random.Generator) -> np.ndarray | None:
@@ -147,7 +138,7 @@ def test_net_benefit(kind: str, scale: float, n: int) -> None:
         risk = risks(n, rng)
         found = metrics.decision_curve(risk, rng.uniform(size=n) < scale * risk, thresholds)
         held += (found.low <= truth) & (truth <= found.high)
-    assert holds_often(held), held
+    assert hold_often(held, TRIALS), held
 
 
 @pytest.mark.slow
@@ -162,7 +153,7 @@ def test_differences_of_methods_and_sets(n: int) -> None:
     certified = hokical.make("temps").fit(*_world(1000, 1)).certify(*_world(500, 3))
     sets = hokical.evaluate(certified, *big, coverage=0.9).sets
     held = np.zeros(3)
-    trials = repetitions(300)
+    trials = repetitions(300, 60)
     for seed in range(trials):
         data = _world(n, seed + 10)
         found = hokical.compare(data, data, dict(zip(methods, both, strict=True)), subject="temps")
@@ -173,7 +164,7 @@ def test_differences_of_methods_and_sets(n: int) -> None:
             own.overall.low <= sets.overall.coverage <= own.overall.high,
             own.size_low <= sets.overall.mean_size <= own.size_high,
         )
-    assert holds_often(held, trials), held
+    assert hold_often(held, trials), held
 
 
 def _world(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -185,11 +176,11 @@ def _world(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 def test_a_simulation_fails_where_an_interval_does_not_hold() -> None:
     """The bootstrap-like interval of a plain normal error does not hold an ECE of 0."""
     held = 0
-    for confidence, right in _perfect(100):
+    for confidence, right in _perfect(TRIALS):
         value = metrics.ece(confidence, right)
         error = math.sqrt(float(np.var(right - confidence)) / right.size)
         held += value - 1.96 * error <= 0.0
-    assert held / 100 < 0.8
+    assert not hold_often(held, TRIALS)
 
 
 def _perfect(trials: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -12,6 +12,7 @@ from scipy.stats import binom
 from hokical._core.groups import GroupCoding
 from hokical.metrics import group_table
 from hokical.metrics._sum_test import holm, mean_p_values, sum_distribution, sum_p_value
+from tests.conftest import repetitions
 
 
 def reference_distribution(probabilities: np.ndarray) -> np.ndarray:
@@ -56,7 +57,7 @@ def test_equal_confidences_give_the_binomial_test() -> None:
 
 @pytest.mark.slow
 def test_the_verdict_holds_for_all_groups_and_segments_at_once() -> None:
-    flagged, n_trials = 0, 200
+    flagged, n_trials = 0, repetitions(200, 80)
     for seed in range(n_trials):
         rng = np.random.default_rng(seed)
         confidence = rng.beta(6, 1, 250)
@@ -221,7 +222,7 @@ def test_weights_of_one_size_change_no_share() -> None:
     ]
 
 
-def false_alarms(n_groups: int, size: int, low: float, weight: str, trials: int = 100) -> float:
+def false_alarms(n_groups: int, size: int, low: float, weight: str, trials: int) -> float:
     """Share of data sets with a flagged group although every probability is true."""
     found = 0
     for seed in range(trials):
@@ -247,7 +248,9 @@ def test_weighted_groups_have_few_false_alarms(
     n_groups: int, size: int, low: float, weight: str
 ) -> None:
     """At most delta = 5 %; the normal approximation had 48 % of the first."""
-    assert false_alarms(n_groups, size, low, weight) <= 0.05 + 2.5 * np.sqrt(0.05 * 0.95 / 100)
+    trials = repetitions(100, 40)
+    found = false_alarms(n_groups, size, low, weight, trials)
+    assert found <= 0.05 + 2.5 * np.sqrt(0.05 * 0.95 / trials)
 
 
 @pytest.mark.parametrize("size", [30, 2000])

@@ -9,6 +9,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from hokical.metrics import calibration_slope, decision_curve
+from tests.conftest import hold_often, repetitions
 
 
 def risks(n: int, seed: int, slope: float = 1.0, intercept: float = 0.0) -> tuple:
@@ -57,8 +58,8 @@ def test_what_cannot_be_known_is_nan() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("n", [200, 2000, 20_000])
 def test_intervals_hold(n: int) -> None:
-    """Of slope, intercept and net benefit: at least 93 % of 500 data sets."""
-    held, trials = np.zeros(3), 500
+    """Of slope, intercept and net benefit: at least 93 % of data sets, as far as these tell."""
+    held, trials = np.zeros(3), repetitions(500, 100)
     big = risks(1_000_000, 0)
     truth = decision_curve(*big, [0.2]).net_benefit[0]
     for seed in range(trials):
@@ -70,7 +71,7 @@ def test_intervals_hold(n: int) -> None:
             intercept.low <= 0.3 <= intercept.high,
             curve.low[0] <= truth <= curve.high[0],
         )
-    assert (held / trials >= 0.93).all(), held / trials
+    assert hold_often(held, trials), held / trials
 
 
 def test_net_benefit_is_its_definition() -> None:

@@ -257,6 +257,7 @@ def test_the_reason_of_the_default_is_that_of_its_models(
     assert not hasattr(CalibratedClassifier(GaussianNB(), method="temps").fit(X, y), "reason_")
 
 
+@pytest.mark.slow
 def test_class_weighted_trees_are_level_with_scikit_learn() -> None:
     """Log loss at most 0.0005 behind its default, the share of a rare class within 8 %."""
     X, y = make_classification(
