@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from hokical._core.arrays import backend_of
-from hokical._core.logits import find_row_maxima
+from hokical._core.logits import row_maxima
 from hokical.rules import Logits
 
 
@@ -132,4 +132,4 @@ def in_library(values: Any, block_size: int | None = None) -> Logits:
     assert home is not None
     sizes = {} if block_size is None else {"block_size": block_size}
     backend = type("SmallBlocks", (type(home),), sizes)() if sizes else home
-    return Logits(values, find_row_maxima(values, home, "logits"), backend)
+    return Logits(values, row_maxima(values, home), backend)

@@ -134,9 +134,6 @@ class NumpyBackend(Backend):
     def kind(self, array: Array) -> Kind:
         return _NUMPY_KINDS.get(array.dtype.kind, "other")
 
-    def to_host(self, array: Array) -> AnyArray:
-        return np.asarray(array)
-
     def from_host(self, array: AnyArray, like: Array) -> Array:
         return array
 

@@ -72,19 +72,15 @@ def per_row(
     return to_host(by_blocks(work, logits, floats_per_row))
 
 
-def sum_over_blocks(
-    logits: Any, work: Callable[[slice, Any], Any], part: Callable[[slice], Any] | None = None
-) -> FloatArray:
+def sum_over_blocks(logits: Any, work: Callable[[slice, Any], Any]) -> FloatArray:
     """Sum `work(rows, block)`, arrays of one shape, over all blocks in order.
 
-    Block sums are added at the end, in order, so the number of threads changes nothing. `part`
-    makes the block of some rows; by default `logits.take` does.
+    Block sums are added at the end, in order, so the number of threads changes nothing.
     """
-    step = logits.n_rows if logits.is_traced else block_rows(logits, logits.n_columns)
-    if logits.n_rows <= step:
-        return np.asarray(to_host(work(slice(0, logits.n_rows), logits)))
-    make = part or logits.take
+    n_rows, step = logits.n_rows, block_rows(logits, logits.n_columns)
+    if n_rows <= step:  # its margins may be known already
+        return np.asarray(to_host(work(slice(0, n_rows), logits)))
     parts = map_slices(
-        lambda rows: work(rows, make(rows)), logits.n_rows, step, threads=logits.is_numpy
+        lambda rows: work(rows, logits.take(rows)), n_rows, step, threads=logits.is_numpy
     )
     return np.asarray(np.sum([to_host(part) for part in parts], axis=0))

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from hokical._core.arrays import NUMPY, Array, backend_of
 from hokical._core.blocks import per_row
 from hokical._core.logits import Logits
-from hokical._core.reading import to_numpy
+from hokical._core.reading import first_true, to_floats, to_numpy
 from hokical._core.types import FloatArray
 from hokical._core.warn import FitDataWarning, warn_user
 
@@ -33,19 +33,15 @@ def from_binary_scores(scores: ArrayLike, *, name: str = "scores") -> FloatArray
     array([[ 0., -1.],
            [ 0.,  2.]])
     """
-    array = to_numpy(scores, name)
-    if array.ndim != 1:
+    column = to_floats(scores, name)
+    if column.ndim != 1:
         raise ValueError(
-            f"`{name}` must be 1-D (n,); got shape {array.shape}. Scores (n, classes) are "
+            f"`{name}` must be 1-D (n,); got shape {column.shape}. Scores (n, classes) are "
             "logits: use them as they are."
         )
-    if array.dtype.kind not in "fiu":
-        raise TypeError(f"`{name}` must be real numbers; got dtype {array.dtype}.")
-    column = array.astype(np.float64)
-    if not np.isfinite(column).all():
-        row = int(np.argmin(np.isfinite(column)))
+    if place := first_true(~np.isfinite(column)):
         raise ValueError(
-            f"`{name}` must be finite; got {column[row]} in row {row}. Fix or drop the row."
+            f"`{name}` must be finite; got {column[place]} in row {place[0]}. Fix or drop the row."
         )
     return np.stack([np.zeros_like(column), column], axis=1)
 
@@ -64,13 +60,8 @@ def from_binary_probabilities(
     """
     if isinstance(probabilities, (list, tuple)):
         probabilities = _join_labels(probabilities, name)
-    array = to_numpy(probabilities, name)
-    if array.dtype.kind not in "fiub":
-        raise TypeError(f"`{name}` must be real numbers; got dtype {array.dtype}.")
-    proba = array.astype(np.float64)
-    bad = ~((proba >= 0.0) & (proba <= 1.0))
-    if bad.any():
-        place = tuple(np.argwhere(bad)[0].tolist())
+    proba = to_floats(probabilities, name)
+    if place := first_true(~((proba >= 0.0) & (proba <= 1.0))):
         raise ValueError(
             f"`{name}` must lie in [0, 1]; got {proba[place]} at {place}. If these are logits, use "
             "them as they are."
@@ -124,16 +115,12 @@ def from_probabilities(
            [-inf,  0. ]])
     """
     check_zeros(zeros)
-    array = to_numpy(probabilities, name)
-    if array.dtype.kind not in "fiu":
-        raise TypeError(f"`{name}` must be real numbers; got dtype {array.dtype}.")
-    proba = array.astype(np.float64)
-    if proba.ndim == 1:
-        proba = np.stack([1.0 - proba, proba], axis=1)
+    given = to_floats(probabilities, name)
+    proba = np.stack([1.0 - given, given], axis=1) if given.ndim == 1 else given
     if proba.ndim != 2 or proba.shape[0] == 0 or proba.shape[1] < 2:
         raise ValueError(
             f"`{name}` must be (n, classes) with at least one row and two classes, or (n,) for "
-            f"class 1 of two; got shape {array.shape}."
+            f"class 1 of two; got shape {given.shape}."
         )
     proba = _undo_rounding(proba, name)
     check_probability_rows(proba, name, remedy="If these are logits, use them as they are.")
@@ -171,11 +158,10 @@ def as_two_columns(scores: Any, *, fitting: bool = False) -> Any:
     """
     if isinstance(scores, Logits):
         return scores
-    backend = backend_of(scores)
-    array = to_numpy(scores, "logits") if backend is None else scores
+    backend = backend_of(scores) or NUMPY
+    array = to_numpy(scores, "logits") if backend is NUMPY else scores
     if len(array.shape) != 1:
         return scores
-    backend = NUMPY if backend is None else backend
     xp = backend.namespace(array)
     if backend.kind(array) == "integer":
         array = xp.astype(array, xp.float64)
@@ -201,20 +187,16 @@ def check_probability_rows(
     proba: FloatArray, name: str, *, remedy: str, first_row: int = 0, slack: float = 1e-6
 ) -> None:
     """Entries in [0, 1] up to `slack`, row sums of 1 up to the precision of float16."""
-    inside = (proba >= 0.0) & (proba <= 1.0 + slack)
-    if not inside.all():
-        row, column = (int(i) for i in np.argwhere(~inside)[0])
+    if place := first_true(~((proba >= 0.0) & (proba <= 1.0 + slack))):
         raise ValueError(
-            f"`{name}` must lie in [0, 1]; got {proba[row, column]:g} in row {first_row + row}, "
-            f"column {column}. {remedy}"
+            f"`{name}` must lie in [0, 1]; got {proba[place]:g} in row {first_row + place[0]}, "
+            f"column {place[1]}. {remedy}"
         )
     sums = proba.sum(axis=1)
-    off = np.abs(sums - 1.0) > _SUM_ERROR
-    if off.any():
-        row = int(np.argmax(off))
+    if place := first_true(np.abs(sums - 1.0) > _SUM_ERROR):
         raise ValueError(
-            f"`{name}` rows must sum to 1; row {first_row + row} sums to {sums[row]:.6g}. Divide "
-            f"each row by its sum if that is what you mean. {remedy}"
+            f"`{name}` rows must sum to 1; row {first_row + place[0]} sums to {sums[place]:.6g}. "
+            f"Divide each row by its sum if that is what you mean. {remedy}"
         )
 
 

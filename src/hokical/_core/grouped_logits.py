@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -37,10 +37,6 @@ class GroupedLogits(Logits):
     def _take(self, rows: Any) -> Self:
         plain = Logits(self.values, self.top, self.backend).take(rows)
         return type(self)(plain.values, plain.top, self.backend, self.codes[rows], self.coding)
-
-    def without_gradient(self) -> Self:
-        plain = Logits(self.values, self.top, self.backend).without_gradient()
-        return replace(self, values=plain.values, top=plain.top)
 
 
 def with_groups(logits: Any, groups: Any, coding: GroupCoding, fitted_by: Any = None) -> Any:

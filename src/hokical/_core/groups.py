@@ -7,7 +7,7 @@ nor are whole numbers that come alone and without a name: they are ids.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Self
@@ -70,19 +70,9 @@ class GroupCoding:
 
     def codes(self, groups: Any, n_rows: int) -> IntArray:
         """The code (n, columns) of the group of each row."""
-        given = read_columns(groups, n_rows)
-        alone = len(given) == len(self.columns) == 1
-        if alone and NAMELESS in (*given, *self.columns):  # one column needs no name
-            given = dict(zip(self.columns, given.values(), strict=True))
-        missing = [name for name in self.columns if name not in given]
-        if missing:
-            raise ValueError(
-                f"`groups` must have the columns of the fit, {', '.join(self.columns)}; "
-                f"{', '.join(missing)} is not there. Pass a mapping or a DataFrame with them."
-            )
-        parts = zip(self.columns, self.levels, self.cut, strict=True)
-        found = [_encode(given[name], levels, cut) for name, levels, cut in parts]
-        return np.stack(found, axis=1)
+        given = _same_columns(groups, n_rows, self.columns, "the fit")
+        found = map(_encode, given, self.levels, self.cut)
+        return np.stack([*found], axis=1)
 
     def count_unknown(self, codes: IntArray) -> dict[str, int]:
         """How many rows of codes (n, columns) have no known group, by column."""
@@ -147,30 +137,33 @@ def match_cells(
 
     Columns are matched by name, in any order, and must be those known; values by `look_up`.
     """
+    given = _same_columns(groups, n_rows, columns, "`certify`", no_others=True)
+    names, place = _distinct(zip(*map(_plain, given), strict=True))
+    return np.array(look_up(names, cells), np.int64)[place]
+
+
+def _same_columns(
+    groups: Any, n_rows: int, columns: Sequence[str], source: str, *, no_others: bool = False
+) -> list[AnyArray]:
+    """The columns (n,) of groups that have these names; a column alone needs none."""
     given = read_columns(groups, n_rows)
     if len(given) == len(columns) == 1 and NAMELESS in (*given, *columns):
-        given = dict(zip(columns, given.values(), strict=True))  # one column needs no name
-    if {*given} != {*columns}:
+        return [*given.values()]
+    if not {*columns} <= {*given} or (no_others and len(given) > len(columns)):
         raise ValueError(
-            f"`groups` must have the columns {', '.join(columns)}, as in `certify`; got "
-            f"{', '.join(given)}. Pass a mapping or a DataFrame with these columns and no others."
+            f"`groups` must have the columns of {source}, {', '.join(columns)}; got "
+            f"{', '.join(given)}. Pass a mapping or a DataFrame with these columns"
+            f"{' and no others' * no_others}."
         )
-    codes = []
-    for name, values in zip(columns, zip(*cells, strict=True), strict=True):
-        levels = list(dict.fromkeys(values))
-        known = np.array([levels.index(value) for value in values])
-        names, place = _distinct(given[name])
-        codes.append((known, np.array(look_up(names, levels), np.int64)[place]))
-    known_cells, rows = (zip(*(pair[k].tolist() for pair in codes), strict=True) for k in (0, 1))
-    places = {cell: k for k, cell in enumerate(known_cells)}
-    return np.array([places.get(row, len(cells)) for row in rows], np.int64)
+    return [given[name] for name in columns]
 
 
 def look_up(names: Sequence[Any], known: Sequence[Any]) -> list[int]:
     """The place of each name among those known; their number where it is not there.
 
     A number and its text are the same name, unless more than one known name has that text: a file
-    of numbers alone is read as numbers, and one with a single word among them as text.
+    of numbers alone is read as numbers, and one with a single word among them as text. A tuple is
+    a name of several parts.
     """
     exact = {name: k for k, name in enumerate(known)}
     if all(name in exact for name in names):
@@ -199,7 +192,7 @@ def _as_array(column: Any) -> AnyArray:
 
 def _learn_levels(column: AnyArray, parts: int, *, ids: bool) -> tuple[tuple[Any, ...], bool]:
     """The groups of a column, or the points at which it is cut, and whether it is."""
-    names, place = _distinct(column)
+    names, place = _distinct(_plain(column))
     known = {*names} - {None}
     whole = ids and all(isinstance(name, int) for name in known)
     if len(known) > MANY and not whole and all(_is_number(name) for name in known):
@@ -210,7 +203,7 @@ def _learn_levels(column: AnyArray, parts: int, *, ids: bool) -> tuple[tuple[Any
 
 
 def _encode(column: AnyArray, levels: tuple[Any, ...], cut: bool) -> IntArray:
-    names, place = _distinct(column)
+    names, place = _distinct(_plain(column))
     if not cut:
         return np.array(look_up(names, levels), np.int64)[place]
     values = np.array([_number(name) for name in names], np.float64)
@@ -231,22 +224,18 @@ def _cut_between(values: FloatArray, points: FloatArray) -> tuple[float, ...]:
     return tuple(np.unique(np.where(np.isfinite(halfway), halfway, points)).tolist())
 
 
-def _distinct(column: AnyArray) -> tuple[list[Any], IntArray]:
-    """The different values as plain names, and the place (n,) of each row's among them."""
-    if column.dtype.kind in "iufbU":
-        values, place = np.unique(column, return_inverse=True)
-        return _plain(values), place
-    names = dict.fromkeys(_plain(column))
-    code = {name: k for k, name in enumerate(names)}
-    return list(names), np.array([code[name] for name in _plain(column)], np.int64)
+def _distinct(names: Iterable[Any]) -> tuple[list[Any], IntArray]:
+    """The different names, and the place (n,) of each row's among them."""
+    code: dict[Any, int] = {}
+    place = [code.setdefault(name, len(code)) for name in names]
+    return list(code), np.array(place, np.int64)
 
 
 def _plain(column: AnyArray) -> list[Any]:
     """Names that JSON can hold: text and numbers as they are, others as text, None if missing."""
     names = column.tolist() if column.dtype.kind in "iufbUO" else list(column)
-    return [
-        name if type(name) in (int, bool, str) and name != "" else _tidy(name) for name in names
-    ]
+    plain = (bool, int, float, str)
+    return [n if type(n) in plain and n == n and n != "" else _tidy(n) for n in names]
 
 
 def _tidy(name: Any) -> Any:
@@ -265,8 +254,10 @@ def _number(name: Any) -> float:
         return np.nan
 
 
-def _text(name: Any) -> str | None:
-    """One text for a number in all its forms: 3, 3.0, "3", "03"."""
+def _text(name: Any) -> Any:
+    """One text for a number in all its forms: 3, 3.0, "3", "03"; a tuple of those of a tuple."""
+    if isinstance(name, tuple):
+        return tuple(map(_text, name))
     if isinstance(name, str) and name.removeprefix("-").isdecimal():
         name = int(name)
     number = _number(name)

@@ -8,7 +8,6 @@ the number of rows, nor what was compiled before.
 from collections.abc import Callable, Collection
 from functools import cache
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 # Sums may be reordered and fused, so that loops vectorise; the order is fixed at compile time, so
@@ -37,8 +36,6 @@ def kernel(
 @cache
 def has_compiler() -> bool:
     """Whether numba is installed and can be imported, with this NumPy for example."""
-    if find_spec("numba") is None:
-        return False
     try:
         import_module("numba")
     except Exception:  # whatever its own or its dependencies' trouble is, NumPy does as well

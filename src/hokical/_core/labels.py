@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from hokical._core.reading import to_numpy
+from hokical._core.reading import first_true, to_floats, to_numpy
 from hokical._core.types import AnyArray, FloatArray, IntArray
 
 
@@ -30,12 +30,11 @@ def as_labels(
         raise ValueError(
             f"`{name}` must have one entry per row; got {array.shape[0]} for {n_rows} rows."
         )
-    if array.size and (int(array.min()) < 0 or int(array.max()) >= n_classes):
-        row = int(np.argmax((array < 0) | (array >= n_classes)))
+    if place := first_true((array < 0) | (array >= n_classes)):
         raise ValueError(
             f"`{name}` must lie in [0, {n_classes - 1}], one index per column of the logits; got "
-            f"{array[row]} in row {row}. Drop rows that do not count; for tokens and maps give "
-            f"`ignore_label={array[row]}` to `hokical.Dense` or to `calibrate`."
+            f"{array[place]} in row {place[0]}. Drop rows that do not count; for tokens and maps "
+            f"give `ignore_label={array[place]}` to `hokical.Dense` or to `calibrate`."
         )
     return array.astype(np.int64)
 
@@ -77,12 +76,7 @@ def as_weights(weights: Any, n_rows: int, *, name: str = "sample_weight") -> Flo
     """Check example weights: None, a number for all, or (n,) finite and not negative."""
     if weights is None:
         return None
-    array = np.asarray(to_numpy(weights, name))
-    if array.dtype.kind not in "fiub":
-        raise TypeError(
-            f"`{name}` must be numbers; got dtype {array.dtype}. Convert with `.astype(float)`."
-        )
-    array = array.astype(np.float64)
+    array = to_floats(weights, name)
     if array.ndim == 0:
         array = np.full(n_rows, float(array))
     if array.shape != (n_rows,):
@@ -90,11 +84,9 @@ def as_weights(weights: Any, n_rows: int, *, name: str = "sample_weight") -> Flo
             f"`{name}` must be 1-D with one entry per row ({n_rows}); got shape "
             f"{array.shape}. Sample weights must be 1D array or scalar."
         )
-    bad = ~np.isfinite(array) | (array < 0)
-    if bad.any():
-        row = int(np.argmax(bad))
+    if place := first_true(~np.isfinite(array) | (array < 0)):
         raise ValueError(
-            f"`{name}` must be finite and >= 0; got {array[row]} in row {row}. Use 0 to "
+            f"`{name}` must be finite and >= 0; got {array[place]} in row {place[0]}. Use 0 to "
             "ignore a row."
         )
     with np.errstate(over="ignore"):

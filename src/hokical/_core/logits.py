@@ -7,7 +7,7 @@ NaN, +inf and rows without a finite value, because all three show in the row's m
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any, Self
 
@@ -16,7 +16,7 @@ import numpy as np
 from hokical._core.arrays import NUMPY, Array, Backend, backend_of, ignore_overflow, to_float64
 from hokical._core.parallel import cut_rows
 from hokical._core.properties import cached_property
-from hokical._core.reading import order_columns, to_numpy
+from hokical._core.reading import first_true, order_columns, to_numpy
 from hokical._core.special import at_most
 from hokical._core.types import AnyArray, FloatArray, IntArray
 
@@ -121,9 +121,10 @@ class Logits:
     def possible_counts(self) -> Array:
         """Number of possible classes of each row, (n,) float64."""
         if self.all_possible:
-            return np.full(self.n_rows, float(self.n_columns))
-        xp = self.xp
-        return xp.sum(xp.astype(self.possible, xp.float64), axis=1)
+            counts = np.full(self.n_rows, float(self.n_columns))
+        else:
+            counts = self.xp.sum(self.xp.astype(self.possible, self.xp.float64), axis=1)
+        return counts if self.tail is None else counts + self.tail.count
 
     @cached_property
     def gaps(self) -> Array:
@@ -136,8 +137,6 @@ class Logits:
 
     def of_class(self, classes: IntArray) -> FloatArray:
         """The logit of one class per row, (n,) float64 on the host."""
-        if self.is_numpy:
-            return np.asarray(self.values[np.arange(self.n_rows), classes], np.float64)
         column = self.from_host(classes)[:, None]
         found = self.xp.take_along_axis(self.values, column, axis=1)[:, 0]
         return self.to_host(to_float64(found, self.xp))
@@ -170,10 +169,8 @@ class Logits:
 
     def without_gradient(self) -> Self:
         """The same values, detached from any gradient graph."""
-        values = self.backend.without_gradient(self.values)
-        if values is self.values:
-            return self
-        return type(self)(values, self.backend.without_gradient(self.top), self.backend)
+        values, top = map(self.backend.without_gradient, (self.values, self.top))
+        return self if values is self.values else replace(self, values=values, top=top)
 
     def _simplify(self) -> Logits:
         """Logits with one column per class if all classes are known, else itself."""
@@ -279,9 +276,10 @@ def as_logits(
         logits = order_columns(logits, name, known or names, strict=bool(known))
     values, backend = as_float_matrix(logits, name)
     _check_column_count(tuple(values.shape), name, fitted_by)
-    if late and backend.queues_work(values):
-        return Logits(values, _row_maxima(values, backend), backend)
-    return Logits(values, find_row_maxima(values, backend, name), backend)
+    data = Logits(values, row_maxima(values, backend), backend)
+    if not (late and backend.queues_work(values)):
+        check_rows(data, name)
+    return data
 
 
 def as_float_matrix(logits: Any, name: str) -> tuple[Array, Backend]:
@@ -311,14 +309,8 @@ def as_float_matrix(logits: Any, name: str) -> tuple[Array, Backend]:
     return array, backend
 
 
-def find_row_maxima(values: Array, backend: Backend, name: str) -> Array:
-    """Row maxima (n,) float64; raises an error that names the first row without a finite one."""
-    top = _row_maxima(values, backend)
-    check_rows(Logits(values, top, backend), name)
-    return top
-
-
-def _row_maxima(values: Array, backend: Backend) -> Array:
+def row_maxima(values: Array, backend: Backend) -> Array:
+    """Row maxima (n,) float64, for `check_rows`."""
     xp = backend.namespace(values)
     if backend is NUMPY:
         if values.shape[1] > FEW_COLUMNS:
@@ -343,23 +335,18 @@ def check_rows(logits: Logits, name: str = "logits") -> None:
         # On a GPU a sum is the quickest look at all of them. It can overflow, so it only clears.
         if logits.is_traced or isfinite(float(xp.sum(backend.without_gradient(top)))):
             return
-    sound = xp.isfinite(top)
-    if not bool(xp.all(sound)):
-        row = int(np.argmin(backend.to_host(sound)))
-        raise_bad_row(backend.to_host(to_float64(logits.values[row, ...], xp)), row, name)
-
-
-def raise_bad_row(row_values: AnyArray, row: int, name: str) -> None:
-    """Raise an error that names the problem of a row without a finite maximum."""
-    remedy = "Fix or drop the row; only -inf is allowed, for a masked class."
-    for word, found in (("NaN", np.isnan(row_values)), ("+inf", np.isposinf(row_values))):
-        if found.any():
-            column = int(np.argmax(found))
+    if place := first_true(~np.isfinite(backend.to_host(top))):
+        own = backend.to_host(to_float64(logits.values[place[0], ...], xp))
+        remedy = "Fix or drop the row; only -inf is allowed, for a masked class."
+        if bad := first_true(np.isnan(own) if np.isnan(own).any() else np.isposinf(own)):
+            word = "NaN" if np.isnan(own[bad]) else "+inf"
             raise ValueError(
-                f"`{name}` must not hold NaN or +inf; got {word} in row {row}, column {column}. "
-                f"{remedy}"
+                f"`{name}` must not hold NaN or +inf; got {word} in row {place[0]}, column "
+                f"{bad[0]}. {remedy}"
             )
-    raise ValueError(f"`{name}` row {row} has no finite value: every class is -inf. {remedy}")
+        raise ValueError(
+            f"`{name}` row {place[0]} has no finite value: every class is -inf. {remedy}"
+        )
 
 
 def _check_matrix_shape(shape: tuple[Any, ...], name: str) -> None:

@@ -15,17 +15,18 @@ from contextvars import ContextVar
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from hokical._core.bins import check_count
+
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
 Found = TypeVar("Found")
 
 _PREFIX = "hokical-worker"
-_pools: dict[tuple[int, int], ThreadPoolExecutor] = {}
-_lock = threading.Lock()
 _limit: ContextVar[int | None] = ContextVar("hokical_threads", default=None)
 #: The limit of BLAS that is in force, once for every context that is open, in whatever thread.
 _blas_limits: list[Any] = []
+_lock = threading.Lock()
 
 
 def thread_count() -> int:
@@ -33,9 +34,10 @@ def thread_count() -> int:
     limit = _limit.get()
     if limit is not None:
         return limit
-    wanted = os.environ.get("HOKICAL_NUM_THREADS", "")
+    wanted = os.environ.get("HOKICAL_NUM_THREADS", "").strip()
     if wanted:
-        return _check_count(wanted, "HOKICAL_NUM_THREADS")
+        count = int(wanted) if wanted.isdecimal() else wanted
+        return check_count(count, name="HOKICAL_NUM_THREADS")
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -51,7 +53,7 @@ def threads(count: int) -> Iterator[None]:
     ...     thread_count()
     1
     """
-    token = _limit.set(_check_count(count, "count"))
+    token = _limit.set(check_count(count, name="count"))
     try:
         yield
     finally:
@@ -73,7 +75,8 @@ def map_slices(
         return [work(part) for part in slices]
     from concurrent.futures import wait  # loads `logging`, which one block does without
 
-    futures = [_pool(workers).submit(work, part) for part in slices]
+    pool = _pool(workers, os.getpid())
+    futures = [pool.submit(work, part) for part in slices]
     try:
         return [future.result() for future in futures]
     except BaseException:
@@ -83,26 +86,16 @@ def map_slices(
         raise
 
 
-def _pool(workers: int) -> ThreadPoolExecutor:
-    """A cached pool of that size: starting threads can take longer than a small pass.
+@cache
+def _pool(workers: int, process: int) -> ThreadPoolExecutor:
+    """A pool of that size: starting threads can take longer than a small pass.
 
-    A forked child has none of its parent's threads, so pools are per process.
+    A forked child has none of its parent's threads, so pools are per process. Where two threads
+    make one at once, that which is not kept ends with its work.
     """
     from concurrent.futures import ThreadPoolExecutor
 
-    key = (os.getpid(), workers)
-    with _lock:
-        if key not in _pools:
-            _pools[key] = ThreadPoolExecutor(workers, thread_name_prefix=_PREFIX)
-        return _pools[key]
-
-
-def _check_count(value: int | str, name: str) -> int:
-    whole = not isinstance(value, (bool, float))
-    count = int(value) if whole and str(value).strip().isdecimal() else 0
-    if count < 1:
-        raise ValueError(f"`{name}` must be an integer of at least 1; got {value!r}.")
-    return count
+    return ThreadPoolExecutor(workers, thread_name_prefix=_PREFIX)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hokical._core.arrays import backend_of, library_of
-from hokical._core.types import AnyArray
+from hokical._core.types import AnyArray, FloatArray
 from hokical._core.warn import FitDataWarning, warn_user
 
 _ARRAYS = ("__array__", "__array_interface__", "__dlpack__", "shape")
@@ -50,6 +50,27 @@ def to_numpy(data: Any, name: str) -> AnyArray:
             f"`{name}` of type {type(data).__name__} cannot be read as a NumPy array: {error}. "
             f"{_STREAMS}"
         ) from error
+
+
+def to_floats(data: Any, name: str) -> FloatArray:
+    """Real numbers of any shape, as float64."""
+    array = to_numpy(data, name)
+    if array.dtype.kind not in "fiub":
+        raise TypeError(
+            f"`{name}` must be real numbers; got dtype {array.dtype}. Use `.astype(float)`."
+        )
+    return array.astype(np.float64)
+
+
+def first_true(mask: AnyArray) -> tuple[int, ...]:
+    """The place of the first true entry; () if there is none.
+
+    >>> first_true(np.array([[False, False], [True, True]]))
+    (1, 0)
+    """
+    if not mask.any():
+        return ()
+    return tuple(int(i) for i in np.unravel_index(mask.argmax(), mask.shape))
 
 
 def column_names(data: Any) -> tuple[str, ...]:

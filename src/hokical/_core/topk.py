@@ -21,9 +21,9 @@ from hokical._core import topk_checks
 from hokical._core.arrays import NUMPY
 from hokical._core.bins import check_count
 from hokical._core.blocks import row_slices
-from hokical._core.logits import Logits, Tail, as_float_matrix, as_logits, find_row_maxima
+from hokical._core.logits import Logits, Tail, as_float_matrix, as_logits, check_rows, row_maxima
 from hokical._core.properties import cached_property
-from hokical._core.reading import to_numpy
+from hokical._core.reading import first_true, to_numpy
 from hokical._core.types import AnyArray, FloatArray, IntArray
 
 #: Smallest rest that can be derived from log-probabilities in single precision.
@@ -81,7 +81,8 @@ class TopK(Logits):
             indices, numbers.shape, topk_checks.check_class_count(n_classes, numbers)
         )
         numbers = np.where(classes == topk_checks.EMPTY, numbers.dtype.type(-np.inf), numbers)
-        top = find_row_maxima(numbers, NUMPY, "values")
+        top = row_maxima(numbers, NUMPY)
+        check_rows(Logits(numbers, top), "values")
         order = topk_checks.best_first(numbers, classes)
         numbers, classes = (np.take_along_axis(a, order, axis=1) for a in (numbers, classes))
         hidden = int(n_classes) - np.count_nonzero(classes != topk_checks.EMPTY, axis=1)
@@ -200,11 +201,6 @@ class TopK(Logits):
         return np.asarray(np.where(found.any(axis=1), seen.astype(np.float64), below))
 
     @cached_property
-    def possible_counts(self) -> FloatArray:
-        """Number of possible classes (above -inf) of each row, (n,)."""
-        return np.asarray(self.possible.sum(axis=1) + self.tail.count)
-
-    @cached_property
     def gaps(self) -> FloatArray:
         """Gap between the two largest logits, (n,); the least possible if one is hidden."""
         if self.n_columns == 1:
@@ -259,10 +255,7 @@ class TopK(Logits):
 
 def mark_seen(logits: TopK) -> AnyArray:
     """Which classes have a column, (n, classes) bool."""
-    seen = np.zeros((logits.n_rows, logits.n_classes), np.bool_)
-    row, place = np.nonzero(logits.indices != topk_checks.EMPTY)
-    seen[row, logits.indices[row, place]] = True
-    return seen
+    return ~np.isnan(logits.to_dense(fill=np.nan))
 
 
 def _unseen_mass(seen: TopK) -> FloatArray:
@@ -270,14 +263,12 @@ def _unseen_mass(seen: TopK) -> FloatArray:
     sums = np.exp(np.minimum(seen.values.astype(np.float64), 1.0)).sum(axis=1)
     most = seen.hidden * np.exp(seen.ceiling)
     left = 1.0 - sums
-    off = (left < -topk_checks.SLACK) | (left > most + topk_checks.SLACK)
-    if off.any():
-        row = int(np.argmax(off))
+    if place := first_true((left < -topk_checks.SLACK) | (left > most + topk_checks.SLACK)):
         raise ValueError(
             "`values` must be log-probabilities over all classes: their exponentials sum to at "
-            "most 1, and the hidden classes can hold what is left; row "
-            f"{row} sums to {sums[row]:.6g}, and {seen.hidden[row]} hidden classes can hold "
-            f"{most[row]:.6g} at most. For logits, or probabilities over more classes, use `TopK`."
+            f"most 1, and the hidden classes can hold what is left; row {place[0]} sums to "
+            f"{sums[place]:.6g}, and {seen.hidden[place]} hidden classes can hold "
+            f"{most[place]:.6g} at most. For logits, or probabilities of more classes, use `TopK`."
         )
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(np.clip(left, np.minimum(_PRECISION, most), most)))

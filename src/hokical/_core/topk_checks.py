@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hokical._core.bins import check_count
-from hokical._core.reading import to_numpy
+from hokical._core.reading import first_true, to_floats, to_numpy
 from hokical._core.types import AnyArray, FloatArray, IntArray
 
 #: Marks an unused slot in `indices`, in rows with fewer seen classes than others.
@@ -37,21 +37,17 @@ def check_indices(indices: ArrayLike, shape: tuple[int, ...], n_classes: int) ->
             f"`indices` must be integers, the class of each value; got dtype {array.dtype}. "
             "Convert with `.astype(int)`."
         )
-    outside = (array < EMPTY) | (array >= n_classes)
-    if outside.any():
-        row, place = (int(i) for i in np.argwhere(outside)[0])
+    if place := first_true((array < EMPTY) | (array >= n_classes)):
         raise ValueError(
             f"`indices` must lie in [0, {n_classes - 1}], or be -1 for an unused slot; got "
-            f"{array[row, place]} in row {row}, column {place}. Check `n_classes`."
+            f"{array[place]} in row {place[0]}, column {place[1]}. Check `n_classes`."
         )
     classes = array.astype(np.int64)
     ranked = np.sort(classes, axis=1)
-    twice = (ranked[:, 1:] == ranked[:, :-1]) & (ranked[:, 1:] != EMPTY)
-    if twice.any():
-        row, place = (int(i) for i in np.argwhere(twice)[0])
+    if place := first_true((ranked[:, 1:] == ranked[:, :-1]) & (ranked[:, 1:] != EMPTY)):
         raise ValueError(
-            f"`indices` must name each class once per row; class {ranked[row, place]} is in row "
-            f"{row} twice. Keep the larger value, or combine them with `np.logaddexp`."
+            f"`indices` must name each class once per row; class {ranked[place]} is in row "
+            f"{place[0]} twice. Keep the larger value, or combine them with `np.logaddexp`."
         )
     return classes
 
@@ -70,12 +66,10 @@ def check_ceiling(ceiling: ArrayLike | None, values: AnyArray, classes: IntArray
         return np.asarray(np.min(numbers, axis=1, initial=np.inf, where=seen))
     limit = _one_per_row(ceiling, "ceiling", values.shape[0])
     possible = np.min(numbers, axis=1, initial=np.inf, where=numbers > -np.inf)
-    above = ~(limit <= possible)
-    if above.any():
-        row = int(np.argmax(above))
+    if place := first_true(~(limit <= possible)):
         raise ValueError(
             "`ceiling` must be at most the smallest seen value of its row, as larger ones would "
-            f"have been seen; got {limit[row]} above {possible[row]} in row {row}."
+            f"have been seen; got {limit[place]} above {possible[place]} in row {place[0]}."
         )
     return limit
 
@@ -85,19 +79,17 @@ def check_rest(rest: ArrayLike, hidden: IntArray, ceiling: FloatArray) -> FloatA
     known = _one_per_row(rest, "rest", hidden.size)
     with np.errstate(divide="ignore"):
         most = np.log(hidden) + np.where(hidden > 0, ceiling, 0.0)
-    above = (hidden > 0) & ~(known <= most + SLACK)
-    if above.any():
-        row = int(np.argmax(above))
+    if place := first_true((hidden > 0) & ~(known <= most + SLACK)):
         raise ValueError(
             "`rest` must be the log of the sum of the exponentials of the hidden logits, at most "
-            f"log({hidden[row]}) + {ceiling[row]:g} = {most[row]:g} in row {row}, as none lies "
-            f"above the smallest seen; got {known[row]:g}."
+            f"log({hidden[place]}) + {ceiling[place]:g} = {most[place]:g} in row {place[0]}, as "
+            f"none lies above the smallest seen; got {known[place]:g}."
         )
     return np.asarray(np.minimum(known, most))
 
 
 def _one_per_row(numbers: ArrayLike, name: str, n_rows: int) -> FloatArray:
-    array = np.asarray(to_numpy(numbers, name), np.float64)
+    array = to_floats(numbers, name)
     if array.shape not in ((), (n_rows,)):
         raise ValueError(
             f"`{name}` must be a number or (n,), one per row of {n_rows}; got shape {array.shape}."
