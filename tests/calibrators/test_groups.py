@@ -103,7 +103,7 @@ def test_columns_without_meaning_are_left_out() -> None:
     frame = pd.DataFrame({"site": site[:5], "noise": 0})
     expected = cal.predict_proba(logits[:5], groups={"site": site[:5]})
     np.testing.assert_array_equal(cal.predict_proba(logits[:5], groups=frame), expected)
-    with pytest.raises(ValueError, match="site is not there"):
+    with pytest.raises(ValueError, match="columns of the fit, site; got noise, town"):
         cal.predict(logits, groups={"noise": groups["noise"], "town": site})
 
 

@@ -29,11 +29,6 @@ def test_without_a_compiler_everything_is_portable() -> None:
     script = """
 import sys
 sys.modules["numba"] = None
-import importlib.util
-find = importlib.util.find_spec
-importlib.util.find_spec = lambda name, *a: None if name == "numba" else find(name, *a)
-import hokical._core.jit as jit
-jit.find_spec = importlib.util.find_spec
 import numpy as np
 from hokical import Gaussian, Gumbel, Uniform, label_distribution, label_stability
 rows = np.random.default_rng(0).normal(size=(2000, 1100))

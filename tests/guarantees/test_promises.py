@@ -182,7 +182,7 @@ def test_group_columns_are_matched_by_name_and_values_by_meaning() -> None:
             assert covered[rows].mean() > 0.86
     for wrong in ({"female": own["female"]}, own | {"age": own["female"]}, {"a": 0, "b": 0}):
         given = {name: np.broadcast_to(values, 4000) for name, values in wrong.items()}
-        with pytest.raises(ValueError, match="`groups` must have the columns female, smoker"):
+        with pytest.raises(ValueError, match="the columns of `certify`, female, smoker; got"):
             cal.predict_set(new, coverage=0.9, by="group", groups=given)
     some = {name: [None, *values[1:].tolist()] for name, values in own.items()}
     with pytest.warns(UserWarning, match="1 of 4,000 rows whose group was not in `certify`"):

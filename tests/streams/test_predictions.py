@@ -41,7 +41,7 @@ def test_generators_of_logits_alone_will_do(examples, calibrator) -> None:
 def test_a_writer_that_fails_leaves_no_file(examples, calibrator, tmp_path) -> None:
     logits = examples[0].copy()
     logits[3900] = np.nan
-    with pytest.raises(ValueError, match="NaN in row"):
+    with pytest.raises(ValueError, match="NaN in row 3900, column 0"):
         predict_to(calibrator, open_source(logits, chunk_rows=500), tmp_path / "out.npy")
     assert not list(tmp_path.iterdir())
 

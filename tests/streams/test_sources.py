@@ -20,7 +20,7 @@ from tests.conftest import max_examples
 
 
 def rows_of(source: Any) -> tuple[np.ndarray, np.ndarray]:
-    chunks = list(source.chunks())
+    chunks = list(source)
     logits = np.concatenate([chunk.logits for chunk in chunks])
     return logits, np.concatenate([np.asarray(chunk.labels) for chunk in chunks])
 
@@ -72,7 +72,7 @@ def test_an_iterator_is_gone_through_once(examples) -> None:
     assert source.n_classes == 5  # a look at the first chunk loses nothing
     assert_array_equal(rows_of(source)[0], examples[0])
     with pytest.raises(ValueError, match=r"can be used once, and it has been\. Give"):
-        list(source.chunks())
+        list(source)
 
 
 def test_arrays_and_maps(examples, tmp_path) -> None:
@@ -160,10 +160,10 @@ def test_formats_that_cannot_be_cut_are_read_at_once(examples, tmp_path) -> None
     [
         (lambda: open_source(3), "a sequence of chunks, an iterator or a function"),
         (lambda: fit(make("temps"), np.zeros((3, 2))), "labels are needed"),
-        (lambda: list(open_source([3]).chunks()), r"a chunk must be logits \(n, classes\), or a"),
-        (lambda: list(open_source([np.zeros(3)]).chunks()), r"2-D \(n, classes\); got shape \(3,"),
+        (lambda: list(open_source([3])), r"a chunk must be logits \(n, classes\), or a"),
+        (lambda: list(open_source([np.zeros(3)])), r"2-D \(n, classes\); got shape \(3,"),
         (
-            lambda: list(open_source([(np.zeros((3, 2)), np.zeros(2))]).chunks()),
+            lambda: list(open_source([(np.zeros((3, 2)), np.zeros(2))])),
             r"one entry per row of its logits; got shape \(2,\) beside \(3, 2\)",
         ),
         (lambda: open_source(np.zeros((3, 2)), np.zeros(4, int)), r"got \(4,\) for 3 rows"),
@@ -317,7 +317,7 @@ def test_lists_are_read_a_block_at_a_time(examples, tmp_path) -> None:
 def test_bad_rows_are_found_in_whatever_chunk(size: int) -> None:
     logits, labels = np.zeros((3000, 3)), np.zeros(3000, int)
     logits[2500, 1] = np.nan
-    with pytest.raises(ValueError, match=r"got NaN in row \d+, column 1\..* from row \d+ of the"):
+    with pytest.raises(ValueError, match="got NaN in row 2500, column 1"):
         fit(Hoki(noise=Gaussian(1.0)), open_source(logits, labels, chunk_rows=size))
 
 

@@ -45,11 +45,7 @@ class Backend:
 
     def kind(self, array: Array) -> Kind:
         """The kind of its dtype."""
-        xp, dtype = self.namespace(array), array.dtype
-        for kind, name in _KINDS.items():
-            if xp.isdtype(dtype, name):
-                return kind
-        return "other"
+        return _kind_of(self.namespace(array), array.dtype)
 
     def to_host(self, array: Array) -> AnyArray:
         """As a NumPy array."""
@@ -115,9 +111,9 @@ class Backend:
         raise TypeError(f"{type(self).__name__} has its arrays in memory.")
 
 
-_NUMPY_KINDS: dict[str, Kind] = {
-    "f": "float", "i": "integer", "u": "integer", "b": "bool", "c": "complex",
-}  # fmt: skip
+@lru_cache(256)
+def _kind_of(xp: Namespace, dtype: Any) -> Kind:
+    return next((kind for kind, name in _KINDS.items() if xp.isdtype(dtype, name)), "other")
 
 
 class NumpyBackend(Backend):
@@ -130,9 +126,6 @@ class NumpyBackend(Backend):
 
     def namespace(self, array: Array) -> Namespace:
         return np
-
-    def kind(self, array: Array) -> Kind:
-        return _NUMPY_KINDS.get(array.dtype.kind, "other")
 
     def from_host(self, array: AnyArray, like: Array) -> Array:
         return array

@@ -93,7 +93,8 @@ class Logits:
         return self.xp.argmax(self.values, axis=1)
 
     @property
-    def _label_columns(self) -> Array:
+    def label_columns(self) -> Array:
+        """The column of each row's label, (n,)."""
         return self.labels
 
     @cached_property
@@ -213,14 +214,9 @@ def kernel_rows(logits: Logits) -> AnyArray:
     return np.ascontiguousarray(logits.values, dtype=dtype)
 
 
-def label_columns(logits: Logits) -> Array:
-    """The column of each row's label, (n,)."""
-    return logits._label_columns
-
-
 def label_mask(logits: Logits) -> Array:
     """(n, columns), true at the label."""
-    columns, labels = column_numbers(logits)[None, :], label_columns(logits)[:, None]
+    columns, labels = column_numbers(logits)[None, :], logits.label_columns[:, None]
     if logits.is_numpy:
         return np.equal(columns, labels, order=table_order(logits))
     return columns == labels
@@ -234,7 +230,7 @@ def column_numbers(logits: Logits) -> Array:
 def at_label(table: Array, logits: Logits) -> Array:
     """The entry (n,) of each row of a table (n, columns) at its label."""
     if logits.is_numpy:
-        return table[np.arange(logits.n_rows), label_columns(logits)]
+        return table[np.arange(logits.n_rows), logits.label_columns]
     xp = logits.xp
     return xp.sum(xp.where(label_mask(logits), table, xp.zeros_like(table)), axis=1)
 
@@ -252,7 +248,7 @@ def put_masked(table: Array, value: float, logits: Logits) -> Array:
 def put_at_label(table: Array, own: Array, logits: Logits) -> Array:
     """A table (n, columns) with `own` (n, 1) at the labels; NumPy's is overwritten."""
     if logits.is_numpy:
-        table[np.arange(logits.n_rows), label_columns(logits)] = own[:, 0]
+        table[np.arange(logits.n_rows), logits.label_columns] = own[:, 0]
         return table
     return logits.xp.where(label_mask(logits), own, table)
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from hokical._core.optional import import_optional
+from hokical._core.types import AnyArray
 
 
 def read_table(
@@ -29,8 +30,7 @@ def read_table(
                 f"`labels`, `sample_weight` and `groups` must name columns of the table, {names}; "
                 f"got {name!r}. Correct the name, or pass an array."
             )
-        values = rows.column(name)
-        return np.array(values.to_pylist(), object) if values.null_count else values.to_numpy()
+        return to_column(rows.column(name))
 
     taken = {labels}
     if isinstance(sample_weight, str):
@@ -44,6 +44,13 @@ def read_table(
         is_number = [f.name for f in rows.schema if _is_number(arrow, f.type)]
         known = [name for name in is_number if name not in taken]
     return rows.select(list(known)), column(labels), sample_weight, groups
+
+
+def to_column(column: Any) -> AnyArray:
+    """A column of Arrow (n,); with nulls it holds objects, so that whole numbers stay whole."""
+    if column.null_count:
+        return np.array(column.to_pylist(), object)
+    return np.asarray(column.to_numpy())
 
 
 def _is_number(arrow: Any, kind: Any) -> bool:

@@ -169,7 +169,7 @@ class TopK(Logits):
         return self.indices[:, 0].copy()
 
     @property
-    def _label_columns(self) -> IntArray:
+    def label_columns(self) -> IntArray:
         """The best comes first."""
         return np.zeros(self.n_rows, np.int64)
 

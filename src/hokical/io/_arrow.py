@@ -1,41 +1,38 @@
 """Parquet files, and tables of pyarrow (extra `parquet`), as columns of NumPy."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hokical._core.optional import import_optional
+from hokical._core.tables import to_column
 from hokical._core.types import AnyArray
 from hokical.io._errors import DataFileError, report_damage
-from hokical.io._tables import Table
+from hokical.io._tables import Loaded, Table
 
 KIND = "a Parquet table"
 #: How a table that is not a file is called in errors.
 IN_MEMORY = Path("pyarrow table")
-
-
-def arrow_library(module: str = "pyarrow.dataset") -> Any:
-    """A module of pyarrow, or an error that says how to install it."""
-    return import_optional(module, "parquet")
+#: Imports a module of pyarrow.
+import_arrow = partial(import_optional, extra="parquet")
 
 
 def open_parquet(files: Sequence[Path], **options: Any) -> Any:
     """Files as one pyarrow Dataset."""
-    arrow = arrow_library()
+    arrow = import_arrow("pyarrow.dataset")
     with report_damage(files[0], KIND):
         return arrow.dataset([str(file) for file in files], format="parquet", **options)
 
 
-def as_arrow(data: Any) -> Any:
+def as_dataset(data: Any) -> Any:
     """A pyarrow Dataset as it is, and of anything that gives an Arrow stream."""
-    arrow = arrow_library()
-    return (
-        data
-        if isinstance(data, arrow.Dataset)
-        else arrow.dataset(arrow_library("pyarrow").table(data))
-    )
+    arrow = import_arrow("pyarrow.dataset")
+    if isinstance(data, arrow.Dataset):
+        return data
+    return arrow.dataset(import_arrow("pyarrow").table(data))
 
 
 class ArrowTable(Table):
@@ -45,9 +42,7 @@ class ArrowTable(Table):
         super().__init__(path, data.schema.names)
         self.data, self.first_row = data, first
 
-    def _load(
-        self, scores: Sequence[str], others: Sequence[str]
-    ) -> tuple[list[AnyArray], dict[str, AnyArray]]:
+    def _load(self, scores: Sequence[str], others: Sequence[str]) -> Loaded:
         with report_damage(self.path, KIND):
             names, data = list(dict.fromkeys((*scores, *others))), self.data
             scan = hasattr(data, "to_table")
@@ -61,7 +56,7 @@ class ArrowTable(Table):
 
 def scan_options(data: Any) -> dict[str, Any]:
     """Options of a scan that reads little ahead and compares checksums."""
-    arrow = arrow_library()
+    arrow = import_arrow("pyarrow.dataset")
     options: dict[str, Any] = {"batch_readahead": 1, "fragment_readahead": 1}
     if isinstance(getattr(data, "format", None), arrow.ParquetFileFormat):
         options["fragment_scan_options"] = arrow.ParquetFragmentScanOptions(
@@ -77,13 +72,6 @@ def to_scores(path: Path, table: Any, names: Sequence[str]) -> AnyArray:
         return _from_lists(path, columns[0])
     found = [np.asarray(column.to_numpy()) for column in columns]
     return found[0] if len(found) == 1 else np.stack(found, axis=1)
-
-
-def to_column(column: Any) -> AnyArray:
-    """A column (n,); with nulls it holds objects, so that whole numbers stay whole."""
-    if column.null_count:
-        return np.array(column.to_pylist(), object)
-    return np.asarray(column.to_numpy())
 
 
 def _from_lists(path: Path, column: Any) -> AnyArray:

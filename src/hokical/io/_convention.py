@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hokical._core.conversion import Zeros
-from hokical.io._errors import DataFileError
 from hokical.io._tables import NAMELESS, FileSplit, Table
 
 Kind = Literal["logits", "probabilities", "confidence"]
@@ -105,8 +104,7 @@ def find_roles(table: Table, wanted: Columns) -> Roles:
 def _refuse_parts(table: Table, taken: set[str | None]) -> None:
     """Version 0.3 chose rows by a column `split`; now they would all be used without a word."""
     if table.part is None and table.first("split") not in {None, *taken}:
-        raise DataFileError(
-            table.path,
+        raise table.error(
             "expected a table of one part; found a column `split`.",
             "Save its parts as tables of their own, or rename the column to use all rows.",
         )
@@ -136,8 +134,7 @@ def _find_scores(
     named = f"--score-columns {','.join(free[:4]) or 'NAMES'}{',...' if len(free) > 4 else ''}"
     other = "test" if table.part == "val" else "val"
     there = table.part is not None and any(n.lower().startswith(f"{other}_") for n in table.names)
-    raise DataFileError(
-        table.path,
+    raise table.error(
         "expected scores in `logits`, `logit_*`, `probabilities`, `prob_*` or `confidence`; found "
         f"{table.listed()}.",
         f"Name the scores: {named}{f', or the part: --split {other}' if there else ''}.",
@@ -152,8 +149,7 @@ def _named_scores(table: Table, wanted: Columns) -> Mapping[str, str]:
         return dict(zip(own, chosen, strict=True))
     found = _match(table, re.escape(pattern).replace(r"\*", "(.+)", 1), set())
     if len(found) < 2:
-        raise DataFileError(
-            table.path,
+        raise table.error(
             f"expected columns like {pattern}, one for every class; found {table.listed()}.",
             "Check --score-columns; `*` is the name of a class.",
         )
@@ -173,16 +169,14 @@ def _in_order(table: Table, found: dict[str, str], wanted: Columns) -> Mapping[s
     if all(map(str.isdigit, found)):
         numbers = sorted(map(int, found))
         if numbers[0] > 1 or numbers != list(range(numbers[0], numbers[0] + len(numbers))):
-            raise DataFileError(
-                table.path,
+            raise table.error(
                 f"expected columns of scores numbered 0, 1, 2, ...; found {numbers}.",
                 "Add the missing columns, or name the columns: --score-columns a,b,c.",
             )
         return dict(sorted(found.items(), key=lambda item: int(item[0])))
     missing = next((name for name in wanted.classes if name not in found), None)
     if missing is not None:
-        raise DataFileError(
-            table.path,
+        raise table.error(
             f"expected a column for each class; found none for {missing} among {table.listed()}.",
             "Check --classes and --score-columns.",
         )

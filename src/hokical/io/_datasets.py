@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from hokical.io._arrow import IN_MEMORY, KIND, ArrowTable, arrow_library, scan_options, to_column
+from hokical._core.tables import to_column
+from hokical.io._arrow import IN_MEMORY, KIND, ArrowTable, import_arrow, scan_options
 from hokical.io._chunks import Chunk, block_rows
 from hokical.io._convention import Columns, find_roles
 from hokical.io._errors import DataFileError, report_damage, report_file
@@ -44,14 +45,12 @@ class TableSource(ChunkSource):
         for path, first, table in self._batches(columns):
             rows = ArrowTable(path, table, first)
             where = None if labels is None else (rows, labels)
-            found = make_examples(
-                rows, roles, self._wanted, where, labelled="none" if where is None else "all"
-            )
+            found = make_examples(rows, roles, self._wanted, where)
             yield Chunk(found.logit_values(path), found.labels, found.weights)
 
     def _batches(self, columns: list[str]) -> Iterator[tuple[Path, int, Any]]:
         """Tables of the columns, each after its file and the number of rows before it there."""
-        make = arrow_library("pyarrow").Table.from_batches
+        make = import_arrow("pyarrow").Table.from_batches
         for path, first, part in self._parts():
             own = {} if part is self._data else {"schema": self._data.schema}
             with report_damage(path, KIND):

@@ -43,13 +43,18 @@ def report_damage(path: Path, kind: str) -> Iterator[None]:
         ) from error
 
 
+def count_from(first_row: int) -> Callable[[int], str]:
+    """The place of a row of a chunk, in words."""
+    return lambda row: f"row {first_row + row}"
+
+
 @contextmanager
-def report_file(path: Path, place: Callable[[int], str] = "row {}".format) -> Iterator[None]:
-    """Errors about numbers in a file name the file; `place` says where in it a row is."""
+def report_file(path: Path | None, place: Callable[[int], str] = "row {}".format) -> Iterator[None]:
+    """Errors about numbers name the file, if there is one; `place` says where in it a row is."""
     try:
         yield
     except DataFileError:
         raise
     except (TypeError, ValueError) as error:
         text = re.sub(r"\b[Rr]ow (\d+)", lambda found: place(int(found[1])), str(error))
-        raise DataFileError(path, text) from error
+        raise (type(error)(text) if path is None else DataFileError(path, text)) from error

@@ -81,11 +81,15 @@ def make_examples(
     wanted: Columns,
     labels_in: tuple[Table, str] | None,
     *,
-    labelled: Labelled = "all",
+    labelled: Labelled | None = None,
     drop_missing: bool = False,
     fitted_by: Any = None,
 ) -> Examples:
-    """The examples of a table; their labels are in a column of it, or of another table."""
+    """The examples of a table; their labels are in a column of it, or of another table.
+
+    By default all rows must have labels where there are any.
+    """
+    labelled = labelled or ("none" if labels_in is None else "all")
     other, name = labels_in or (None, "")
     scores, columns = table.read(roles.scores, roles.others(with_labels=other is table))
     scores = scores[:, 0] if scores.ndim == 2 and scores.shape[1] == 1 else scores
@@ -106,7 +110,10 @@ def make_examples(
         return array if array is None or used.all() else array[rows]
 
     with report_file(table.path, lambda row: table.place(int(rows[row]))):
-        kind, found = _check_scores(take(scores), roles, wanted, fitted_by)
+        scores = take(scores)
+        refuse_missing(scores, roles)
+        kind = settle_kind(scores, roles, wanted)
+        found = to_scores(scores, kind, roles, wanted.zeros, fitted_by)
         classes = _check_classes(roles.classes, found)
         weights = take(weights)
         if weights is None or np.any(weights):  # of a batch, all may be 0
@@ -115,7 +122,7 @@ def make_examples(
         n_classes = found.n_classes if isinstance(found, Logits) else 2
         with report_file((other or table).path, (other or table).place):
             missing_ok = labelled == "some" or drop_missing
-            truth = _check_labels(truth, len(scores), n_classes, missing_ok=missing_ok)
+            truth = _check_labels(truth, len(used), n_classes, missing_ok=missing_ok)
     return Examples(
         found, take(truth), "confidence" if kind == "confidence" else "logits", used, weights,
         groups={name: to_numbers(take(columns[name])) for name in roles.groups} or None,
@@ -128,10 +135,12 @@ def make_examples(
 
 def about(wanted: Columns, kind: Kind) -> dict[str, Any]:
     """What a calibrator has to remember, so that later files are read in the same way."""
-    found: dict[str, Any] = {"scores": kind}
-    found |= {"score_columns": list(wanted.score_columns)} if wanted.score_columns else {}
-    found |= {"label_column": wanted.label_column} if wanted.label_column else {}
-    return found | ({"zeros": wanted.zeros} if kind == "probabilities" else {})
+    zeros = wanted.zeros if kind == "probabilities" else None
+    named = {"score_columns": [*wanted.score_columns], "label_column": wanted.label_column}
+    return {
+        "scores": kind,
+        **{name: own for name, own in (named | {"zeros": zeros}).items() if own},
+    }
 
 
 def _has_values(scores: AnyArray, weights: AnyArray | None, truth: AnyArray | None) -> BoolArray:
@@ -140,14 +149,6 @@ def _has_values(scores: AnyArray, weights: AnyArray | None, truth: AnyArray | No
     if weights is not None and weights.dtype.kind == "f" and weights.shape == used.shape:
         used &= ~np.isnan(weights)
     return used & (truth != -1) if truth is not None and truth.shape == used.shape else used
-
-
-def _check_scores(
-    values: AnyArray, roles: Roles, wanted: Columns, fitted_by: Any
-) -> tuple[Kind, Logits | FloatArray]:
-    refuse_missing(values, roles)
-    kind = settle_kind(values, roles, wanted)
-    return kind, to_scores(values, kind, roles, wanted.zeros, fitted_by)
 
 
 def _check_labels(truth: AnyArray, n_rows: int, n_classes: int, *, missing_ok: bool) -> IntArray:

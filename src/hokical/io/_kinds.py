@@ -6,6 +6,7 @@ import numpy as np
 
 from hokical._core.conversion import Zeros, from_binary_scores, from_probabilities
 from hokical._core.logits import Logits, as_logits
+from hokical._core.reading import first_true
 from hokical._core.types import AnyArray, BoolArray, FloatArray
 from hokical.io._convention import Columns, Kind, Roles
 
@@ -22,16 +23,13 @@ def has_scores(scores: AnyArray) -> BoolArray:
 
 def refuse_missing(scores: AnyArray, roles: Roles) -> None:
     """Raise for the first row without a score."""
-    present = has_scores(scores)
-    if present.all():
-        return
-    row = int(np.argmin(present))
-    column = int(np.argmax(np.isnan(np.atleast_1d(scores[row]).ravel())))
-    name = roles.scores[column] if len(roles.scores) > 1 else roles.scores[0] or column
-    raise ValueError(
-        f"expected a number in row {row}, column `{name}`; found none (empty, NA or NaN). Fill it "
-        "in, or leave out rows without a value: --missing drop."
-    )
+    if place := first_true(~has_scores(scores)):
+        column = int(np.argmax(np.isnan(np.atleast_1d(scores[place]).ravel())))
+        name = roles.scores[column] if len(roles.scores) > 1 else roles.scores[0] or column
+        raise ValueError(
+            f"expected a number in row {place[0]}, column `{name}`; found none (empty, NA or NaN). "
+            "Fill it in, or leave out rows without a value: --missing drop."
+        )
 
 
 def settle_kind(values: AnyArray, roles: Roles, wanted: Columns) -> Kind:

@@ -55,10 +55,10 @@ def read_logprobs(source: Any, choices: Sequence[str]) -> ChoiceScores:
     index = {choice: place for place, choice in enumerate(choices)}
     if len(index) < max(len(choices), 2):
         raise ValueError(f"`choices` must be at least two different answers; got {choices!r}.")
-    values, ceilings, rows, n_replies = list[FloatArray](), list[float](), list[int](), 0
+    replies = _records(source)
+    values, ceilings, rows = list[FloatArray](), list[float](), list[int]()
     unread: ValueError | None = None
-    for row, reply in enumerate(_records(source)):
-        n_replies += 1
+    for row, reply in enumerate(replies):
         try:
             places = list(_positions(reply))
             named = (found for first, found in places if first.strip(_AROUND) in index)
@@ -79,7 +79,7 @@ def read_logprobs(source: Any, choices: Sequence[str]) -> ChoiceScores:
     table = np.array(values)
     classes = np.where(np.isfinite(table), np.arange(len(index)), -1)
     found = TopK(table, classes, len(index), ceiling=ceilings)
-    return ChoiceScores(found, np.array(rows), n_replies - len(rows))
+    return ChoiceScores(found, np.array(rows), len(replies) - len(rows))
 
 
 def _choice_scores(tokens: dict[str, float], index: dict[str, int]) -> FloatArray:
@@ -171,10 +171,10 @@ def _positions(reply: dict[str, Any]) -> Iterator[tuple[str, dict[str, float]]]:
             yield token, {**(table or {}), token: float(value)}
 
 
-def _records(source: Any) -> Iterator[dict[str, Any]]:
+def _records(source: Any) -> list[dict[str, Any]]:
     """The JSON objects of a file, as one list or one a line, or those given."""
     if not isinstance(source, (str, os.PathLike)):
-        return iter([source] if isinstance(source, dict) else source)
+        return [source] if isinstance(source, dict) else list(source)
     path = Path(source)
     find_format(path)  # for its errors about files that are not there, empty or not text
     with report_damage(path, "JSON, or JSON lines"):
@@ -183,7 +183,7 @@ def _records(source: Any) -> Iterator[dict[str, Any]]:
             found = json.loads(text)
         except json.JSONDecodeError:
             found = [json.loads(line) for line in text.splitlines() if line.strip()]
-    return iter(found if isinstance(found, list) else [found])
+    return found if isinstance(found, list) else [found]
 
 
 def _bad(source: Any, row: int, wanted: str, error: Exception) -> ValueError:

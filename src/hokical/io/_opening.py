@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from hokical._core.arrays import library_of
-from hokical.io._arrow import as_arrow, open_parquet
+from hokical.io._arrow import as_dataset, open_parquet
 from hokical.io._convention import Columns, Kind, find_roles
 from hokical.io._datasets import TableSource
 from hokical.io._errors import DataFileError, report_file
-from hokical.io._examples import Labelled, make_examples
+from hokical.io._examples import make_examples
 from hokical.io._formats import find_format
 from hokical.io._labels import encode_labels
 from hokical.io._reading import find_labels, open_table
@@ -72,7 +72,7 @@ def open_source(
     if isinstance(data, (str, os.PathLike)):
         return _open_path(Path(data), labels, wanted)
     if library_of(data) == "pyarrow" or hasattr(data, "__arrow_c_stream__"):
-        return TableSource(as_arrow(data), wanted)
+        return TableSource(as_dataset(data), wanted)
     if hasattr(data, "shape"):
         return from_array(data, labels, sample_weight, chunk_rows)
     if isinstance(data, (list, tuple)) and data and isinstance(data[0], (str, os.PathLike)):
@@ -98,8 +98,7 @@ def _open_path(path: Path, labels: Any, wanted: Columns) -> ChunkSource:
         with report_file(path):
             source = from_array(table.read_column(NAMELESS), truth)
     else:
-        labelled: Labelled = "none" if where is None else "all"
-        rows = make_examples(table, roles, wanted, where, labelled=labelled)
+        rows = make_examples(table, roles, wanted, where)
         source = from_array(rows.logit_values(path), rows.labels, rows.weights)
         source.classes, source.about = rows.classes, rows.about
     source.path = path

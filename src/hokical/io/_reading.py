@@ -77,8 +77,7 @@ def read_examples(
     roles = find_roles(table, wanted)
     where = None if labelled == "none" else find_labels(table, roles, labels, label_column)
     if where is None and labelled == "all":
-        raise DataFileError(
-            table.path,
+        raise table.error(
             f"expected labels in `label` or `y`; found {table.listed()}.",
             "Name the column, --label-column NAME, or the file that has them, --labels FILE.",
         )
@@ -120,8 +119,7 @@ def find_labels(
     found = other.first(*(LABELS if label_column is None else [label_column]))
     found = other.names[0] if found is None and len(other.names) == 1 else found
     if found is None:
-        raise DataFileError(
-            other.path,
+        raise other.error(
             f"expected labels in `label` or `y`; found {other.listed()}.",
             "Name them: --label-column NAME.",
         )

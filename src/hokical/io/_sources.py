@@ -37,13 +37,10 @@ class ChunkSource:
         self.repeatable = not isinstance(chunks, Iterator)
         self._next_pass: Iterator[Chunk] | None = None
 
-    def chunks(self) -> Iterator[Chunk]:
+    def __iter__(self) -> Iterator[Chunk]:
         """The chunks, in order."""
         started, self._next_pass = self._next_pass, None
         return self._new_pass() if started is None else started
-
-    def __iter__(self) -> Iterator[Chunk]:
-        return self.chunks()
 
     @property
     def n_classes(self) -> int:
@@ -52,7 +49,7 @@ class ChunkSource:
 
     def first_chunk(self) -> Chunk:
         """The first chunk with rows; it begins the next pass, so that none is read twice."""
-        chunks = self.chunks()
+        chunks = iter(self)
         for chunk in chunks:
             if chunk.n_rows:
                 self._next_pass = itertools.chain([chunk], chunks)

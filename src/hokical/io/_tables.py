@@ -18,6 +18,9 @@ from hokical.io._formats import SAVE
 FileSplit = Literal["val", "test"]
 #: Arrays of a file by name. A file with one array and no name for it uses "".
 Arrays = Mapping[str, AnyArray]
+Opener = Callable[[], AbstractContextManager[Arrays]]
+#: Columns of scores as numbers, and other columns by name.
+Loaded = tuple[list[AnyArray], dict[str, AnyArray]]
 NAMELESS = ""
 _KIND = "NumPy arrays of numbers"
 
@@ -33,9 +36,8 @@ class Table(ABC):
         known = [name.strip().lower() for name in names]
         if len(set(known)) < len(known):
             twice = Counter(known).most_common(1)[0][0]
-            raise DataFileError(
-                path, f"expected every column once; found `{twice}` twice.", "Rename one of them."
-            )
+            problem = f"expected every column once; found `{twice}` twice."
+            raise self.error(problem, "Rename one of them.")
         self._places = dict(zip(known, names, strict=True))
         if part is not None:
             own = {k: name for k, name in self._places.items() if k.startswith(f"{part}_")}
@@ -50,12 +52,15 @@ class Table(ABC):
         """A column or array that the user named."""
         found = self.first(name)
         if found is None:
-            raise DataFileError(
-                self.path,
+            raise self.error(
                 f"expected a column or array `{name}`, named by {option}; found {self.listed()}.",
                 "Check the name.",
             )
         return found
+
+    def error(self, problem: str, remedy: str) -> DataFileError:
+        """An error that names the file."""
+        return DataFileError(self.path, problem, remedy)
 
     def listed(self) -> str:
         """At most eight of the names, for messages."""
@@ -74,9 +79,7 @@ class Table(ABC):
         return self._load((), (name,))[1][name]
 
     @abstractmethod
-    def _load(
-        self, scores: Sequence[str], others: Sequence[str]
-    ) -> tuple[list[AnyArray], dict[str, AnyArray]]:
+    def _load(self, scores: Sequence[str], others: Sequence[str]) -> Loaded:
         """The columns of the scores, as numbers, and the others."""
 
     def place(self, row: int) -> str:
@@ -85,21 +88,13 @@ class Table(ABC):
 
 
 class ArrayTable(Table):
-    """Arrays of a file that `open_arrays` opens; those that are not asked for are not read."""
+    """Arrays of a file that `opener` opens; those that are not asked for are not read."""
 
-    def __init__(
-        self,
-        path: Path,
-        names: Sequence[str],
-        open_arrays: Callable[[], AbstractContextManager[Arrays]],
-        part: FileSplit,
-    ) -> None:
+    def __init__(self, path: Path, names: Sequence[str], opener: Opener, part: FileSplit) -> None:
         super().__init__(path, names, part)
-        self._open = open_arrays
+        self._open = opener
 
-    def _load(
-        self, scores: Sequence[str], others: Sequence[str]
-    ) -> tuple[list[AnyArray], dict[str, AnyArray]]:
+    def _load(self, scores: Sequence[str], others: Sequence[str]) -> Loaded:
         with report_damage(self.path, _KIND), self._open() as arrays:
             return [arrays[name] for name in scores], {name: arrays[name] for name in others}
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from hokical._core.types import AnyArray
-from hokical.io._errors import DataFileError, report_damage
+from hokical.io._errors import report_damage
 from hokical.io._formats import read_text
 from hokical.io._labels import MISSING
-from hokical.io._tables import Table
+from hokical.io._tables import Loaded, Table
 
 _KIND = "a table (.csv) with columns logit_0, logit_1, ... and label"
 
@@ -22,6 +22,7 @@ class TextTable(Table):
     """Columns by the header."""
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         with report_damage(path, _KIND):
             self._text = read_text(path)
             first_line = self._text.lstrip().partition("\n")[0]
@@ -29,18 +30,15 @@ class TextTable(Table):
             head = [row for _, row in islice(self._rows(), 2)] or [[""]]
         names = [name.strip() for name in head[0]]
         if len(names) < 2 and not names[0].isidentifier():
-            raise DataFileError(path, f"expected {_KIND}; found other text.", "Name another file.")
+            raise self.error(f"expected {_KIND}; found other text.", "Name another file.")
         if all(map(_is_number, names)) and names != [str(k) for k in range(len(names))]:
-            raise DataFileError(
-                path, f"expected {_KIND}; found numbers in line 1.", "Name the columns there."
-            )
+            problem = f"expected {_KIND}; found numbers in line 1."
+            raise self.error(problem, "Name the columns there.")
         if len(head) < 2:
-            raise DataFileError(path, f"expected {_KIND}; found 0 rows.", "Add rows.")
+            raise self.error(f"expected {_KIND}; found 0 rows.", "Add rows.")
         super().__init__(path, names)
 
-    def _load(
-        self, scores: Sequence[str], others: Sequence[str]
-    ) -> tuple[list[AnyArray], dict[str, AnyArray]]:
+    def _load(self, scores: Sequence[str], others: Sequence[str]) -> Loaded:
         """Scores as numbers, NaN where there are none; other columns as text."""
         numbers = [self.names.index(name) for name in scores]
         texts = [self.names.index(name) for name in others]
@@ -83,8 +81,7 @@ class TextTable(Table):
         """The rows below the header."""
         for line, row in islice(self._rows(), 1, None):
             if len(row) != len(self.names):
-                raise DataFileError(
-                    self.path,
+                raise self.error(
                     f"expected {len(self.names)} cells in a row, as in the first; found "
                     f"{len(row)} in line {line}.",
                     "Complete or drop the row, and name every column. Between commas, numbers "
@@ -107,7 +104,7 @@ class TextTable(Table):
         if re.match(r"\s*[-+]?\d+,\d+", cell):
             remedy = "Write a decimal point, or put semicolons between the columns."
         where = f"line {line}, column `{self.names[column]}`"
-        raise DataFileError(self.path, f"expected a number in {where}; found {cell!r}.", remedy)
+        raise self.error(f"expected a number in {where}; found {cell!r}.", remedy)
 
 
 def _is_number(text: str) -> bool:

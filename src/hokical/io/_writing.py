@@ -15,7 +15,7 @@ import numpy as np
 
 from hokical._core.files import replace_file
 from hokical._core.types import AnyArray
-from hokical.io._arrow import arrow_library
+from hokical.io._arrow import import_arrow
 from hokical.io._errors import DataFileError
 
 #: What the name of a table of results may end in.
@@ -37,10 +37,9 @@ def write_table(path: str | os.PathLike[str], columns: dict[str, AnyArray]) -> i
             np.savez(stream, allow_pickle=False, **arrays)
         return 0
     if name.endswith(".parquet"):
-        parquet = arrow_library("pyarrow.parquet")
-        arrow = arrow_library("pyarrow")
+        parquet = import_arrow("pyarrow.parquet")
         lists = {key: c.tolist() if c.dtype.kind in "UTO" else c for key, c in columns.items()}
-        table = arrow.table(lists)
+        table = import_arrow("pyarrow").table(lists)
         with replace_file(path) as stream:
             parquet.write_table(table, stream)
         return 0

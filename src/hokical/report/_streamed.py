@@ -45,7 +45,7 @@ def evaluate_source(cal: Calibrator | None, source: Any, setting: Setting) -> Ev
     methods: dict[str, Any] = {}
     sums: dict[str, tuple[SummarySums, FloatArray]] = {}
     first = 0
-    for chunk in reblock(chunks.chunks(), block_rows(n_classes)):
+    for chunk in reblock(chunks, block_rows(n_classes)):
         block = check_block(chunk, first, n_classes, chunks.path)
         if not methods:
             methods["uncalibrated"] = make("uncalibrated").fit(block.logits, block.labels)

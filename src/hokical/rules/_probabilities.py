@@ -10,7 +10,6 @@ from hokical._core.logits import (
     Logits,
     at_label,
     column_numbers,
-    label_columns,
     label_mask,
     put_at_label,
     put_masked,
@@ -82,7 +81,7 @@ def first_maximum(proba: Array, logits: Logits) -> Array:
     if logits.is_numpy and _is_first_maximum(proba, logits):
         return proba
     wide = logits.is_numpy or logits.values.dtype == xp.float64
-    caps = _caps(at_label(proba, logits)[:, None], label_columns(logits), logits, wide)
+    caps = _caps(at_label(proba, logits)[:, None], logits.label_columns, logits, wide)
     if logits.is_numpy:  # in the memory order of other blocks, which decides how sums are rounded
         return np.minimum(proba, caps, out=np.empty_like(proba))
     return xp.minimum(proba, caps)

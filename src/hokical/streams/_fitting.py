@@ -88,7 +88,7 @@ def certify(
 
     def parts() -> Iterator[tuple[Any, ...]]:
         first = 0
-        for chunk in reblock(chunks.chunks(), block_rows(calibrator.n_classes_)):
+        for chunk in reblock(chunks, block_rows(calibrator.n_classes_)):
             block = check_block(chunk, first, calibrator.n_classes_, chunks.path)
             rows = slice(first, first + block.n_rows)
             own = None if columns is None else take_rows(columns, rows)

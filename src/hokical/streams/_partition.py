@@ -1,7 +1,6 @@
 """A source as a partition: its chunks as checked blocks, one after the other."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +11,13 @@ from hokical._core.progress import progress_bar
 from hokical._core.types import AnyArray, FloatArray
 from hokical._fitting.examples import Examples, Partition, Result
 from hokical.io._chunks import Chunk, block_rows, reblock
-from hokical.io._errors import DataFileError
+from hokical.io._errors import count_from, report_file
 from hokical.io._sources import ChunkSource, check_row_count
 
 
 def check_block(chunk: Chunk, first_row: int, n_classes: int, path: Path | None = None) -> Examples:
-    """Check a chunk's rows; errors say where in the stream, and in which file, they are."""
-    with report_rows(first_row, path):
+    """Check a chunk's rows; errors say where in the source, and in which file, they are."""
+    with report_file(path, count_from(first_row)):
         if chunk.labels is None:
             raise ValueError(
                 "labels are needed: `open_source(logits, labels)` or chunks of (logits, labels)."
@@ -42,18 +41,6 @@ def _check_weights(weights: AnyArray | None, n_rows: int) -> FloatArray | None:
     return as_weights(weights, n_rows)
 
 
-@contextmanager
-def report_rows(first_row: int, path: Path | None = None) -> Iterator[None]:
-    """Errors count rows within a block; say where it begins, and in which file."""
-    try:
-        yield
-    except (TypeError, ValueError) as error:
-        where = f" (Rows are counted from row {first_row} of the source.)" if first_row else ""
-        if path is not None:
-            raise DataFileError(path, f"{error}{where}") from error
-        raise type(error)(f"{error}{where}") from error
-
-
 class StreamedPartition(Partition):
     """Blocks of a source, one after the other on this machine, with threads inside a block."""
 
@@ -69,7 +56,7 @@ class StreamedPartition(Partition):
         rows, step = 0, block_rows(self.n_classes)
         count = 1 if self._n_rows is None else -(-self._n_rows // step)
         with progress_bar("Reading the data", count, self.progress) as advance:
-            for chunk in reblock(self.source.chunks(), step):
+            for chunk in reblock(self.source, step):
                 found = work(check_block(chunk, rows, self.n_classes, self.source.path))
                 state = found if state is None else combine(state, found)
                 rows += chunk.n_rows

@@ -13,11 +13,11 @@ from hokical._core.files import replace_file
 from hokical._core.grouped_logits import with_codes
 from hokical._core.types import AnyArray, IntArray
 from hokical.calibrators._calibrator import Calibrator
+from hokical.io._errors import count_from, report_file
 from hokical.io._opening import open_source
 from hokical.io._sources import ChunkSource, check_row_count
 from hokical.io._writing import check_output
 from hokical.rules._predicting import OF_CLASSES, Output
-from hokical.streams._partition import report_rows
 
 
 def predict(
@@ -56,11 +56,11 @@ def _predict_chunks(
 ) -> Iterator[AnyArray]:
     """`predict` for the chunks of a source."""
     first_row = 0
-    for chunk in source.chunks():
+    for chunk in source:
         if chunk.n_rows:
             rows = slice(first_row, first_row + chunk.n_rows)
             logits: Any = chunk.logits
-            with report_rows(first_row, source.path):
+            with report_file(source.path, count_from(first_row)):
                 if codes is not None:
                     _check_groups(codes, rows.stop)
                     logits = with_codes(logits, codes[rows], calibrator.rule_.needed_groups)

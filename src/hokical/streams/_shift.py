@@ -10,6 +10,7 @@ from hokical.calibrators._shift import MOST_NUMBERS
 from hokical.guarantees._row_sketch import row_draws
 from hokical.guarantees._shift import ShiftEstimate
 from hokical.io._opening import open_source
+from hokical.io._sources import check_row_count
 
 
 def estimate_shift(calibrator: Calibrator, source: Any, *, delta: float = 0.05) -> ShiftEstimate:
@@ -28,15 +29,14 @@ def estimate_shift(calibrator: Calibrator, source: Any, *, delta: float = 0.05) 
     """
     most, first = MOST_NUMBERS // calibrator.n_classes_, 0
     kept: list[tuple[FloatArray, AnyArray, FloatArray]] = []
-    for chunk in open_source(source).chunks():
+    for chunk in open_source(source):
         key = row_draws(first, chunk.n_rows)
         weights = np.ones(chunk.n_rows) if chunk.weights is None else np.asarray(chunk.weights)
         kept.append((key, chunk.logits, weights))
         first += chunk.n_rows
         if sum(len(part[0]) for part in kept) > 2 * most:
             kept = [_smallest(kept, most)]
-    if not first:
-        raise ValueError("a source must have at least one row; got none.")
+    check_row_count(first, None)
     _, logits, weights = _smallest(kept, most)
     return calibrator.estimate_shift(logits, weights, delta=delta)
 

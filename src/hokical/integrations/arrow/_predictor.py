@@ -8,9 +8,10 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from hokical._core.optional import import_optional
+from hokical._core.tables import to_column
 from hokical.calibrators._calibrator import Calibrator
 from hokical.guarantees._calibration_data import CalibrationData
-from hokical.io._arrow import to_column, to_scores
+from hokical.io._arrow import to_scores
 
 Column = Literal["label", "confidence", "proba", "set", "abstain", "interval"]
 #: Outputs that rest on examples which the calibrator has to keep.
