@@ -60,25 +60,30 @@ SHAPES = {
 }  # fmt: skip
 
 
-def test_every_metric_takes_probabilities_of_all_classes_or_says_what_it_takes() -> None:
+@pytest.mark.parametrize("n_classes", [2, 5])
+def test_every_metric_takes_either_shape_or_says_what_it_takes(n_classes: int) -> None:
     functions = {name for name in metrics.__all__ if name.islower()}
     assert functions == {name for names in SHAPES.values() for name in names}
     rng = np.random.default_rng(0)
-    proba, labels = rng.dirichlet(np.ones(3), size=60), rng.integers(3, size=60)
+    proba, labels = rng.dirichlet(np.ones(n_classes), size=60), rng.integers(n_classes, size=60)
     top = proba.max(axis=1), proba.argmax(axis=1) == labels
     for name in SHAPES["top"]:
         metric = getattr(metrics, name)
         np.testing.assert_array_equal(metric(proba, labels), metric(*top))
     for name in SHAPES["all"]:
-        extra = (labels,) if name == "group_table" else ()
-        assert getattr(metrics, name)(proba, labels, *extra) is not None
-    for name in ("classwise_ece", "ranked_probability_score"):
-        with pytest.raises(ValueError, match=r"`proba` must be 2-D \(n, classes\)"):
-            getattr(metrics, name)(*top)
+        metric, extra = getattr(metrics, name), (labels,) if name == "group_table" else ()
+        assert metric(proba, labels, *extra) is not None
+        if name in ("classwise_ece", "ranked_probability_score"):
+            with pytest.raises(ValueError, match=r"`proba` must be 2-D \(n, classes\)"):
+                metric(*top)
+        else:
+            assert metric(*top, *extra) is not None
     for name in SHAPES["two"]:
         metric = getattr(metrics, name)
-        with pytest.raises(ValueError, match=r"two classes.*got 3.*Pass the probability of one"):
-            metric(proba, labels)
+        if n_classes > 2:
+            words = f"two classes.*got {n_classes}.*Pass the probability of one"
+            with pytest.raises(ValueError, match=words):
+                metric(proba, labels)
         risk, event = proba[:, 1], labels == 1
         both = metric(np.column_stack([1.0 - risk, risk]), event.astype(int))
         assert repr(both) == repr(metric(risk, event))

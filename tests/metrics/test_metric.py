@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+import hokical
 from hokical import metrics
 from hokical.metrics import METRICS
 
@@ -63,3 +64,9 @@ def test_titles_are_distinct_and_values_readable() -> None:
     assert METRICS["ece"].format(0.01234) == "0.0123"
     assert METRICS["log_loss"].format(math.inf) == METRICS["log_loss"].format(None) == "infinite"
     assert all(metric.better == "lower" for metric in METRICS.values() if metric.ranking)
+
+
+def test_what_is_unknown_is_a_dash() -> None:
+    """All rows are right: there is no pair to compare, and nothing is infinite."""
+    assert METRICS["auroc"].format(math.nan) == "\N{EN DASH}"
+    assert "infinite" not in str(hokical.evaluate(None, [0.9, 0.8, 0.7], [1, 1, 1]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,9 @@ def test_classes_that_the_average_hides_are_named() -> None:
     assert "hides class storm: its 1,942 rows have confidence 73.9% and accuracy 21.9%" in str(
         found.class_warning
     )
+    assert "auto, structured, vecs" in str(found.class_warning)
+    learned = dataclasses.replace(found, name="auto")  # which learns each class already
+    assert "More calibration examples" in str(learned.class_warning)
     assert found.class_warning in str(found)
     assert found.groups.asked == ("label", "storm")
     assert {row.full_name for row in found.groups.flagged} >= {"high", "high (storm)"}
@@ -143,7 +147,7 @@ def test_a_plot_is_a_reliability_diagram(cal: hokical.Calibrator) -> None:
 
 def test_bad_arguments_are_named(cal: hokical.Calibrator) -> None:
     scores, labels = tags(50)
-    with pytest.raises(ValueError, match="`class_names` must name each of the 12 labels; got 2"):
+    with pytest.raises(ValueError, match="`class_names` must have a name for each of the 12"):
         hokical.evaluate(hokical.MultilabelCalibrator(), scores, labels, class_names=["a", "b"])
     with pytest.raises(TypeError, match="calibrator of hokical, or None; got int"):
         hokical.evaluate(3, *TEST)

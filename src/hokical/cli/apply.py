@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -69,14 +69,13 @@ def apply(
         raise bad_option("--delta", "only goes with --risk or --coverage.")
     if adapt:
         refuse("does not go with --adapt.", risk=risk)
-    own = {} if delta is None else {"delta": delta}
-    asked = Asked(
-        proba,
-        adapt,
-        None if risk is None else {"risk": risk, **own},
-        None if coverage is None else {"coverage": coverage, "by": str(by), **own},
-    )
+    own: dict[str, Any] = {} if delta is None else {"delta": delta}
+    risks = None if risk is None else {"risk": risk, **own}
+    sets = None if coverage is None else {"coverage": coverage, "by": str(by), **own}
     fitted = read_calibrator(calibrator)
+    if fitted.name == "confidence":
+        why = "needs a calibrator of logits; this one is of confidences."
+        refuse(why, proba=proba, coverage=coverage, adapt=adapt)
     given = Source(
         data, split, score_columns=score_columns, probabilities=probabilities, groups=groups,
         missing=missing, keep=keep,
@@ -85,10 +84,11 @@ def apply(
     done = []
     for source, target in files:
         rows = replace(given, path=source).read(fitted, "none")
-        if asked.risk or asked.sets:
+        if risks or sets:
             warn_of_own_examples(fitted, rows, source)
         with spinner(f"Applying {fitted.name}"):
-            found, facts = _predict(fitted, rows, asked)
+            method = _adapt(fitted, rows) if adapt else fitted
+            found, facts = _predict(method, rows, proba, risks, sets)
         columns = _columns(found, rows, target.suffix == ".npz")
         if marked := hokical.io.write_table(target, columns):
             say(f"{marked:,} cells of text that a spreadsheet would run begin with ' in {target}.")
@@ -99,16 +99,6 @@ def apply(
             values = np.concatenate([each[name] for each in done])
             facts |= {"examples": values.size, share: float(values.mean()) if values.size else None}
     _show({"method": fitted.name, "output": str(output)} | facts, as_json)
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What to write beside label and confidence; options of the library where it has some."""
-
-    proba: bool
-    adapt: bool
-    risk: dict[str, float] | None
-    sets: dict[str, Any] | None
 
 
 def _pair_files(given: Source, output: Path) -> list[tuple[Path, Path]]:
@@ -141,36 +131,36 @@ def _adapt(fitted: hokical.Calibrator, rows: Examples) -> Any:
         return found.adapt()
 
 
-def _predict(fitted: Any, rows: Examples, asked: Asked) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Labels, confidence and what else is asked for; the guarantees in words."""
+def _predict(
+    fitted: Any, rows: Examples, proba: bool, risk: dict[str, Any] | None, sets: Any
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Labels, confidence and what else is asked for; the guarantees in words.
+
+    `risk` and `sets` are the options of `predict_or_abstain` and `predict_set`, or None.
+    """
     scores: Any = rows.scores
     own, facts = {"groups": rows.groups}, dict[str, Any]()
     if rows.kind == "confidence":
-        refuse(
-            "needs a calibrator of logits; this one is of confidences.",
-            proba=asked.proba, coverage=asked.sets, adapt=asked.adapt,
-        )  # fmt: skip
         found = {"confidence": fitted.predict(scores, rows.groups)}
     else:
-        fitted = _adapt(fitted, rows) if asked.adapt else fitted
         with check_options("--groups"):
             found = {"labels": fitted.predict(scores, **own)}
             found["confidence"] = fitted.predict_confidence(scores, **own)
     with check_options("--risk / --coverage / --delta"):
-        if asked.risk:
-            chosen = fitted.predict_or_abstain(scores, **asked.risk, **own)
+        if risk:
+            chosen = fitted.predict_or_abstain(scores, **risk, **own)
             found["accepted"], facts["guarantee"] = chosen.accepted, chosen.guarantee
-        if asked.sets:
-            if asked.sets["by"] == "group" and rows.groups is None:
+        if sets:
+            if sets["by"] == "group" and rows.groups is None:
                 raise ValueError("--by group needs the column of the groups: --groups COLUMN.")
-            sets = fitted.predict_set(scores, **asked.sets, **own)
-            found |= {"members": sets.members, "set_size": sets.sizes}
-            facts["sets"] = sets.guarantee
-    if asked.proba:
-        proba = found["probabilities"] = fitted.predict_proba(scores, **own)
-        if others := int((proba.argmax(axis=1) != found["labels"]).sum()):
+            held = fitted.predict_set(scores, **sets, **own)
+            found |= {"members": held.members, "set_size": held.sizes}
+            facts["sets"] = held.guarantee
+    if proba:
+        vectors = found["probabilities"] = fitted.predict_proba(scores, **own)
+        if others := int((vectors.argmax(axis=1) != found["labels"]).sum()):
             say(
-                f"In {others:,} of {len(proba):,} rows another class is more likely than the "
+                f"In {others:,} of {len(vectors):,} rows another class is more likely than the "
                 "label: the calibrator keeps the classifier's own labels."
             )
     return found, facts

@@ -27,13 +27,12 @@ from hokical.cli.reading import Source
 from hokical.cli.settings import check_method
 from hokical.cli.tables import show_details
 from hokical.io._examples import Examples
-from hokical.io._writing import check_output
 
 
 def compare(
     val: opt.Validation,
     test: Annotated[
-        Path | None, opt.argument("[TEST]", "Test data; if omitted, VAL must hold both parts.")
+        Path | None, opt.argument("TEST", "Test data; if omitted, VAL must hold both parts.")
     ] = None,
     methods: Annotated[str, opt.text("all, or names of `hokical methods`: hoki,temps.")] = "all",
     coverage: opt.Coverage = None,
@@ -48,8 +47,6 @@ def compare(
     as_json: opt.Json = False,
 ) -> None:
     """Fit methods on VAL and compare them on TEST."""
-    if report is not None:
-        check_output(report, suffix=(".html", ".htm"))
     entrants = _choose_methods(methods)
     given = Source(
         val, opt.Part.val, label_column=label_column, score_columns=score_columns, classes=classes,

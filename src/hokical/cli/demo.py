@@ -9,15 +9,13 @@ import hokical
 from hokical.cli import options as opt
 from hokical.cli.compare import show_comparison
 from hokical.demo import DEMO_CLASSES, demo_logits
-from hokical.io._writing import check_output
 
 
 def demo(
-    report: Annotated[Path, opt.text("Where to write the HTML report.")] = Path("report.html"),
+    report: Annotated[Path, opt.text("HTML report to write.")] = Path("report.html"),
     as_json: opt.Json = False,
 ) -> None:
     """Compare all methods on the shipped data, and write a report."""
-    check_output(report, suffix=(".html", ".htm"))
     title = "ResNet-110 on CIFAR-10, 10,000 test images"
     comparison = hokical.compare(*demo_logits(), class_names=DEMO_CLASSES)
     show_comparison(comparison, title, report, as_json)

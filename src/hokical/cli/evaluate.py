@@ -11,6 +11,7 @@ from hokical.cli.console import (
     bad_option,
     check_options,
     new_table,
+    say,
     show_json,
     show_table,
     spinner,
@@ -19,7 +20,6 @@ from hokical.cli.console import (
 from hokical.cli.reading import Source, read_calibrator, warn_of_own_examples
 from hokical.cli.tables import metric_cells, show_details
 from hokical.io._examples import Examples
-from hokical.io._writing import check_output
 
 _FOOTNOTE = "AUROC, right against wrong: higher is better. Selective risk: most confident 80 %."
 
@@ -53,8 +53,6 @@ def evaluate(
         raise bad_option("FILE", f"is missing: name the data after the calibrator {first}.")
     path, calibrator = (first, None) if second is None else (second, first)
     fitted = None if calibrator is None else read_calibrator(calibrator)
-    if report is not None:
-        check_output(report, suffix=(".html", ".htm"))
     data: Any = Source(
         path, split, labels=labels, label_column=label_column, score_columns=score_columns,
         classes=classes, probabilities=probabilities, confidence=confidence, groups=groups,
@@ -70,28 +68,27 @@ def evaluate(
         found = hokical.evaluate(
             fitted, **own, coverage=coverage, class_names=data.classes, data_name=path.name,
         )  # fmt: skip
-    if report is not None:
-        found.to_html(report)
     if as_json:
         show_json(found.to_dict())
     else:
         _show(found, path)
     if found.class_warning is not None:
         warn(f"{found.name}: {found.class_warning}")
+    if report is not None:
+        say(f"Report: {found.to_html(report).resolve()}")
 
 
 def _show(found: hokical.report.Evaluation, path: Path) -> None:
     """All metrics in a table, then classes, sets and groups."""
-    both = [each for each in (found.before, found) if each is not None]
     columns, level = ["metric"], f"{1.0 - found.summary.options.delta:.0%} interval"
-    for each in both:
+    for each in found.both:
         columns += [each.name, level]
     table = new_table(columns)
     for name in found.summary.estimates:
         title = hokical.metrics.METRICS[name].full_title
-        table.add_row(title, *metric_cells(both, name))
+        table.add_row(title, *metric_cells(found.both, name))
     title = f"{path.name}: {found.n:,} examples"
     title += f"; {found.label}" if found.before is not None else ""
     notes = (_FOOTNOTE,) if "selective_risk" in found.summary.estimates else ()
     show_table(title, table, *notes, "", found.headline)
-    show_details(found, both)
+    show_details(found, found.both)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import hokical
 from hokical.cli import options as opt
 from hokical.cli.console import bad_option, refuse, show_result
 from hokical.cli.reading import Source, fit_on
-from hokical.cli.settings import check_method, make_method, read_settings
+from hokical.cli.settings import check_method, set_options
 from hokical.cli.show import describe
 from hokical.io._writing import check_output
 
@@ -62,10 +62,11 @@ def fit(
     data = given.open()
     if getattr(data, "kind", "logits") == "confidence":
         refuse("does not go with confidences.", method=method, keep_labels=keep_labels)
-        calibrator = _make_for_confidences(settings or [])
+        calibrator = set_options(hokical.ConfidenceCalibrator(), settings or [])
     else:
-        own = {"keep_labels": True} if keep_labels else {}
-        calibrator = make_method(name, settings or [], **own)
+        calibrator = set_options(hokical.make(name), settings or [])
+        if keep_labels:
+            calibrator.set_params(keep_labels=True)
     start = time.perf_counter()
     counts = fit_on(calibrator, data, val)
     seconds = time.perf_counter() - start
@@ -77,8 +78,3 @@ def fit(
     values |= {"output": str(output), "fit_seconds": seconds}
     values["converged"] = bool(getattr(calibrator, "converged_", True))
     show_result(values, shown, as_json)
-
-
-def _make_for_confidences(settings: list[str]) -> Any:
-    made = hokical.ConfidenceCalibrator()
-    return made.set_params(**read_settings(settings, made.get_params(), made.name))

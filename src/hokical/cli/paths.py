@@ -9,16 +9,22 @@ from typer.core import TyperCommand
 import hokical
 from hokical.io._opening import is_pattern, list_files
 from hokical.io._reading import labels_beside
+from hokical.io._writing import check_output
 
 #: Parameters of commands that name what is written; all other paths are read.
 OUTPUTS = frozenset({"output", "report", "state"})
 
 
 class ProtectingCommand(TyperCommand):
-    """A command whose outputs take the place of none of its inputs, nor of each other."""
+    """A command whose outputs take the place of none of its inputs, nor of each other.
+
+    A report that cannot be written is refused before the work is done.
+    """
 
     def invoke(self, ctx: Any) -> Any:
         self._protect(ctx)
+        if (report := ctx.params.get("report")) is not None:
+            check_output(report, suffix=(".html", ".htm"))
         return super().invoke(ctx)
 
     def _protect(self, ctx: Any) -> None:

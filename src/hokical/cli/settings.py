@@ -27,30 +27,22 @@ def check_method(name: str) -> str:
     raise typer.BadParameter(f"no method {name!r}; there are {', '.join(known)}.{hint}")
 
 
-def make_method(
-    name: str, settings: Iterable[str], **options: Any
-) -> hokical.calibrators.Calibrator:
-    """A calibrator with options such as `n_bins=20`, of the types that its parameters have."""
-    known = hokical.make(check_method(name)).get_params(deep=False)
-    chosen = options | read_settings(settings, known, name)
-    with check_options("--set"):
-        if chosen.get("noise", "auto") != "auto":
-            chosen["noise"] = parse_noise(str(chosen["noise"]))
-        made: hokical.calibrators.Calibrator = hokical.make(name)
-        return made.set_params(**chosen)
-
-
-def read_settings(settings: Iterable[str], known: dict[str, Any], name: str) -> dict[str, Any]:
-    """Options such as `n_bins=20` of a method; `known` are its parameters with their defaults."""
-    chosen = {}
+def set_options(calibrator: Any, settings: Iterable[str]) -> Any:
+    """The calibrator with options such as `n_bins=20`, of the types that its parameters have."""
+    known, chosen = calibrator.get_params(deep=False), dict[str, Any]()
     for setting in settings:
         key, sign, value = (part.strip() for part in setting.partition("="))
         if not sign or key not in known:
             listed = ", ".join(f"{each}={default}" for each, default in known.items())
             listed = listed or "it has none"
-            raise bad_option("--set", f"must be an option of {name}: {listed}; got {setting!r}.")
+            raise bad_option(
+                "--set", f"must be an option of {calibrator.name}: {listed}; got {setting!r}."
+            )
         chosen[key] = _read_value(setting, value, known[key])
-    return chosen
+    with check_options("--set"):
+        if chosen.get("noise", "auto") != "auto":
+            chosen["noise"] = parse_noise(str(chosen["noise"]))
+        return calibrator.set_params(**chosen)
 
 
 def _read_value(setting: str, text: str, default: Any) -> Any:

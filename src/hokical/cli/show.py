@@ -49,18 +49,14 @@ def describe(fitted: Any) -> tuple[dict[str, Any], dict[str, str | None]]:
         "reference": fitted.method.reference,
         "library_version": fitted._library_version,
     }
-    learned, guarantee = _learned_values(fitted), _guarantee(fitted)
+    fields, guarantee = fitted.rule_.own_fields(), _guarantee(fitted)
+    learned = {name: value for name, value in fields.items() if value is not None}
     title = fitted.method.title.split(" (")[0]  # without the explanation
     values |= about | {"title": title, "guarantee": guarantee, "learned": _values(learned)}
     lines |= {"method": f"{title} ({fitted.name})", "label": about["label"]}
     lines |= {name: _in_words(value) for name, value in learned.items() if name != "keep_labels"}
     lines |= {"guarantee": guarantee["text"], "reference": about["reference"]}
     return values, lines | {"saved with": f"hokical {about['library_version']}"}
-
-
-def _learned_values(fitted: hokical.Calibrator) -> dict[str, Any]:
-    """The numbers of the rule."""
-    return {name: value for name, value in fitted.rule_.own_fields().items() if value is not None}
 
 
 def _values(value: Any) -> Any:

@@ -9,21 +9,19 @@ import typer
 from rich.markup import escape
 
 import hokical
-from hokical.cli.console import DASH, interval, new_table, show_table
+from hokical.cli.console import interval, new_table, show_table
 
 #: Labels or groups that are all shown; of more, only the worst.
 _MOST_ROWS = 10
 
 
 def metric_cells(evaluations: Sequence[hokical.report.Evaluation], metric: str) -> list[str]:
-    """Value and interval per method, the better value in bold if lower is better."""
-    known = hokical.metrics.METRICS[metric]
-    shown = [round(each.score(metric), 4) for each in evaluations]  # compared as they are shown
-    unequal = len(set(shown)) > 1 and known.better == "lower"
-    cells = []
-    for each, value in zip(evaluations, shown, strict=True):
-        text = known.format(each.score(metric)) if value == value else DASH
-        cells.append(f"[bold]{text}[/bold]" if unequal and value == min(shown) else text)
+    """Value and interval per method, the best value in bold."""
+    known, cells = hokical.metrics.METRICS[metric], []
+    best = hokical.report._data.best_of(evaluations, metric) if len(evaluations) > 1 else []
+    for each in evaluations:
+        text = known.format(each.score(metric))
+        cells.append(f"[bold]{text}[/bold]" if [each.name] == best else text)
         cells.append(interval(each[metric].low, each[metric].high, known.format))
     return cells
 

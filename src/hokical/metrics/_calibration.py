@@ -150,36 +150,27 @@ def ranked_probability_score(proba: Any, labels: Any = None, *, sample_weight: A
     >>> [round(ranked_probability_score([[0.7, 0.2, 0.1]], [label]), 2) for label in (0, 1, 2)]
     [0.1, 0.5, 1.3]
     """
-
-    def make(*chunk: Any) -> FloatArray:
-        return _weighted_sum(ranked_rows, as_predictions(*chunk))
-
-    total, weight = add_chunks(make, proba, labels, sample_weight)
-    return float(total / weight)
+    return _mean_score(ranked_rows, None, proba, labels, sample_weight)
 
 
 def _mean_score(
     of_rows: Callable[[Predictions], FloatArray],
-    of_confidence: Callable[[FloatArray], Pair],
+    of_confidence: Callable[[FloatArray], Pair] | None,
     *columns: Any,
 ) -> float:
-    """A proper score of all classes, or of a confidence; the shape decides."""
+    """A proper score of all classes, or of a confidence if it has one; the shape decides."""
 
     def make(*chunk: Any) -> Any:
-        if np.ndim(chunk[0]) != 2:
+        if of_confidence is not None and np.ndim(chunk[0]) != 2:
             return level_sums(*chunk)
-        return _weighted_sum(of_rows, as_predictions(*chunk))
+        data = as_predictions(*chunk)
+        weight = data.filled_weight()
+        return np.array([(weight * of_rows(data)).sum(), weight.sum()])
 
     found = add_chunks(make, *columns)
-    if isinstance(found, LevelSums):
+    if of_confidence is not None and isinstance(found, LevelSums):
         return float(found.levels.power_means(*of_confidence(found.levels.confidence))[0])
     return float(found[0] / found[1])
-
-
-def _weighted_sum(score: Callable[[Predictions], FloatArray], data: Predictions) -> FloatArray:
-    """The weighted sum of a score of rows, and the weight."""
-    weight = data.filled_weight()
-    return np.array([(weight * score(data)).sum(), weight.sum()])
 
 
 def gap_norm(bins: BinSums, norm: float = 1.0) -> float:

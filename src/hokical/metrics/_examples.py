@@ -109,14 +109,12 @@ def check_clip(clip: float) -> float:
 
 def as_confidence(confidence: Any) -> FloatArray:
     """Checked confidences (n,)."""
-    array = to_numpy(confidence, "confidence")
+    array = _as_numbers(confidence, "confidence")
     if array.ndim != 1:
         raise ValueError(
             "`confidence` must be 1-D (n,), one number per example, or probabilities "
             f"(n, classes); got shape {array.shape}. Flatten it, or use `hokical.Dense`."
         )
-    if array.dtype.kind not in "fiub":
-        raise TypeError(f"`confidence` must be numbers in [0, 1]; got dtype {array.dtype}.")
     if array.shape[0] == 0:
         raise ValueError("`confidence` must have at least one entry; got none.")
     values = array.astype(np.float64)
@@ -130,15 +128,20 @@ def as_confidence(confidence: Any) -> FloatArray:
     return values
 
 
+def _as_numbers(values: Any, name: str, rule: str = "numbers in [0, 1]") -> AnyArray:
+    array = to_numpy(values, name)
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"`{name}` must be {rule}; got dtype {array.dtype}.")
+    return array
+
+
 def _as_correct(correct: Any, n_rows: int) -> BoolArray:
-    array = to_numpy(correct, "correct")
+    array = _as_numbers(correct, "correct", "booleans, or 0 and 1")
     if array.shape != (n_rows,):
         raise ValueError(
             f"`correct` must be 1-D with one entry per confidence ({n_rows}); got shape "
             f"{array.shape}."
         )
-    if array.dtype.kind not in "fiub":
-        raise TypeError(f"`correct` must be booleans, or 0 and 1; got dtype {array.dtype}.")
     bad = (array != 0) & (array != 1)
     if bad.any():
         row = int(np.argmax(bad))
@@ -150,14 +153,12 @@ def _as_correct(correct: Any, n_rows: int) -> BoolArray:
 
 
 def _as_proba(proba: Any) -> AnyArray:
-    array = to_numpy(proba, "proba")
+    array = _as_numbers(proba, "proba")
     if array.ndim != 2 or array.shape[0] == 0 or array.shape[1] < 2:
         raise ValueError(
             "`proba` must be 2-D (n, classes) with a row per example and at least two columns; "
             f"got shape {array.shape}."
         )
-    if array.dtype.kind not in "fiub":
-        raise TypeError(f"`proba` must be numbers in [0, 1]; got dtype {array.dtype}.")
     for rows in row_slices(*array.shape):
         block, remedy = array[rows].astype(np.float64), "For logits apply a softmax first."
         check_probability_rows(block, "proba", remedy=remedy, first_row=rows.start, slack=0.0)

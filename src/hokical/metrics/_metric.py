@@ -63,9 +63,14 @@ class Metric:
         return self.title if first is self else f"{self.title}, {self.detail}"
 
     def format(self, value: float | None) -> str:
-        """A value for readers; only a log loss can be infinite, with a true class at 0."""
-        if value is None or not math.isfinite(value):
+        """A value for readers; only a log loss can be infinite, with a true class at 0.
+
+        NaN, which the AUROC is if all rows are right, is a dash.
+        """
+        if value is None or math.isinf(value):
             return "infinite"
+        if math.isnan(value):
+            return "\N{EN DASH}"
         return f"{value:.1%}" if self.percent else f"{value:.4f}"
 
 

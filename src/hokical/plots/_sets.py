@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hokical.metrics._sets import SetSummary, summarize_sets
+from hokical.metrics._sets import summarize_sets
 from hokical.plots._axes import BLUE, GREY, ORANGE, Axes, axes_or_new
 
 
@@ -16,11 +16,7 @@ def draw_sets(
     `members` (n, classes), bool, are those of `predict_set`, `labels` (n,) the true classes; `goal`
     is the coverage that was asked for. `style` is that of matplotlib's bars.
     """
-    return draw_set_summary(summarize_sets(members, labels, goal=goal), ax, **style)
-
-
-def draw_set_summary(found: SetSummary, ax: Axes | None = None, **style: Any) -> Axes:
-    """The same of a summary."""
+    found = summarize_sets(members, labels, goal=goal)
     axes, rows, n = axes_or_new(ax), found.by_size, found.overall.n
     places = list(range(len(rows)))
     bars: dict[str, Any] = {"color": BLUE, "alpha": 0.5, "label": "share of sets"} | style

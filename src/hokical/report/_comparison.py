@@ -21,9 +21,9 @@ from hokical.metrics._metric import METRICS, SummaryOptions
 from hokical.report._data import best_of, main_columns, report_data
 from hokical.report._differences import Difference, paired_differences
 from hokical.report._entrants import Methods, choose_entrants, is_fitted
-from hokical.report._evaluate import check_examples, check_names, measure_sets
+from hokical.report._evaluate import check_examples, measure_sets
 from hokical.report._evaluation import DataFacts, Evaluation
-from hokical.report._judging import Predicted, Setting, judge
+from hokical.report._judging import Predicted, Setting, check_names, judge
 from hokical.report._page import write_page
 from hokical.report._standings import rank_methods
 from hokical.report._tables import Cells, TableOutput

@@ -27,7 +27,7 @@ from hokical.metrics._metric import SummaryOptions
 from hokical.metrics._sets import SetSummary, summarize_sets
 from hokical.report._entrants import is_fitted
 from hokical.report._evaluation import DataFacts, Evaluation
-from hokical.report._judging import Predicted, Setting, judge
+from hokical.report._judging import Predicted, Setting, check_names, judge
 from hokical.report._streamed import evaluate_dense, evaluate_source
 
 
@@ -141,16 +141,6 @@ def check_examples(examples: Any, fitted_by: Any = None) -> tuple[Logits, IntArr
     return logits, as_labels(examples[1], logits.n_rows, logits.n_classes, classes=names)
 
 
-def check_names(names: Sequence[str], n_classes: int) -> tuple[str, ...]:
-    """Names of all classes, or none."""
-    if isinstance(names, str) or len(names) not in (0, n_classes):
-        raise ValueError(
-            f"`class_names` must have a name for each of the {n_classes} classes; got {names!r}. "
-            "List them in the order of the columns, or leave it out."
-        )
-    return tuple(map(str, names))
-
-
 def _evaluate_logits(
     cal: Any,
     test: tuple[Logits, IntArray],
@@ -211,11 +201,8 @@ def _evaluate_labels(
     """Every known label as a prediction of its own."""
     own = cal._uncalibrated(scores)
     marks = read_labels(labels, own.shape)
-    called = np.array(setting.class_names or [f"label {k}" for k in range(own.shape[1])])
-    if called.shape != own.shape[1:]:
-        raise ValueError(
-            f"`class_names` must name each of the {own.shape[1]} labels; got {called.size} names."
-        )
+    names = check_names(setting.class_names, own.shape[1])
+    called = np.array(names or [f"label {k}" for k in range(own.shape[1])])
     known = ~np.isnan(marks)
     there, example = marks[known] == 1.0, np.nonzero(known)[0]
     data = DataFacts(own.shape[0], own.shape[1], setting.data_name, "scores")

@@ -21,6 +21,7 @@ from hokical.report._page import write_page
 
 #: A class is worth a warning if its gap is at least this, and at least twice the ECE.
 _MATERIAL_GAP = 0.05
+_LEARN_CLASSES = ("auto", "structured", "vecs")
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,6 @@ class Evaluation:
     classes: GroupTable | None = None
     groups: GroupTable | None = None
     sets: SetSummary | None = None
-    class_names: tuple[str, ...] = ()
     row_scores: dict[str, FloatArray] = field(default_factory=dict)
     weight: FloatArray | None = None
     fit_seconds: float | None = None
@@ -75,8 +75,8 @@ class Evaluation:
 
     @property
     def title(self) -> str:
-        """The method in full words; "" if it has none."""
-        return method_title(self.calibrator)
+        """The method in full words, without what its title has in brackets; "" if it has none."""
+        return "" if self.calibrator is None else str(self.calibrator.method.title).split(" (")[0]
 
     @property
     def label(self) -> str:
@@ -110,12 +110,14 @@ class Evaluation:
         bad = [row for row in rows if abs(row.gap) > max(_MATERIAL_GAP, 2.0 * error)]
         if not bad:
             return None
+        remedy = f"Methods that learn each class can correct this: {', '.join(_LEARN_CLASSES)}."
+        if self.name in _LEARN_CLASSES:
+            remedy = "More calibration examples of this class can correct this."
         worst, others = max(bad, key=lambda row: abs(row.gap)), len(bad) - 1
         more = f" ({others} more such {'class' if others == 1 else 'classes'})" if others else ""
         return (
             f"the top-label ECE of {error:.4f} hides class {worst.name}: its {worst.n:,} rows have "
-            f"confidence {worst.predicted:.1%} and accuracy {worst.observed:.1%}{more}. Methods "
-            "that learn each class can correct this: auto, structured, vecs."
+            f"confidence {worst.predicted:.1%} and accuracy {worst.observed:.1%}{more}. {remedy}"
         )
 
     @property
@@ -217,8 +219,3 @@ def _cells(name: str, found: Estimate) -> list[str]:
     """A value, and its interval if it has one."""
     shown = [METRICS[name].format(value) for value in (found.value, found.low, found.high)]
     return [shown[0], "" if math.isnan(found.low) else f"{shown[1]} to {shown[2]}"]
-
-
-def method_title(calibrator: Any) -> str:
-    """The method in full words, without what its title has in brackets; "" if it has none."""
-    return "" if calibrator is None else str(calibrator.method.title).split(" (")[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -68,6 +69,16 @@ class Setting:
     class_names: tuple[str, ...] = ()
 
 
+def check_names(names: Sequence[str], n_classes: int) -> tuple[str, ...]:
+    """Names of all classes, or none."""
+    if isinstance(names, str) or len(names) not in (0, n_classes):
+        raise ValueError(
+            f"`class_names` must have a name for each of the {n_classes} columns; got {names!r}. "
+            "List them in the order of the columns, or leave it out."
+        )
+    return tuple(map(str, names))
+
+
 def judge(
     name: str,
     calibrator: Any,
@@ -93,5 +104,5 @@ def judge(
         if rows.vectors is None
         else class_scores(rows.vectors)
     )
-    found = (name, calibrator, summary, levels, data, before, classes, groups, sets, names)
+    found = (name, calibrator, summary, levels, data, before, classes, groups, sets)
     return Evaluation(*found, row_scores=scores, weight=rows.weight)

@@ -16,11 +16,11 @@ from hokical.dense import Dense
 from hokical.dense._items import judge_items
 from hokical.io._chunks import block_rows, reblock
 from hokical.io._opening import open_source
-from hokical.metrics._groups import class_name, label_table
+from hokical.metrics._groups import label_table
 from hokical.metrics._metric import SummaryOptions
 from hokical.metrics._summaries import SummarySums, summarize
 from hokical.report._evaluation import DataFacts, Evaluation
-from hokical.report._judging import Predicted, Setting
+from hokical.report._judging import Predicted, Setting, check_names
 from hokical.streams._partition import check_block
 
 
@@ -37,11 +37,12 @@ def _sums(
 
 def evaluate_source(cal: Calibrator | None, source: Any, setting: Setting) -> Evaluation:
     """The evaluation of a source of chunks."""
-    options, names = setting.options, setting.class_names
+    options = setting.options
     chunks = open_source(source)
     if cal is not None:
         cal._check_fitted()
     n_classes = chunks.n_classes if cal is None else cal.n_classes_
+    labels = check_names(setting.class_names, n_classes) or tuple(map(str, range(n_classes)))
     methods: dict[str, Any] = {}
     sums: dict[str, tuple[SummarySums, FloatArray]] = {}
     first = 0
@@ -61,12 +62,11 @@ def evaluate_source(cal: Calibrator | None, source: Any, setting: Setting) -> Ev
     if not sums:
         raise ValueError("a source must have at least one row that counts; got none.")
     data = DataFacts(first, n_classes, setting.data_name)
-    labels = [class_name(k, names) for k in range(n_classes)]
     found: Any = None
     for name, (own, by_label) in sums.items():
         classes, summary = label_table(labels, by_label, options.delta), summarize(own, options)
         levels, known_as = own.levels.levels, methods[name]
-        found = Evaluation(name, known_as, summary, levels, data, found, classes, class_names=names)
+        found = Evaluation(name, known_as, summary, levels, data, found, classes)
     return cast(Evaluation, found)
 
 
