@@ -99,6 +99,7 @@ def test_without_a_mistake_there_is_no_correction() -> None:
     assert cal.correction_ is None
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("n", "n_classes", "masked"), [(50, 2, 0.0), (50, 5, 0.0), (30, 10, 0.3)])
 def test_few_examples_of_a_calibrated_classifier_do_no_harm(
     n: int, n_classes: int, masked: float

@@ -409,6 +409,7 @@ def test_many_classes_and_few_examples_do_no_harm(classes, n, most):
     assert np.mean(lost) <= most
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("n", "classes"), [(20_000, 2), (10_000, 10)])
 def test_classes_that_take_turns_are_all_seen(n, classes):
     """Odd classes often have wrong labels, and every second or fifth row would show few."""

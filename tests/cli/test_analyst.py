@@ -138,6 +138,7 @@ def test_show_tells_what_is_inside(fitted: Path) -> None:
     assert (values["guarantee"]["risk"], values["guarantee"]["delta"]) == (0.05, 0.1)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("method", ["auto", "hoki", "vecs", "irm"])
 def test_show_of_other_methods(tmp_path: Path, method: str) -> None:
     logits, labels = synthetic_logits(200, 3, seed=1)

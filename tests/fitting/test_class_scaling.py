@@ -71,14 +71,15 @@ def test_scores_left_out_by_refits() -> None:
     fit = minimum(objective, 1e-12)
     found = np.concatenate(class_scaling.scores_left_out(fit.point, fit.x))
     (block,) = objective.blocks
-    own, exact = block.scores(fit.x), np.empty_like(found)
-    for row in range(120):
+    own, rows = block.scores(fit.x), np.arange(0, 120, 4)
+    exact = own.copy()
+    for row in rows:
         weights = block.weights.copy()
         weights[row] = 0.0
         twin = replace(objective, blocks=[replace(block, weights=weights)])
         exact[row] = block.scores(minimum(twin, 1e-12).x)[row]
-    possible = examples.logits.possible
-    missed, change = np.abs(found - exact)[possible], np.abs(own - exact)[possible]
+    possible = examples.logits.possible[rows]
+    missed, change = (np.abs(s - exact)[rows][possible] for s in (found, own))
     assert missed.mean() < 0.35 * change.mean()
 
 
