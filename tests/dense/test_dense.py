@@ -220,7 +220,6 @@ def peak(work) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("name", ["hoki", "temps"])
 def test_memory_of_a_fit_does_not_grow_with_the_items(name, tmp_path, monkeypatch) -> None:
     """Neither for a file that is mapped, nor for arrays whose order is the worst.
@@ -229,12 +228,14 @@ def test_memory_of_a_fit_does_not_grow_with_the_items(name, tmp_path, monkeypatc
     sample and the sketch that a fit keeps of its rows are full well before 60 items.)
     """
     monkeypatch.setattr("hokical._fitting.row_sample.MOST_LOGITS", 40_000)
+    monkeypatch.setattr(chunks, "_KERNEL_BLOCKS", 1)  # a slab is an item
+    monkeypatch.setattr(chunks, "_FLOATS_BESIDE", 100)
     few = Hoki(noise=Gaussian(4.0), draws=20, random_state=0)
     calibrator = few if name == "hoki" else make(name)
     dense = Dense(calibrator, class_axis=1, ignore_label=255)
     peaks, sizes = [], []
     for n in (60, 120):
-        logits, labels = maps(n, 20, 50, 8)
+        logits, labels = maps(n, 20, 50, 32)
         np.save(tmp_path / f"{n}.npy", np.moveaxis(logits, -1, 1))
         mapped = np.load(tmp_path / f"{n}.npy", mmap_mode="r")
         backwards = np.moveaxis(np.asfortranarray(logits), -1, 1)[:, ::-1]

@@ -8,6 +8,7 @@ import json
 import math
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -181,8 +182,9 @@ def test_an_infinite_loss_is_certainly_worse() -> None:
     assert "infinite" in found.to_markdown()
 
 
-def test_tables_hold_the_numbers(comparison: Any) -> None:
-    rows = list(csv.DictReader(io.StringIO(comparison.to_csv())))
+def test_tables_hold_the_numbers(comparison: Any, tmp_path: Path) -> None:
+    rows = list(csv.DictReader(io.StringIO(comparison.to_csv(tmp_path / "table.csv"))))
+    assert (tmp_path / "table.csv").read_text(encoding="utf-8") == comparison.to_csv()
     frame = comparison.to_pandas()
     for row, result in zip(rows, comparison.results, strict=True):
         assert float(row["ece"]) == frame.loc[result.name, "ece"] == result.score("ece")

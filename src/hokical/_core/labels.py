@@ -39,15 +39,16 @@ def as_labels(
     return array.astype(np.int64)
 
 
-def class_index(labels: AnyArray, classes: Sequence[Any], name: str) -> IntArray:
+def class_index(labels: AnyArray, classes: Sequence[Any] | AnyArray, name: str) -> IntArray:
     """The position of each label (n,) in `classes`."""
-    place = {label: index for index, label in enumerate(classes)}
-    found = [place.get(label, -1) for label in labels.tolist()]
+    names, values = np.asarray(classes).tolist(), labels.tolist()
+    place = {label: index for index, label in enumerate(names)}
+    found = [place.get(label, -1) for label in values]
     if -1 in found:
         row = found.index(-1)
         raise ValueError(
-            f"`{name}` must be names of the classes, {list(classes)[:6]}; got {labels[row]!r} in "
-            f"row {row}."
+            f"`{name}` must be names of the classes, {names[:6]}; got {values[row]!r} in "
+            f"row {row}. Correct the names, or drop such rows."
         )
     return np.array(found, np.int64)
 

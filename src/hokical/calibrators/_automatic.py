@@ -10,6 +10,7 @@ from hokical._core.blocks import per_row
 from hokical._core.grouped_logits import GroupedLogits
 from hokical._core.labels import as_labels
 from hokical._core.logits import Logits, as_logits
+from hokical._core.tables import read_table
 from hokical._core.topk import TopK
 from hokical._core.types import FloatArray, IntArray
 from hokical._core.warn import ConvergenceWarning, warn_user
@@ -166,7 +167,9 @@ def auto(
     'average'
     """
     names = tuple(classes)
-    if names and not isinstance(labels, str):
+    if names:
+        given = read_table(logits, labels, sample_weight, groups)
+        logits, labels, sample_weight, groups = given
         columns = as_logits(logits).n_classes
         if len(set(names)) != columns:
             raise ValueError(

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Any
 
-_SHELLS = ("dask", "jax", "onnx", "sklearn", "torch")
+_SHELLS = ("arrow", "dask", "jax", "onnx", "sklearn", "torch")
 
 
 def __getattr__(name: str) -> Any:

@@ -2,7 +2,9 @@
 
 import csv
 import io
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 #: What LaTeX would take for markup.
@@ -25,13 +27,15 @@ class TableOutput:
         """A small table for readers, the best cells in `mark`."""
         raise NotImplementedError
 
-    def to_csv(self) -> str:
-        """One line per method, numbers not rounded."""
+    def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:
+        """One line per method, numbers not rounded; also written to `path`, if one is given."""
         rows, out = self.records(), io.StringIO()
         writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
         writer.writeheader()
         for row in rows:  # only NaN differs from itself
             writer.writerow({key: "" if value != value else value for key, value in row.items()})
+        if path is not None:
+            Path(path).write_text(out.getvalue(), encoding="utf-8")
         return out.getvalue()
 
     def to_pandas(self) -> Any:

@@ -381,7 +381,9 @@ def test_prefit_knows_classes_that_the_calibration_data_lacks() -> None:
     model = CalibratedClassifier(fitted, method="temps", cv="prefit").fit(noisy[some], y[some])
     assert model.classes_.tolist() == [0, 1, 2]
     assert model.predict_proba(X).shape == (150, 3)
-    with pytest.raises(ValueError, match=r"`y` must hold labels .* got 7\. Drop"):
+    with pytest.raises(
+        ValueError, match=r"`y` must be names of the classes.*got 7 in row 0\. .*drop"
+    ):
         CalibratedClassifier(fitted, cv="prefit").fit(X, np.full(150, 7))
 
 

@@ -8,41 +8,51 @@ scores are of another scale than those that the calibrator was fitted on.
 """
 
 import math
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
 from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.frozen import FrozenEstimator
+from sklearn.metrics import accuracy_score
 from sklearn.model_selection import check_cv
 from sklearn.utils import Tags, get_tags
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.parallel import Parallel, delayed
-from sklearn.utils.validation import _check_feature_names, _check_n_features, has_fit_parameter
+from sklearn.utils.validation import (
+    _check_feature_names,
+    check_is_fitted,
+    has_fit_parameter,
+    validate_data,
+)
 
 from hokical._core.groups import read_columns
-from hokical._core.labels import as_weights
-from hokical._core.types import BoolArray, FloatArray
+from hokical._core.labels import as_weights, class_index
+from hokical._core.types import AnyArray, BoolArray, FloatArray
 from hokical._core.warn import warn_user
 from hokical.calibrators._automatic import AutoCalibrator
 from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._catalog import make, new_calibrator
 from hokical.calibrators._multilabel import MultilabelCalibrator
-from hokical.guarantees._row_sketch import RowSketch
+from hokical.calibrators._shift import in_order
+from hokical.guarantees._decisions import Decisions, Detections, cost_table, decide
+from hokical.guarantees._row_sketch import Reused, RowSketch, refuse_rows_of_fit
+from hokical.guarantees._selective import SelectivePrediction
+from hokical.guarantees._shift import ShiftEstimate
 from hokical.integrations.sklearn import _held_out as held_out
 from hokical.integrations.sklearn._held_out import (
     CalibratedModel,
-    CalibrationExamples,
+    ClassifierExamples,
     HeldOutScores,
-    TrainingData,
 )
-from hokical.integrations.sklearn._predictions import ClassifierPredictions
 
 _ENSEMBLE_FROM = 500  # examples: with five folds, a hundred for each calibrator
 
 
 class CalibratedClassifier(
-    ClassifierPredictions,
     ClassifierMixin,  # type: ignore[misc]
     MetaEstimatorMixin,  # type: ignore[misc]
     BaseEstimator,  # type: ignore[misc]
@@ -162,22 +172,20 @@ class CalibratedClassifier(
             delattr(self, name)
         held_out.check_estimator(self.estimator)
         X, labels = held_out.check_examples(self, X, y)
-        _check_feature_names(self, X, reset=True)
-        _check_n_features(self, X, reset=True)
+        validate_data(self, X, skip_check_array=True)
         weights = as_weights(sample_weight, len(labels))
         known = as_weights(calibration_weight, len(labels), name="calibration_weight")
         groups = calibration_groups
         groups = None if groups is None else read_columns(groups, len(labels))
-        truth = CalibrationExamples(labels, known, groups)
-        calibrator = self._new_calibrator(truth)
         own, of_splits = self._route(params, weights)
-        data = TrainingData(X, labels, own)
+        data = ClassifierExamples(X, labels, own, known, groups)
+        calibrator = self._new_calibrator(data)
         used = np.ones(len(labels), np.bool_) if weights is None else weights > 0.0
         counts = used if known is None else used & (known > 0.0)
-        final, averages = None, not truth.several and self._is_ensemble(len(labels))
+        final, averages = None, not data.several and self._is_ensemble(len(labels))
         if not averages:
             final = self.estimator if self._prefit else data.fit(self.estimator)
-        if truth.several:
+        if data.several:
             self.classes_ = np.arange(labels.shape[1])
         else:
             self.classes_ = np.unique(labels) if averages else held_out.classes_of(final)
@@ -185,25 +193,210 @@ class CalibratedClassifier(
         self.n_calibration_ = sum(part.rows.size for part in parts)
         self._fit_rows = RowSketch.from_hashes(held_out.example_hashes(X)[used])
         self.models_ = [
-            self._calibrate(some[0].model if averages else final, calibrator, some, truth)
+            self._calibrate(some[0].model if averages else final, calibrator, some, data)
             for some in ([[part] for part in parts] if averages else [parts])
         ]
-        self.calibrator_ = self.models_[0].calibrator
         if averages:
-            self.calibrator_ = self._calibrate_mean(parts, truth)
+            self.calibrator_ = self._calibrate_mean(parts, data)
         else:
-            self.estimator_, self.lowest_logit_ = final, self.models_[0].lowest
+            (one,) = self.models_
+            self.estimator_, self.calibrator_, self.lowest_logit_ = (
+                final,
+                one.calibrator,
+                one.lowest,
+            )
         reasons = [getattr(pair.calibrator, "reason_", "") for pair in self.models_]
         if any(reasons):
             self.reason_ = "; ".join(dict.fromkeys(reasons))
         return self
 
-    def _new_calibrator(self, truth: CalibrationExamples) -> Any:
+    def predict(self, X: Any, *, groups: Any = None) -> AnyArray:
+        """Labels (n,): the most likely class, or the estimator's own with `keep_labels`.
+
+        Several labels are (n, labels) of 0 and 1: those with a probability of at least one half.
+        `groups` are those of the rows, here and below, if `fit` learned from `calibration_groups`.
+        """
+        if self.keep_labels:
+            return np.asarray(self.classes_[self._ask("predict", X, groups=groups)])
+        proba = self.predict_proba(X, groups=groups)
+        if isinstance(self.calibrator_, MultilabelCalibrator):
+            return np.asarray(proba >= 0.5, np.int64)
+        return np.asarray(self.classes_[proba.argmax(axis=1)])
+
+    def predict_proba(self, X: Any, *, groups: Any = None) -> FloatArray:
+        """Calibrated probabilities (n, classes), columns in the order of `classes_`.
+
+        Of several labels, the probability (n, labels) of each.
+        """
+        return np.asarray(self._ask("predict_proba", X, groups=groups))
+
+    def predict_confidence(self, X: Any, *, groups: Any = None) -> FloatArray:
+        """The probability (n,) that each predicted label is right; (n, labels) of several."""
+        if self.keep_labels:
+            return np.asarray(self._ask("predict_confidence", X, groups=groups))
+        proba = self.predict_proba(X, groups=groups)
+        if isinstance(self.calibrator_, MultilabelCalibrator):
+            return np.maximum(proba, 1.0 - proba)
+        return np.asarray(proba.max(axis=1))
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> float:
+        """Accuracy, as of every classifier in scikit-learn."""
+        return float(accuracy_score(y, self.predict(X, groups=groups), sample_weight=sample_weight))
+
+    def certify(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        groups: Any = None,
+        reused: Reused = "refuse",
+    ) -> Self:
+        """Note rows that nothing was fitted on, for `predict_or_abstain` and `predict_set`.
+
+        Rows of `fit` are refused, unless `reused="ignore"` says that they only look alike.
+        """
+        X, labels = held_out.check_examples(self, X, y)
+        logits = self._logits(X, groups)
+        refuse_rows_of_fit([self._fit_rows], [held_out.example_hashes(X)], "X", reused)
+        if isinstance(self.calibrator_, MultilabelCalibrator):
+            self.calibrator_.certify(logits, labels, reused=reused)
+        else:
+            truth = class_index(labels, self.classes_, "y")
+            options: dict[str, Any] = {"groups": groups, "reused": reused}
+            self.calibrator_.certify(logits, truth, sample_weight, **options)
+        return self
+
+    def predict_set(self, X: Any, *, groups: Any = None, **options: Any) -> Any:
+        """The labels that each row may have, by name; options are those of Calibrator.
+
+        Call `certify` first, as for `predict_or_abstain`. For several labels, see
+        `MultilabelCalibrator.predict_set`.
+        """
+        found = self._ask("predict_set", X, groups=groups, **options)
+        several = isinstance(self.calibrator_, MultilabelCalibrator)
+        return found if several else replace(found, classes=self.classes_.tolist())
+
+    def predict_or_abstain(
+        self, X: Any, *, groups: Any = None, **options: Any
+    ) -> SelectivePrediction:
+        """Labels, and which to accept so that at most a fraction `risk` is wrong; see Calibrator.
+
+        Call `certify` first: held-out folds are scored by other models than the final one, and are
+        no proof of what it does. Only a fitted estimator with `decision_function` needs none.
+        Labels and confidence are those of `predict` and `predict_confidence`. Where a method such
+        as Hoki keeps the estimator's label and another class is more likely, nothing is accepted.
+        """
+        found: SelectivePrediction = self._ask("predict_or_abstain", X, groups=groups, **options)
+        if not self.keep_labels and self.calibrator_.rule_.preserves_labels:
+            proba = self.predict_proba(X, groups=groups)
+            likeliest = proba.argmax(axis=1)
+            accepted = found.accepted & (likeliest == found.labels)  # others were not tested
+            found = replace(
+                found, labels=likeliest, confidence=proba.max(axis=1), accepted=accepted
+            )
+        return replace(found, labels=self.classes_[found.labels])
+
+    def predict_interval(self, X: Any, *, groups: Any = None, **options: Any) -> FloatArray:
+        """An interval (n, 2) for the accuracy of labels with a similar score; see Calibrator.
+
+        Call `certify` first, as for `predict_or_abstain`.
+        """
+        return np.asarray(self._ask("predict_interval", X, groups=groups, **options))
+
+    def detect(self, X: Any, label: Any, *, groups: Any = None, **options: Any) -> Detections:
+        """Which rows to report as perhaps of one class, so that few of it are missed.
+
+        `label` is one of `classes_`. Call `certify` first; see `Calibrator.detect`.
+        """
+        index = int(class_index(np.array([label]), self.classes_, "label")[0])
+        found: Detections = self._ask("detect", X, index, groups=groups, **options)
+        words = found.guarantee.replace(f"class {index}", f"class {label}", 1)
+        return replace(found, guarantee=words)
+
+    def _ask(self, name: str, X: Any, *more: Any, groups: Any, **options: Any) -> Any:
+        """What the calibrator's method of this name gives for rows of the estimator."""
+        logits = self._logits(X, groups)
+        if not hasattr(self.calibrator_, name):
+            raise TypeError(
+                f"`{name}` is for one label per row; this model has several. Use `predict_proba`, "
+                "or `predict_set(X, coverage=0.9)` after `certify`."
+            )
+        given = options if groups is None else options | {"groups": groups}
+        try:
+            return getattr(self.calibrator_, name)(logits, *more, **given)
+        except ValueError as error:  # in the words of this class
+            text = str(error).replace("certify(logits, labels", "certify(X, y")
+            raise ValueError(text) from error
+
+    def predict_action(self, X: Any, costs: Any, *, groups: Any = None) -> Decisions:
+        """The action of least expected cost for each row, with what it is expected to cost.
+
+        `costs` (classes, actions), rows in the order of `classes_`, or of two classes
+        (false_positive, false_negative). Actions are labels if there is a column for each, else
+        column numbers.
+        """
+        table = cost_table(costs, self.classes_.size)
+        found = decide(self.predict_proba(X, groups=groups), table, self.classes_.size)
+        if table.shape[1] != self.classes_.size:
+            return found
+        return replace(found, actions=self.classes_[found.actions])
+
+    def estimate_shift(
+        self, X: Any, sample_weight: Any = None, *, delta: float = 0.05, groups: Any = None
+    ) -> ShiftEstimate:
+        """Class frequencies and accuracy of rows without labels; see `Calibrator.estimate_shift`.
+
+        `adapt()` of what is found is a classifier like this one. Rows are compared with held-out
+        predictions of the fit; those of folds are of other models than the final one, which can be
+        a little more or less sure, so "something else changed" may be a false alarm. To rely on
+        the verdict, calibrate a `FrozenEstimator` on data that it has not seen.
+        """
+        calibrator: Calibrator = self.calibrator_
+        given = self._logits(X), sample_weight
+        found = calibrator.estimate_shift(*given, delta=delta, groups=groups)
+        own: dict[str, Any] = {
+            "class_names": tuple(map(str, self.classes_.tolist())),
+            "_calibrator": self._with_calibrator(calibrator._without_groups()),
+        }
+        parts = {name: replace(part, **own) for name, part in found.by_group.items()}
+        return replace(found, by_group=parts, **own)
+
+    def reweight_classes(self, frequencies: Any) -> Self:
+        """A copy for other class frequencies, which are known; see `Calibrator.reweight_classes`.
+
+        They are in the order of `classes_`, or a mapping of labels to frequencies.
+        """
+        if isinstance(frequencies, Mapping):
+            frequencies = in_order(frequencies, self.classes_.tolist())
+        return self._with_calibrator(self.calibrator_.reweight_classes(frequencies))
+
+    def _reweight(self, weights: FloatArray) -> Self:
+        """A copy for rows among which each class is `weights` (classes,) times as frequent."""
+        return self._with_calibrator(self.calibrator_._reweight(weights))
+
+    def _with_calibrator(self, calibrator: Calibrator) -> Self:
+        twin = copy(self)
+        twin.calibrator_ = calibrator
+        if hasattr(self, "estimator_"):
+            twin.models_ = [replace(self.models_[0], calibrator=calibrator)]
+        return twin
+
+    def _logits(self, X: Any, groups: Any = None) -> FloatArray:
+        """The estimator's logits (n, classes), raised to the lowest; or those of the mean."""
+        check_is_fitted(self, "models_")
+        _check_feature_names(self, X, reset=False)
+        if hasattr(self, "estimator_"):
+            return self.models_[0].logits(X)
+        found = [pair.spread(pair.logits(X), self.classes_, groups) for pair in self.models_]
+        return held_out.log_of_mean(found)
+
+    def _new_calibrator(self, data: ClassifierExamples) -> Any:
         """What is fitted on the scores, if it can use these examples."""
         calibrator = new_calibrator(self.method)
         is_default = isinstance(calibrator, AutoCalibrator)
-        grouped = truth.groups is not None
-        if (truth.several and (grouped or not is_default)) or (
+        grouped = data.groups is not None
+        if (data.several and (grouped or not is_default)) or (
             grouped and not calibrator.method.learns_groups
         ):
             raise ValueError(
@@ -212,7 +405,7 @@ class CalibratedClassifier(
             )
         if is_default:
             calibrator.set_params(keep_labels=bool(self.keep_labels))
-        return MultilabelCalibrator() if truth.several else calibrator
+        return MultilabelCalibrator() if data.several else calibrator
 
     def get_metadata_routing(self) -> MetadataRouter:
         """Where scikit-learn's metadata go: to the estimator's `fit`, and to the splitter."""
@@ -240,8 +433,8 @@ class CalibratedClassifier(
                 "calibration as `calibration_weight`.",
                 UserWarning,
             )
-        groups = {name: params.pop(name) for name in ("groups",) if name in params}
-        return params | given, groups
+        of_splits = {"groups": params.pop("groups")} if "groups" in params else {}
+        return params | given, of_splits
 
     @property
     def _prefit(self) -> bool:
@@ -249,19 +442,18 @@ class CalibratedClassifier(
         return named or isinstance(self.estimator, FrozenEstimator)
 
     def _is_ensemble(self, n_examples: int) -> bool:
-        one = "fitted already" if self._prefit else "to keep its labels" if self.keep_labels else ""
-        if self.ensemble not in (True, False, "auto") or (self.ensemble is True and one):
+        one_model = self._prefit or self.keep_labels
+        if self.ensemble not in (True, False, "auto") or (self.ensemble is True and one_model):
             raise ValueError(
-                '`ensemble` must be True, False or "auto", and not True if the estimator is '
-                f"{one or 'fitted already'}: there is one model then; got {self.ensemble!r}. Leave "
-                "it out."
+                '`ensemble` must be True, False or "auto", and not True for a fitted estimator or '
+                f"with `keep_labels`: there is one model then; got {self.ensemble!r}. Leave it out."
             )
         if self.ensemble == "auto":
-            return not one and n_examples >= _ENSEMBLE_FROM
+            return not one_model and n_examples >= _ENSEMBLE_FROM
         return bool(self.ensemble)
 
     def _hold_out(
-        self, data: TrainingData, final: Any, of_splits: dict[str, Any], counts: BoolArray
+        self, data: ClassifierExamples, final: Any, of_splits: dict[str, Any], counts: BoolArray
     ) -> list[HeldOutScores]:
         """Scores of examples that count and that the model giving them has not seen, by fold."""
         every, splits = np.arange(len(data.y)), [(None, counts)]
@@ -270,29 +462,29 @@ class CalibratedClassifier(
         # A splitter may give masks.
         parts = [(None if a is None else every[a], every[b][counts[b]]) for a, b in splits]
         found = Parallel(n_jobs=self.n_jobs)(
-            delayed(held_out.hold_out)(self.estimator, data, *part, keep_model=final is None)
+            delayed(data.hold_out)(self.estimator, *part, keep_model=final is None)
             for part in parts
         )
         held_out.warn_of_lost_rows(found, sum(test.size for _, test in parts))
         return [part for part in found if part.rows.size]
 
     def _calibrate(
-        self, model: Any, calibrator: Any, parts: list[HeldOutScores], truth: CalibrationExamples
+        self, model: Any, calibrator: Any, parts: list[HeldOutScores], data: ClassifierExamples
     ) -> CalibratedModel:
         """The model, and a calibrator that was fitted on the pooled held-out scores."""
-        labels, weights, groups = truth.take(np.concatenate([part.rows for part in parts]))
-        if truth.several:
-            scores, lowest = np.concatenate([part.scores for part in parts]), -math.inf
-            if hasattr(model, "predict_proba"):  # of 0 and 1, log-odds are what rounding makes them
-                size = np.abs(scores)
-                lowest = -math.log(2.0) - float(size.max(where=size < 36.0, initial=0.0))
+        labels, weights, groups = data.of_parts(parts)
+        lowest = -math.inf
+        if data.several:
+            scores = np.concatenate([part.scores for part in parts])
+            if hasattr(model, "predict_proba"):
+                lowest = held_out.label_resolution(scores)
             fitted = calibrator.fit(np.clip(scores, lowest, -lowest), labels, weights)
             return CalibratedModel(model, fitted, lowest)
-        lowest, classes = -math.inf, held_out.classes_of(model)
+        classes = held_out.classes_of(model)
         if not hasattr(model, "decision_function"):
             lowest = held_out.resolution([part.scores for part in parts], classes.size)
         logits = np.concatenate([part.logits(classes, lowest) for part in parts])
-        labels = held_out.class_index(labels, classes)
+        labels = class_index(labels, classes, "y")
         fitted = clone(calibrator).fit(logits, labels, weights, groups=groups)
         if not self._prefit or lowest > -math.inf:
             # Scores of the models of folds, or raised to a limit that these very examples set, are
@@ -300,18 +492,20 @@ class CalibratedClassifier(
             fitted.forget_examples()
         return CalibratedModel(model, fitted, lowest)
 
-    def _calibrate_mean(self, parts: list[HeldOutScores], truth: CalibrationExamples) -> Any:
+    def _calibrate_mean(self, parts: list[HeldOutScores], data: ClassifierExamples) -> Any:
         """A calibrator that keeps probabilities as they are, of which guarantees can be made."""
-        found = []
-        for part, pair in zip(parts, self.models_, strict=True):
-            logits = part.logits(held_out.classes_of(pair.model), pair.lowest)
-            found.append(pair.spread(logits, self.classes_, truth.take(part.rows)[2]))
-        labels, weights, _ = truth.take(np.concatenate([part.rows for part in parts]))
-        labels = held_out.class_index(labels, self.classes_)
+        found = [
+            pair.spread(
+                part.logits(part.known, pair.lowest), self.classes_, data.of_parts([part])[2]
+            )
+            for part, pair in zip(parts, self.models_, strict=True)
+        ]
+        labels, weights, _ = data.of_parts(parts)
+        labels = class_index(labels, self.classes_, "y")
         logits = held_out.log_of_mean([np.concatenate(found)])
         fitted: Any = make("uncalibrated").fit(logits, labels, weights)
         fitted.forget_examples()
-        if truth.groups is not None:
+        if data.groups is not None:
             fitted.groups_ = []  # its models may have used them
         return fitted
 

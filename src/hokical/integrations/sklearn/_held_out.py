@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
@@ -13,10 +13,7 @@ from sklearn.base import clone
 from sklearn.utils import _safe_indexing, column_or_1d, indexable
 from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
-from sklearn.utils.validation import (
-    _check_method_params,
-    check_is_fitted,
-)
+from sklearn.utils.validation import _check_method_params, check_is_fitted
 
 from hokical._core.conversion import (
     from_binary_probabilities,
@@ -24,6 +21,7 @@ from hokical._core.conversion import (
     from_probabilities,
 )
 from hokical._core.groups import take_rows
+from hokical._core.labels import class_index
 from hokical._core.reading import to_numpy
 from hokical._core.types import AnyArray, FloatArray, IntArray
 from hokical._core.warn import warn_user
@@ -39,12 +37,26 @@ _ENCODE = (
 
 
 @dataclass(frozen=True, eq=False)
-class TrainingData:
-    """Rows, labels and whatever else the `fit` of an estimator is given."""
+class ClassifierExamples:
+    """Rows, labels and whatever else an estimator is fitted on (`params`), or its calibrator."""
 
     X: Any
     y: AnyArray
     params: dict[str, Any]
+    weights: FloatArray | None
+    groups: dict[str, AnyArray] | None
+
+    @property
+    def several(self) -> bool:
+        """Whether rows have several labels, which do not exclude each other."""
+        return self.y.ndim == 2
+
+    def of_parts(self, parts: "Sequence[HeldOutScores]") -> tuple[AnyArray, Any, Any]:
+        """Labels, weights and groups of the rows that were held out."""
+        rows = np.concatenate([part.rows for part in parts])
+        weights = None if self.weights is None else self.weights[rows]
+        groups = None if self.groups is None else take_rows(self.groups, rows)
+        return self.y[rows], weights, groups
 
     def fit(self, estimator: Any, rows: IntArray | None = None) -> Any:
         """A clone of the estimator, fitted on all rows or on some of them."""
@@ -62,25 +74,26 @@ class TrainingData:
             error.add_note(_ENCODE)
             raise
 
+    def hold_out(
+        self, estimator: Any, train: IntArray | None, rows: IntArray, *, keep_model: bool
+    ) -> "HeldOutScores":
+        """Fit on some rows, and score other `rows` whose class occurs there.
 
-@dataclass(frozen=True, eq=False)
-class CalibrationExamples:
-    """Labels, weights and groups of all examples."""
-
-    labels: AnyArray
-    weights: FloatArray | None
-    groups: dict[str, AnyArray] | None
-
-    @property
-    def several(self) -> bool:
-        """Whether they have several labels, which do not exclude each other."""
-        return self.labels.ndim == 2
-
-    def take(self, rows: IntArray) -> tuple[AnyArray, FloatArray | None, Any]:
-        """Those of some rows."""
-        weights = None if self.weights is None else self.weights[rows]
-        groups = None if self.groups is None else take_rows(self.groups, rows)
-        return self.labels[rows], weights, groups
+        A fitted estimator, `train` None, scores all of them.
+        """
+        model, nothing = estimator, np.empty(0)
+        if train is None:
+            X = _safe_indexing(self.X, rows)
+        else:
+            if not self.several:
+                rows = rows[np.isin(self.y[rows], self.y[train])]
+            if np.unique(self.y[train]).size < 2 or not rows.size:
+                return HeldOutScores(rows[:0], nothing, nothing)
+            model = self.fit(estimator, train)
+            X, _ = _safe_split(estimator, self.X, self.y, rows, train)
+        known = nothing if self.several else classes_of(model)
+        scores = read_scores(model, X, self.several)
+        return HeldOutScores(rows, known, scores, model if keep_model else None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,17 +108,10 @@ class HeldOutScores:
     scores: FloatArray
     model: Any = None
 
-    @classmethod
-    def of(cls, model: Any, X: Any, rows: IntArray, several: bool, keep: bool = False) -> Self:
-        """The scores of a fitted model for X, which are these rows; of one label or `several`."""
-        if several:
-            return cls(rows, np.empty(0), read_label_scores(model, X))
-        return cls(rows, classes_of(model), read_scores(model, X), model if keep else None)
-
     def logits(self, classes: AnyArray, lowest: float) -> FloatArray:
         """Logits (rows, classes): none below `lowest`, and -inf for classes the model lacks."""
         out = np.full((self.rows.size, classes.size), -np.inf)
-        out[:, class_index(self.known, classes)] = np.maximum(self.scores, lowest)
+        out[:, class_index(self.known, classes, "y")] = np.maximum(self.scores, lowest)
         return out
 
 
@@ -118,64 +124,50 @@ class CalibratedModel:
     lowest: float
 
     def logits(self, X: Any) -> FloatArray:
-        if isinstance(self.calibrator, MultilabelCalibrator):
-            return np.clip(read_label_scores(self.model, X), self.lowest, -self.lowest)
-        return np.maximum(read_scores(self.model, X), self.lowest)
+        several = isinstance(self.calibrator, MultilabelCalibrator)
+        return np.clip(read_scores(self.model, X, several), self.lowest, -self.lowest)
 
     def spread(self, logits: FloatArray, classes: AnyArray, groups: Any = None) -> FloatArray:
         """Calibrated probabilities (n, classes), 0 for classes that the model lacks."""
         out = np.zeros((len(logits), classes.size))
-        known = class_index(classes_of(self.model), classes)
+        known = class_index(classes_of(self.model), classes, "y")
         out[:, known] = self.calibrator.predict_proba(logits, groups=groups)
         return out
 
 
-def hold_out(
-    estimator: Any, data: TrainingData, train: IntArray | None, rows: IntArray, *, keep_model: bool
-) -> HeldOutScores:
-    """Fit on some rows, and score other `rows` whose class occurs there.
+def read_scores(estimator: Any, X: Any, several: bool) -> FloatArray:
+    """A fitted classifier's logits (n, classes): decision scores, or log-probabilities.
 
-    A fitted estimator, `train` None, scores all of them.
+    Of `several` labels, which do not exclude each other, log-odds (n, labels).
     """
-    several = data.y.ndim == 2
-    if train is None:
-        return HeldOutScores.of(estimator, _safe_indexing(data.X, rows), rows, several)
-    if not several:
-        rows = rows[np.isin(data.y[rows], data.y[train])]
-    if np.unique(data.y[train]).size < 2 or not rows.size:
-        return HeldOutScores(rows[:0], np.empty(0), np.empty((0, 0)))
-    fitted = data.fit(estimator, train)
-    X, _ = _safe_split(estimator, data.X, data.y, rows, train)
-    return HeldOutScores.of(fitted, X, rows, several, keep_model)
-
-
-def read_label_scores(estimator: Any, X: Any) -> FloatArray:
-    """A fitted classifier's log-odds (n, labels) of labels that do not exclude each other."""
-    if hasattr(estimator, "predict_proba"):
-        name = "estimator.predict_proba(X)"
-        return from_binary_probabilities(estimator.predict_proba(X), name=name)
-    return to_numpy(estimator.decision_function(X), "estimator.decision_function(X)").astype(float)
-
-
-def read_scores(estimator: Any, X: Any) -> FloatArray:
-    """A fitted classifier's logits (n, classes): decision scores, or log-probabilities."""
+    ways = ("decision_function", "predict_proba")
+    way = next(way for way in (ways[::-1] if several else ways) if hasattr(estimator, way))
+    found, name = getattr(estimator, way)(X), f"estimator.{way}(X)"
+    if several and way == "predict_proba":
+        return from_binary_probabilities(found, name=name)
+    scores = to_numpy(found, name).astype(np.float64)
+    if several:
+        return scores
     n_classes = classes_of(estimator).size
-    if not hasattr(estimator, "decision_function"):
-        name = "estimator.predict_proba(X)"
-        proba = to_numpy(estimator.predict_proba(X), name)
-        proba = np.where((proba > 1.0) & (proba <= 1.0 + _ROUNDING), 1.0, proba)
-        scores = from_probabilities(proba, zeros="impossible", name=name)
-    else:
-        name = "estimator.decision_function(X)"
-        scores = to_numpy(estimator.decision_function(X), name)
-        if scores.ndim == 1 and n_classes == 2:
-            scores = from_binary_scores(scores, name=name)
+    if way == "predict_proba":
+        scores = np.where((scores > 1.0) & (scores <= 1.0 + _ROUNDING), 1.0, scores)
+        scores = from_probabilities(scores, zeros="impossible", name=name)
+    elif scores.ndim == 1 and n_classes == 2:
+        scores = from_binary_scores(scores, name=name)
     if scores.shape[1:] != (n_classes,):
         raise ValueError(
             f"`{name}` must have one column per class, {n_classes}; got shape {scores.shape}. "
             'For scores of pairs of classes set `decision_function_shape="ovr"`.'
         )
-    return scores.astype(np.float64)
+    return scores
+
+
+def label_resolution(scores: FloatArray) -> float:
+    """Minus the largest log-odds that are not those of 0 and 1, which are what rounding makes them,
+    and log 2 more.
+    """
+    size = np.abs(scores)
+    return -math.log(2.0) - float(size.max(where=size < 36.0, initial=0.0))
 
 
 def resolution(scores: Sequence[FloatArray], n_classes: int) -> float:
@@ -232,8 +224,7 @@ def example_hashes(X: Any) -> FloatArray:
     try:
         table = np.asarray(X)
     except ValueError:  # rows of different lengths
-        table = np.empty(len(X), object)
-        table[:] = X
+        table = np.fromiter(X, object)
     if table.dtype.kind in "fiub":
         return number_hashes(table.reshape(len(table), -1))
     texts = (repr(row).encode(errors="replace") for row in table.tolist())
@@ -264,23 +255,6 @@ def classes_of(estimator: Any) -> AnyArray:
     if classes.size < 2:
         raise ValueError(f"`estimator` must know at least two classes; got 1 class, {classes}.")
     return classes
-
-
-def class_index(labels: AnyArray, classes: AnyArray) -> IntArray:
-    """The position of each label in `classes`, by equality, so that 1 and 1.0 are the same.
-
-    >>> import numpy as np
-    >>> class_index(np.array(["b", "a", "b"]), np.array(["a", "b"]))
-    array([1, 0, 1])
-    """
-    place = {label: index for index, label in enumerate(classes.tolist())}
-    try:
-        return np.array([place[label] for label in labels.tolist()], np.int64)
-    except KeyError as error:
-        raise ValueError(
-            f"`y` must hold labels that the fitted estimator knows, {classes.tolist()}; got "
-            f"{error}. Drop such rows, or fit the estimator on them too."
-        ) from error
 
 
 def warn_of_lost_rows(parts: Sequence[HeldOutScores], n_held_out: int) -> None:

@@ -16,8 +16,7 @@ except ImportError as error:
         'hokical.integrations.torch needs PyTorch: pip install "hokical[torch]".'
     ) from error
 
-from hokical.integrations.torch._calibrating import calibrate
-from hokical.integrations.torch._collecting import collect_logits
+from hokical.integrations.torch._calibrating import calibrate, collect_logits
 from hokical.integrations.torch._model import CalibratedModel
 from hokical.integrations.torch._module import as_module
 

@@ -5,6 +5,7 @@ gradients, graphs whose values are unknown, types that NumPy lacks. It also call
 fused kernels, see `kernels`.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -14,11 +15,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.forward_ad import unpack_dual
+from torch.utils.checkpoint import checkpoint
 
 from hokical._core.arrays import Backend, Kind, Namespace
+from hokical._core.blocks import by_blocks
+from hokical._core.logits import Logits
 from hokical.integrations.torch.kernels import _fused
-from hokical.integrations.torch.kernels._recomputed import is_recorded, recompute
 from hokical.integrations.torch.kernels._tracing import (
+    asks_gradient,
     is_batched,
     is_in_graph,
     is_wrapped,
@@ -150,19 +154,45 @@ class TorchBackend(Backend):
         return torch.special.erfcx(y)
 
     def stability(self, family: str, logits: Any, width: Any) -> Tensor | None:
-        if family == "uniform" and is_recorded(logits, width):
+        if family == "uniform" and _is_recorded(logits, width):
             rivals = min(logits.n_columns - 1, uniform.NEAREST)
             per_row = _RECORDED * rivals * rivals
-            return recompute(uniform.portable_stability, logits, width, per_row)
+            return _recompute(uniform.portable_stability, logits, width, per_row)
         return _fused.stability(family, logits, width)
 
     def chebyshev_moments(self, logits: Any, step: Any) -> Tensor | None:
-        if not is_recorded(logits, step):
+        if not _is_recorded(logits, step):
             return None
-        return recompute(gaussian.portable_moments, logits, step, _RECORDED * logits.n_columns)
+        return _recompute(gaussian.portable_moments, logits, step, _RECORDED * logits.n_columns)
 
     def label_distances(self, logits: Any) -> Any:
         return _fused.label_distances(logits)
+
+
+def _is_recorded(logits: Logits, number: float | Tensor) -> bool:
+    """Whether autograd, and not `torch.func` or a graph, records what is computed."""
+    values = logits.values
+    if not isinstance(values, Tensor) or logits.is_traced or is_wrapped(values):
+        return False
+    return asks_gradient(values, number)
+
+
+def _recompute(
+    function: Callable[[Logits, float | Tensor], Tensor],
+    logits: Logits,
+    number: float | Tensor,
+    per_row: int,
+) -> Tensor:
+    """`function(logits, number)`, which records so many numbers per row while it is computed."""
+    backend = logits.backend
+
+    def solve(values: Tensor, top: Tensor) -> Tensor:
+        return function(Logits(values, top, backend), number)
+
+    def work(block: Logits) -> Tensor:
+        return checkpoint(solve, block.values, block.top, use_reentrant=False)
+
+    return by_blocks(work, logits, per_row)
 
 
 def _share(array: NDArray[Any]) -> Tensor:

@@ -1,6 +1,6 @@
 """Batches for a network: what is in them, where they belong, and its mode meanwhile."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from inspect import Parameter, signature
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 #: Under which names a batch that is a mapping has its labels.
 _LABELS = ("labels", "label")
@@ -61,7 +62,8 @@ def takes_one_argument(model: nn.Module) -> bool:
 
 def as_loader(data: Any) -> Any:
     """Batches of a pair of tensors (inputs, labels); anything else is a loader itself."""
-    if not isinstance(data, (tuple, list)) or len(data) != 2 or not is_arrays(data):
+    is_pair = isinstance(data, (tuple, list)) and len(data) == 2
+    if not is_pair or not all(isinstance(part, (Tensor, np.ndarray)) for part in data):
         return data
     inputs, labels = (torch.as_tensor(part) for part in data)
     if len(inputs) != len(labels):
@@ -73,11 +75,6 @@ def as_loader(data: Any) -> Any:
     return torch.utils.data.DataLoader(dataset, batch_size=_ROWS)
 
 
-def is_arrays(data: Sequence[Any]) -> bool:
-    """Whether these are tensors or arrays, not batches."""
-    return all(isinstance(part, (Tensor, np.ndarray)) for part in data)
-
-
 def device_of(model: nn.Module) -> torch.device:
     """The device of a network: that of its first parameter or buffer, else the host."""
     for tensor in (*model.parameters(), *model.buffers()):
@@ -86,17 +83,14 @@ def device_of(model: nn.Module) -> torch.device:
 
 
 def to_device(data: Any, device: torch.device) -> Any:
-    """Tensors within tuples, lists and mappings, moved."""
-    if isinstance(data, Tensor):
+    """Tensors within tuples, lists and dictionaries, moved; a mapping becomes a dictionary."""
+
+    def move(part: Any) -> Any:
         # Towards the host the numbers would be read before they are there.
-        return data.to(device, non_blocking=device.type == "cuda")
-    if isinstance(data, Mapping):
-        return {key: to_device(value, device) for key, value in data.items()}
-    if isinstance(data, tuple) and hasattr(data, "_fields"):
-        return type(data)(*(to_device(value, device) for value in data))
-    if isinstance(data, (tuple, list)):
-        return type(data)(to_device(value, device) for value in data)
-    return data
+        away = device.type == "cuda"
+        return part.to(device, non_blocking=away) if isinstance(part, Tensor) else part
+
+    return tree_map(move, dict(data) if isinstance(data, Mapping) else data)
 
 
 GetLogits = Callable[[Any], Tensor]

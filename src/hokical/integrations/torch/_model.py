@@ -113,7 +113,7 @@ class CalibratedModel(nn.Module):
         logits = self.get_logits(self.model(*args, **kwargs))
         rows = self._rows(logits)
         if isinstance(self.calibrator, MultilabelModule):
-            proba = self.calibrator(rows).movedim(-1, self.class_axis)
+            proba = self.calibrator.proba(rows).movedim(-1, self.class_axis)
             output = CalibratedOutput(logits, proba >= 0.5, proba)
         else:
             output = CalibratedOutput(logits, *self.calibrator(rows))
@@ -128,8 +128,7 @@ class CalibratedModel(nn.Module):
     def predict_proba(self, *args: Any, **kwargs: Any) -> Tensor:
         """Calibrated probabilities, of the shape of the network's logits."""
         rows = self._rows(self.get_logits(self.model(*args, **kwargs)))
-        several = isinstance(self.calibrator, MultilabelModule)
-        proba: Tensor = self.calibrator(rows) if several else self.calibrator.proba(rows)
+        proba: Tensor = self.calibrator.proba(rows)
         return proba.movedim(-1, self.class_axis)
 
     @property
@@ -158,10 +157,10 @@ class CalibratedModel(nn.Module):
     def _with_log_proba(self, model: nn.Module, args: Any, output: Any) -> Any:
         rows = self._rows(self.get_logits(output))
         if isinstance(self.calibrator, MultilabelModule):
-            logs = torch.logit(self.calibrator(rows))
+            logs = torch.logit(self.calibrator.proba(rows))
         else:
-            proba, labels = self.calibrator.proba(rows), self.calibrator.labels(rows)
-            logs = batches.log_probabilities(proba, labels)
+            labels = self.calibrator.labels(rows)
+            logs = batches.log_probabilities(self.calibrator.proba(rows), labels)
         return batches.replace_logits(output, logs.movedim(-1, self.class_axis))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -227,8 +226,7 @@ class CalibratedModel(nn.Module):
     @property
     def fitted(self) -> Calibrator | MultilabelCalibrator:
         """The calibrator, to be saved."""
-        found: Calibrator | MultilabelCalibrator = self.calibrator.fitted
-        return found
+        return cast(Calibrator | MultilabelCalibrator, self.calibrator.fitted)
 
 
 def _read_calibrator(path: str | os.PathLike[str]) -> Any:

@@ -131,7 +131,7 @@ class CalibratorModule(_FittedModule):
     def _numbers(self) -> dict[str, Any]:
         held, support = self._rule.numbers(), self.fitted.kept_.support
         edges = [-np.inf, np.inf] * 2 if support is None else support.edges
-        found = {buffer: held[name] for buffer, name in self._spec.numbers.items()}
+        found = {buffer: np.atleast_1d(held[name]) for buffer, name in self._spec.numbers.items()}
         return found | {"support_edges": np.asarray(edges, np.float64)}
 
     @property
@@ -197,6 +197,10 @@ class MultilabelModule(_FittedModule):
         return {field.name: getattr(self._rule, field.name) for field in fields(MultilabelCurves)}
 
     def forward(self, scores: Tensor) -> Tensor:
+        """The probability of each label."""
+        return self.proba(scores)
+
+    def proba(self, scores: Tensor) -> Tensor:
         """The probability of each label."""
         size = self.get_buffer("shift").shape[0]
         if scores.ndim < 1 or scores.shape[-1] != size:

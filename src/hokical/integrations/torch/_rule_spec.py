@@ -39,6 +39,8 @@ class RuleSpec:
         self.rule, self.n_classes = rule, n_classes
         #: What the rule computes with, by the name of its buffer, and the rule's own name for it.
         self.numbers = {name.replace(".", "_"): name for name in rule.numbers()}
+        #: Which of them are scalars, held as (1,): the compiler would trace the rule twice for 0-d.
+        self.are_scalars = [np.ndim(value) == 0 for value in rule.numbers().values()]
 
     def __eq__(self, other: object) -> bool:
         return self is other
@@ -67,13 +69,16 @@ def outputs(
     are those of the rule, and the edges of the support; `groups` the codes (..., columns), if any.
     """
     host = _as_host(spec, logits, numbers)
-    data, given = host if host is not None else (_as_logits(spec, logits), [*numbers])
+    data = _as_logits(spec, logits) if host is None else host
     if groups is not None and spec.rule.needed_groups is not None:
         codes: Any = groups.reshape(-1, len(spec.rule.needed_groups.columns))
         codes = codes.long() if host is None else BACKEND.to_host(codes.long())
         data = GroupedLogits(data.values, data.top, data.backend, codes)
-    edges = given.pop()
-    rule = spec.rule.with_numbers(dict(zip(spec.numbers.values(), given, strict=True)))
+    given: list[Any] = [*numbers] if host is None else [x.numpy() for x in numbers]
+    *own, edges = given
+    for i in np.flatnonzero(spec.are_scalars).tolist():
+        own[i] = own[i][0] if host is None else own[i].item()
+    rule = spec.rule.with_numbers(dict(zip(spec.numbers.values(), own, strict=True)))
     narrow = logits.is_floating_point() and logits.dtype != torch.float64
 
     def one(what: Wanted, block: Logits) -> Array:
@@ -98,10 +103,8 @@ def outputs(
     )
 
 
-def _as_host(
-    spec: RuleSpec, logits: Tensor, numbers: Sequence[Tensor]
-) -> tuple[Logits, list[Any]] | None:
-    """Logits and numbers for NumPy, whose kernels are the fastest; None if torch must do it.
+def _as_host(spec: RuleSpec, logits: Tensor, numbers: Sequence[Tensor]) -> Logits | None:
+    """Logits for NumPy, whose kernels are the fastest; None if torch must do it.
 
     That is on other devices, in gradients and graphs, and for rows that nobody could predict.
     """
@@ -121,7 +124,7 @@ def _as_host(
     top = np.max(rows, axis=1).astype(np.float64)
     if not np.isfinite(top).all():
         return None
-    return Logits(rows, top), [x.numpy() if x.ndim else x.item() for x in numbers]
+    return Logits(rows, top)
 
 
 def __getattr__(name: str) -> Outputs:

@@ -22,7 +22,7 @@ from torch import Tensor
 from hokical._core.logits import Logits
 from hokical._core.types import FloatArray
 from hokical._core.warn import warn_user
-from hokical.integrations.torch.kernels._tracing import is_in_graph, is_wrapped
+from hokical.integrations.torch.kernels._tracing import asks_gradient, is_in_graph, is_wrapped
 from hokical.stability._tables import REACH
 
 Number: TypeAlias = float | Tensor
@@ -37,10 +37,9 @@ def usable(values: Tensor, *numbers: Number) -> bool:
         return False
     if _broken or not _is_installed() or os.environ.get("HOKICAL_TRITON") == "0":
         return False
-    parts = (values, *(x for x in numbers if isinstance(x, Tensor)))
-    if any(is_wrapped(part) for part in parts):  # by torch.func, which has no memory to point at
-        return False
-    return not (torch.is_grad_enabled() and any(part.requires_grad for part in parts))
+    if any(is_wrapped(x) for x in (values, *numbers) if isinstance(x, Tensor)):
+        return False  # tensors of torch.func, which have no memory to point at
+    return not asks_gradient(values, *numbers)
 
 
 @cache

@@ -41,3 +41,9 @@ def is_batched(tensor: Tensor) -> bool:
             return True
         tensor = _functorch.get_unwrapped(tensor)
     return False
+
+
+def asks_gradient(*numbers: float | Tensor) -> bool:
+    """Whether autograd records what is computed of one of these."""
+    tensors = [x for x in numbers if isinstance(x, Tensor)]
+    return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
