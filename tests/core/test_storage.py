@@ -205,3 +205,31 @@ def test_numbers_out_of_range_are_refused(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace('"x": 1.0', '"x": 1e999'))
     with pytest.raises(CalibratorFileError, match="does not match its checksum"):
         read_document(path)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("held_out_scores", "groups"), None),
+        (("held_out_scores", "groups", "names", "$tuple", 0, "$tuple"), []),
+        (("class_scores", "count", "$array", "values", 1), 0.0),
+    ],
+)
+def test_parts_that_contradict_each_other_are_refused(
+    place: tuple, value: object, tmp_path: Path, overconfident: tuple[np.ndarray, np.ndarray]
+) -> None:
+    """Though the checksum is right."""
+    logits, labels = overconfident
+    groups = np.arange(300) % 3
+    cal = Hoki(noise=Gaussian(2.0)).fit(logits[:300], labels[:300])
+    cal.certify(logits[300:600], labels[300:600], groups=groups).save(tmp_path / "cal.json")
+    document = json.loads((tmp_path / "cal.json").read_text())
+    del document["checksum"]
+    part = document
+    for key in place[:-1]:
+        part = part[key]
+    part[place[-1]] = value
+    document["checksum"] = fingerprint(document)
+    (tmp_path / "cal.json").write_text(json.dumps(document))
+    with pytest.raises(CalibratorFileError, match="usable"):
+        load(tmp_path / "cal.json")

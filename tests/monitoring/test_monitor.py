@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 import hokical
 from hokical import CalibrationMonitor, CalibratorFileError, Gaussian, Hoki, TopK
+from hokical._core.storage import fingerprint
 from hokical.calibrators import make
 from hokical.metrics import ece
 from tests.conftest import max_examples, peak_memory, synthetic_logits
@@ -114,6 +116,12 @@ def test_damaged_files_are_refused_and_left_alone(tmp_path: Path) -> None:
     assert path.read_bytes() == whole[: len(whole) // 2]
     path.write_bytes(whole.replace(b'"n": 1500', b'"n": 1501'))
     with pytest.raises(CalibratorFileError, match="checksum"):
+        CalibrationMonitor.load(path)
+    document = json.loads(whole)
+    del document["checksum"]
+    document["state"]["test"] = {}
+    path.write_text(json.dumps(document | {"checksum": fingerprint(document)}))
+    with pytest.raises(CalibratorFileError, match="unusable numbers"):
         CalibrationMonitor.load(path)
     logits, labels = synthetic_logits(200, 3, seed=0)
     make("temps").fit(logits, labels).save(path)

@@ -95,12 +95,9 @@ class Calibrator(FittedPredictions):
         >>> bool(found.accepted.mean() > 0.5), bool(wrong.mean() < 0.02)
         (True, True)
         """
-        risk, delta = check_chance("risk", risk), check_chance("delta", delta)
         data = self._check_logits(self._attach_groups(logits, groups))
-        if by not in ("all", "group"):
-            raise ValueError(f'`by` must be "all" or "group"; got {by!r}.')
-        known = (self.rule_, self.kept_, data, groups, by == "group")
-        found = decisions.abstain(*known, risk=risk, delta=delta)
+        asked = {"risk": risk, "delta": delta, "by": by, "groups": groups}
+        found = decisions.abstain(self.rule_, self.kept_, data, **asked)
         return found.map_arrays(lambda array: to_input_library(array, logits))
 
     def predict_interval(

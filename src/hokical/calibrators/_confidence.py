@@ -16,7 +16,6 @@ from hokical._core.types import AnyArray, BoolArray, FloatArray, IntArray
 from hokical._core.warn import warn_user
 from hokical.calibrators._method import MethodInfo
 from hokical.calibrators._outcomes import OutcomeCalibrator
-from hokical.guarantees._binomial import check_chance
 from hokical.guarantees._control import can_be_counts
 from hokical.guarantees._group_names import GroupNames
 from hokical.guarantees._row_sketch import (
@@ -192,31 +191,21 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         Answers of other groups are then not accepted. The `labels` are 1 throughout: the answers
         stand as they are.
         """
-        risk, delta = check_chance("risk", risk), check_chance("delta", delta)
         found = self._predict(confidence, groups)
         if self.held_out_ is None:
             raise ValueError(
                 "`predict_or_abstain` has no examples to go by. Call `certify(confidence, right)` "
                 "first, with answers that nothing was fitted on."
             )
-        if by not in ("all", "group"):
-            raise ValueError(f'`by` must be "all" or "group"; got {by!r}.')
-        cells, names = None, self.held_out_.groups
-        if by == "group":
-            if names is None or groups is None:
-                raise ValueError(
-                    '`by="group"` needs `groups`, of the answers and of those that were certified: '
-                    "call `certify(confidence, right, groups)` first."
-                )
-            cells, _ = names.match(groups, found.size, "are not accepted")
         chosen = selective_prediction(
             np.ones(found.size, np.int64),
             found,
             score_levels(confidence_log_odds(found)),
             self.held_out_,
-            cells,
             risk=risk,
             delta=delta,
+            by=by,
+            groups=groups,
             certified_on="held-out",
         )
         return chosen.map_arrays(lambda array: to_input_library(array, confidence))

@@ -103,22 +103,11 @@ class _TestedRows:
         return cls(*found, "fit", kept.fit_scores, level, other)
 
 
-def abstain(
-    rule: Rule, kept: CalibrationData, data: Logits, groups: Any, by_group: bool, **asked: Any
-) -> SelectivePrediction:
-    """Labels on the host, and which of them to accept, for a `risk` and a `delta`."""
-    rows, cells = _TestedRows.predict(rule, kept, data, "predict_or_abstain"), None
-    if by_group:
-        if rows.table.groups is None or groups is None:
-            raise ValueError(
-                '`by="group"` needs `groups`, of the rows and of examples that count alike: call '
-                "`certify(logits, labels, groups=groups)` first."
-            )
-        cells, _ = rows.table.groups.match(groups, data.n_rows, "are not accepted")
+def abstain(rule: Rule, kept: CalibrationData, data: Logits, **asked: Any) -> SelectivePrediction:
+    """Labels on the host, and which of them to accept; see `selective_prediction`."""
+    rows = _TestedRows.predict(rule, kept, data, "predict_or_abstain")
     asked |= {"certified_on": rows.source, "untested": rows.untested}
-    return selective_prediction(
-        rows.labels, rows.confidence, rows.level, rows.table, cells, **asked
-    )
+    return selective_prediction(rows.labels, rows.confidence, rows.level, rows.table, **asked)
 
 
 def accuracy_interval(rule: Rule, kept: CalibrationData, data: Logits, delta: float) -> FloatArray:

@@ -167,6 +167,7 @@ class ClassScores:
         found = cls(stored["count"], stored["square"], stored["hit"], cells, implied)
         arrays = [array for array in vars(found).values() if array is not None]
         known = all(np.isfinite(a).all() and (a >= 0.0).all() for a in arrays)
+        known &= not found.square[found.count == 0.0].any()
         shapes = {a.shape[-1:] for a in arrays}
         if shapes != {found.count.shape} or not known or not found.count.any():
             raise ValueError("`class_scores` must hold counts of one number of classes.")

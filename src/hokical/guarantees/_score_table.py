@@ -107,13 +107,14 @@ class ScoreTable:
         right = {(a.dtype.kind, a.shape) for a in (level, count, wrong)} == {("i", level.shape)}
         right &= bool((np.diff(level, prepend=-1) > 0).all())
         right &= bool(((wrong >= 0) & (wrong <= count) & (count <= 1 << 62)).all())
-        shape = tuple(stored.get("shape", (LEVELS,)))
-        if not right or shape[-1] not in (LEVELS, LEVELS // _COARSE):
+        shape, groups = tuple(stored.get("shape", (LEVELS,))), stored.get("groups")
+        cells = (LEVELS,) if groups is None else (len(groups.names), LEVELS)
+        if not right or (shape != cells and shape[1:] != (LEVELS // _COARSE,)):
             raise ValueError("a table must hold counts at rising levels, of which a part is wrong")
         whole = np.zeros((2, math.prod(shape)), np.int64)
         whole[:, level] = count, wrong
         counts, wrongs = whole.reshape(2, *shape)
-        return cls(counts, wrongs, stored.get("groups"))
+        return cls(counts, wrongs, groups)
 
     def intervals(self, wanted: IntArray, delta: float) -> FloatArray:
         """Clopper-Pearson interval (n, 2) of the share of right ones among examples of a part.

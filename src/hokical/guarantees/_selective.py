@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from hokical._core.types import BoolArray, FloatArray, IntArray
-from hokical.guarantees._binomial import binomial_tail
+from hokical.guarantees._binomial import binomial_tail, check_chance
 from hokical.guarantees._control import (
     examples_needed,
     fewest_examples,
@@ -70,13 +70,6 @@ def starting_levels(risk: float, source: Evidence) -> IntArray:
     return score_levels(_TEMPERATURES * math.log((1.0 - smoothed) / smoothed))
 
 
-def prove_threshold(table: ScoreTable, risk: float, delta: float, source: Evidence) -> Threshold:
-    """`choose_threshold` from the starts that the source of the examples suggests, remembered."""
-    starts = starting_levels(risk, source)
-    question = ("threshold", risk, delta, source)
-    return remembered(table, question, lambda: choose_threshold(table, risk, delta, starts))
-
-
 @dataclass(frozen=True, eq=False)
 class SelectivePrediction(Guaranteed):
     """Labels, and which of them to give as answers.
@@ -125,50 +118,63 @@ def selective_prediction(
     confidence: FloatArray,
     levels: IntArray,
     table: ScoreTable,
-    cells: IntArray | None = None,
     *,
     risk: float,
     delta: float,
+    by: str,
+    groups: Any,
     certified_on: Evidence,
     untested: BoolArray | None = None,
 ) -> SelectivePrediction:
     """Apply the thresholds that a table proves to the levels (n,) of new examples.
 
-    `cells` (n,) are their groups in the table, if the risk is that of each group; a number that it
-    does not have is an unknown group, of which nothing is accepted. `untested` labels (n,) are
-    others than those that the table counts, and are not accepted: then the risk is that of a wrong
-    label among rows that reach the threshold, accepted or not.
+    With `by="group"` the risk is that of each of the table's groups; of rows of other `groups`
+    nothing is accepted. `untested` labels (n,) are others than those that the table counts, and are
+    not accepted: then the risk is that of a wrong label among rows that reach the threshold,
+    accepted or not.
     """
-    tables = (table.whole,) if cells is None else table.rows
-    found = [prove_threshold(table, risk, delta, certified_on) for table in tables]
-    least = np.array([LEVELS if each.level is None else each.level for each in found] + [LEVELS])
-    accepted = levels >= (least[0] if cells is None else least[cells])
-    odds = np.array([np.inf if k == LEVELS else level_log_odds(int(k)) for k in least[:-1]])
+    risk, delta = check_chance("risk", risk), check_chance("delta", delta)
+    cell: Any = 0
+    if by not in ("all", "group"):
+        raise ValueError(f'`by` must be "all" or "group"; got {by!r}.')
+    if by == "group":
+        if table.groups is None or groups is None:
+            raise ValueError(
+                '`by="group"` needs `groups`, of the rows and of examples that count alike: call '
+                "`certify(..., groups=groups)` first."
+            )
+        cell, _ = table.groups.match(groups, levels.size, "are not accepted")
+    question = (risk, delta, certified_on, by == "group", untested is None)
+    proof = remembered(table, question, lambda: _prove(table, *question))
+    accepted = levels >= proof.least[cell]
     if untested is not None:
         accepted &= ~untested
-    total, reached = (sum(getattr(each, n) for each in found) for n in ("total", "accepted"))
-    question = ("words", risk, delta, certified_on, cells is not None, untested is None)
-    words = remembered(tables[0], question, lambda: _promise(found, tables, *question[1:]))
-    threshold = float(odds[0]) if cells is None else odds
-    promise = (risk, delta, threshold, reached / max(total, 1), certified_on, words)
+    threshold = proof.log_odds if by == "group" else float(proof.log_odds[0])
+    promise = (risk, delta, threshold, proof.coverage, certified_on, proof.guarantee)
     return SelectivePrediction(labels, confidence, accepted, *promise)
 
 
-def _promise(
-    found: Sequence[Threshold],
-    tables: Sequence[ScoreTable],
-    risk: float,
-    delta: float,
-    source: Evidence,
-    by_group: bool,
-    tested: bool,
-) -> str:
+@dataclass(frozen=True, eq=False)
+class _Proof:
+    """The `least` accepted level of each group, and of unknown ones; LEVELS if nothing is."""
+
+    least: IntArray
+    log_odds: FloatArray
+    coverage: float
+    guarantee: str
+
+
+def _prove(
+    table: ScoreTable, risk: float, delta: float, source: Evidence, by_group: bool, tested: bool
+) -> _Proof:
+    """Thresholds of all examples together or of each group, and the promise in words."""
+    tables, starts = table.rows if by_group else (table.whole,), starting_levels(risk, source)
+    found = [choose_threshold(each, risk, delta, starts) for each in tables]
+    least = [LEVELS if each.level is None else each.level for each in found]
+    odds = [np.inf if level == LEVELS else level_log_odds(level) for level in least]
     reached, wrong, total = (sum(getattr(each, name) for each in found)
                              for name in ("accepted", "wrong", "total"))  # fmt: skip
     place = "examples of the fit" if source == "fit" else "held-out examples"
-    none = [each.level is None for each in found]
-    if all(none):
-        return _why_nothing(tables, risk, delta, source)
     what = f"At most {risk:.4g} of the accepted labels{' of each group' * by_group} are wrong"
     if not tested:
         what = f"At most {risk:.4g} of the rows that reach the threshold get a wrong label"
@@ -176,9 +182,13 @@ def _promise(
         f"of {total:,} {place} the same rule accepts {reached:,}, and {wrong:,} of those are wrong"
     )
     words = state_promise(what, behind, delta=delta, by="group" if by_group else "all")
-    words += f" Of {sum(none)} of {len(none)} groups nothing is accepted." * any(none)
-    changed = " A label that calibration has changed is not accepted; `certify` tests such too."
-    return words + changed * (not tested)
+    if none := least.count(LEVELS):
+        words += f" Of {none} of {len(least)} groups nothing is accepted."
+    if not tested:
+        words += " A label that calibration has changed is not accepted; `certify` tests such too."
+    if none == len(least):
+        words = _why_nothing(tables, risk, delta, source)
+    return _Proof(np.array([*least, LEVELS]), np.array(odds), reached / max(total, 1), words)
 
 
 def _why_nothing(tables: Sequence[ScoreTable], risk: float, delta: float, source: Evidence) -> str:

@@ -17,8 +17,6 @@ from hokical.guarantees._sets import PredictionSets
 from hokical.monitoring._e_process import Alarm, EProcess
 from hokical.monitoring._rows import as_partial_labels
 
-_KIND = "CoverageMonitor"
-
 
 @dataclass(frozen=True)
 class SetStatus:

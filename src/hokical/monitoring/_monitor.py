@@ -304,7 +304,7 @@ class CalibrationMonitor:
         monitor._state = document["state"]
         try:
             monitor.status()
-        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise CalibratorFileError(f"{path} has unusable numbers: {error}.") from error
         if calibrator is not None:
             monitor._watch(calibrator)

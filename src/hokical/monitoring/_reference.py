@@ -12,7 +12,6 @@ from hokical._core.storage import storable
 from hokical._core.types import FloatArray, IntArray
 from hokical.calibrators import Calibrator
 from hokical.guarantees._binomial import chi_square_tail, merge_cells
-from hokical.guarantees._score_table import ScoreTable
 from hokical.guarantees._scores import middle_log_odds
 from hokical.metrics._examples import as_examples
 
@@ -49,24 +48,15 @@ class Reference:
                 "has none (weights that are not whole numbers, positions of maps, or a file before "
                 "0.4). Use `CalibrationMonitor.from_validation(calibrator, logits, labels)`."
             )
-        return cls._from_table(table.whole, n_bins)
-
-    @classmethod
-    def _from_table(cls, table: ScoreTable, n_bins: int) -> Self:
-        odds = middle_log_odds(table.count.size)
-        confidence = 0.5 * (1.0 + np.tanh(0.5 * odds))
-        return cls._add_up(confidence, table.count, table.correct, n_bins)
+        whole = table.whole
+        confidence = 0.5 * (1.0 + np.tanh(0.5 * middle_log_odds(whole.count.size)))
+        return cls._add_up(confidence, whole.count, whole.correct, n_bins)
 
     @classmethod
     def _add_up(cls, confidence: FloatArray, weight: Any, correct: Any, n_bins: int) -> Self:
         index = bin_index(confidence, n_bins)
         parts = (weight, correct, weight * confidence)
         return cls(*(sum_by(index, part, n_bins) for part in parts))
-
-    @property
-    def accuracy(self) -> float:
-        """The share of correct reference examples."""
-        return float(self.correct.sum() / self.weight.sum())
 
     def allowances(self, tolerance: float) -> FloatArray:
         """How far confidence may be off, (2, 1 + J): the tolerance, or what the fit cannot exclude.

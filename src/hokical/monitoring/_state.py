@@ -175,7 +175,3 @@ class MonitorState:
 
     def to_stored(self) -> dict[str, Any]:
         return vars(self) | {"inputs": pack_array(self.inputs)}
-
-    @classmethod
-    def from_stored(cls, stored: dict[str, Any]) -> Self:
-        return cls(**stored)
