@@ -396,8 +396,8 @@ def test_pairs_of_group_columns_are_learned_where_they_matter(tmp_path: Path) ->
     assert losses[0] < losses[1] - 0.02
     cal.save(tmp_path / "cal.json")
     np.testing.assert_array_equal(hokical.load(tmp_path / "cal.json").predict(new, theirs), found)
-    traced = cal.rule_.traced_proba(new, cal.group_codes(theirs), np)
-    np.testing.assert_allclose(traced, found, rtol=1e-12)
+    by_codes = cal.rule_.proba(new, cal.group_codes(theirs))
+    np.testing.assert_array_equal(by_codes, found)
     with pytest.warns(UserWarning, match="not in the fit"):
         unknown = cal.predict([0.9, 0.9], {"model": ["1", "1"], "topic": ["new", "newer"]})
     assert unknown[0] == unknown[1]

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from hokical._core.arrays import Array, Namespace
 from hokical._core.reading import to_numpy
 from hokical._core.storage import storable
 from hokical._core.types import AnyArray, FloatArray, IntArray
@@ -171,6 +172,18 @@ def look_up(names: Sequence[Any], known: Sequence[Any]) -> list[int]:
     often = Counter(map(_text, known))
     alike = {_text(name): k for name, k in exact.items() if often[_text(name)] == 1}
     return [exact.get(name, alike.get(_text(name), len(exact))) for name in names]
+
+
+def combine_codes(columns: Sequence[Array], sizes: Sequence[int], xp: Namespace) -> Array:
+    """The number (n,) of each row's combination of groups, from the codes (n,) of columns.
+
+    A code that no group has is that of an unknown group, the last.
+    """
+    found: Array = 0
+    for own, size in zip(columns, sizes, strict=True):
+        unknown = (own < 0) | (own >= size)
+        found = found * size + xp.where(unknown, xp.full_like(own, size - 1), own)
+    return found
 
 
 def count_rows(groups: Any) -> int:

@@ -11,7 +11,6 @@ import numpy as np
 from hokical._core.arrays import NUMPY, Array, backend_of, float64_scope, to_input_library
 from hokical._core.conversion import as_two_columns, probability_scale
 from hokical._core.grouped_logits import GroupedLogits, with_groups
-from hokical._core.groups import count_rows
 from hokical._core.labels import as_labels, as_weights
 from hokical._core.logits import Logits, as_logits, check_rows
 from hokical._core.reading import check_row_order, column_names, to_numpy
@@ -148,12 +147,7 @@ class FittedPredictions(StoredEstimator):
 
         The last of each column is for rows whose group is missing or was not in the fit.
         """
-        self._check_fitted()
-        coding = self.rule_.needed_groups
-        if coding is None:
-            raise ValueError("`groups` have no codes: this calibrator did not learn from groups.")
-        codes: IntArray = coding.codes(groups, count_rows(groups))
-        return codes
+        return self._group_codes(groups)
 
     def score(
         self, logits: Any, labels: Any, sample_weight: Any = None, *, groups: Any = None

@@ -9,7 +9,7 @@ import numpy as np
 from hokical._core.arrays import Array, to_input_library
 from hokical._core.bins import check_positive
 from hokical._core.grouped_logits import tell_unknown
-from hokical._core.groups import GroupCoding, count_rows
+from hokical._core.groups import GroupCoding
 from hokical._core.labels import as_weights
 from hokical._core.reading import check_row_order, to_numpy
 from hokical._core.types import AnyArray, BoolArray, FloatArray, IntArray
@@ -132,11 +132,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
 
     def group_codes(self, groups: Any) -> IntArray:
         """Integers (n, columns), which exported ONNX graphs take in place of groups."""
-        self._check_fitted()
-        if self.rule_.coding is None:
-            raise ValueError("`groups` have no codes: this calibrator did not learn from groups.")
-        found: IntArray = self.rule_.coding.codes(groups, count_rows(groups))
-        return found
+        return self._group_codes(groups)
 
     def certify(
         self,

@@ -8,7 +8,9 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from hokical._core.groups import count_rows
 from hokical._core.storage import CalibratorFileError, write_document
+from hokical._core.types import IntArray
 from hokical._core.version import VERSION
 from hokical._core.warn import ConvergenceWarning, NotFittedError, sklearn_class, warn_user
 from hokical.calibrators._estimator import Estimator
@@ -100,6 +102,15 @@ class StoredEstimator(Estimator):
         if not converged:
             warn_user(f"{type(self).__name__} did not converge: {message}", ConvergenceWarning)
         return {"n_iter": n_iter, "converged": converged, "message": message}
+
+    def _group_codes(self, groups: Any) -> IntArray:
+        """The codes (n, columns) of groups; an error if the rule does not need them."""
+        self._check_fitted()
+        coding = self.rule_.needed_groups
+        if coding is None:
+            raise ValueError("`groups` have no codes: this calibrator did not learn from groups.")
+        codes: IntArray = coding.codes(groups, count_rows(groups))
+        return codes
 
     def _check_fitted(self) -> None:
         if "rule_" not in self.__dict__:

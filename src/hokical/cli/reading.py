@@ -170,7 +170,7 @@ def warn_of_own_examples(fitted: Any, data: Any, path: Path) -> None:
 def _groups_of_fit(fitted: Any) -> tuple[str, ...]:
     """The columns with groups that a calibrator learned from."""
     rule = getattr(fitted, "rule_", None)
-    needed = getattr(rule, "needed_groups", None) or getattr(rule, "coding", None)
+    needed = getattr(rule, "needed_groups", None)
     return () if needed is None else tuple(needed.columns)
 
 

@@ -351,7 +351,7 @@ def _as_coding(groups: Any, reference: Any) -> GroupCoding | None:
     """The groups of some rows, or else those that the calibrator learned from."""
     if groups is None:
         rule = getattr(reference, "rule_", None)
-        return getattr(rule, "needed_groups", None) or getattr(rule, "coding", None)
+        return getattr(rule, "needed_groups", None)
     if isinstance(groups, GroupCoding):
         return groups
     return GroupCoding.learn(groups, count_rows(groups))

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from hokical._core.arrays import Array, Namespace
-from hokical._core.groups import GroupCoding
+from hokical._core.groups import GroupCoding, combine_codes
 from hokical._core.special import expit
 from hokical._core.storage import storable
 from hokical._core.types import FloatArray, IntArray
@@ -101,16 +101,29 @@ class ConfidenceCurve:
                 check_array(name, points, (None,))
                 check_rising(name, points)
         check_array("coef", self.coef, (N_OWN + self.knots.size + self.atoms.size,))
-        sizes = list(self.coding.sizes) if self.coding else []
-        if any(not 0 <= a < b < len(sizes) for a, b in self.pairs):
+        if any(not 0 <= a < b < len(self.sizes) for a, b in self.pairs):
             raise ValueError(f"`pairs` must be of columns of groups; got {self.pairs!r}.")
-        sizes += [sizes[a] * sizes[b] for a, b in self.pairs]
-        if not isinstance(self.tables, tuple) or len(self.tables) != len(sizes):
+        if not isinstance(self.tables, tuple) or len(self.tables) != len(self._terms):
             raise ValueError("`tables` must have one table for each column and pair of groups.")
-        for table, size in zip(self.tables, sizes, strict=True):
-            check_array("tables", table, (size, N_OWN))
+        for table, term in zip(self.tables, self._terms, strict=True):
+            check_array("tables", table, (math.prod(self.sizes[k] for k in term), N_OWN))
         if self.grid is not None:
             check_array("counts", self.counts, self.grid.shape, 1e-300)
+
+    @property
+    def needed_groups(self) -> GroupCoding | None:
+        """As of a `Rule`."""
+        return self.coding
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """How many codes each column of groups has."""
+        return self.coding.sizes if self.coding else ()
+
+    @property
+    def _terms(self) -> list[tuple[int, ...]]:
+        """The columns of each table."""
+        return [*((k,) for k in range(len(self.sizes))), *self.pairs]
 
     def combine(self, stated: FloatArray) -> FloatArray:
         """One confidence (n,) per answer, of what is stated: that, or signals (n, k)."""
@@ -136,73 +149,47 @@ class ConfidenceCurve:
 
     def codes(self, groups: Any, n_rows: int) -> IntArray:
         """The code (n, columns) of the group of each row; groups of None are unknown."""
-        if self.coding is None:
-            return np.zeros((n_rows, 0), np.int64)
-        if groups is None:
-            return np.broadcast_to(
-                np.array(self.coding.sizes) - 1, (n_rows, len(self.coding.sizes))
-            )
-        return self.coding.codes(groups, n_rows)
+        if self.coding is not None and groups is not None:
+            return self.coding.codes(groups, n_rows)
+        return np.tile(np.array(self.sizes, np.int64) - 1, (n_rows, 1))
 
-    def proba(self, confidence: FloatArray, codes: IntArray) -> FloatArray:
+    def proba(self, confidence: Array, codes: Array, xp: Namespace = np) -> Array:
         """The probability (n,) that answers of this confidence and group are right."""
         if self.grid is None:
-            return np.asarray(self._curve(confidence, codes))
-        found = np.empty(confidence.size)
-        cells, cell = np.unique(codes, axis=0, return_inverse=True)
-        for k, code in enumerate(cells):
-            rows = np.flatnonzero(cell.reshape(-1) == k)
-            here = np.broadcast_to(code, (self.grid.size, code.size))
-            rising = _make_rising(self._curve(self.grid, here), self.counts)
-            found[rows] = np.interp(confidence_keys(confidence[rows]), self.grid, rising)
-        return found
+            return self._curve(confidence, codes, xp)
+        size, keys = self.grid.size, confidence_keys(confidence, xp)
+        cells, cell = self._cells(codes, _MOST_NUMBERS // size, xp)
+        curves = [self._curve(self.grid, np.tile(each, (size, 1))) for each in cells]
+        values = np.array([_make_rising(curve, self.counts) for curve in curves]).ravel()
+        count = xp.searchsorted(self.grid, keys, side="right")
+        knots = np.tile(self.grid, len(cells))
+        return between_knots(knots, values, count, cell * size, size, keys, xp)
 
     def _curve(self, confidence: Array, codes: Array, xp: Namespace = np) -> Array:
         features = self.features(confidence, xp)
         odds = self.log_odds(confidence, xp) + xp.sum(features * self.coef, axis=1)
-        places = [codes[:, k] for k in range(len(self.tables) - len(self.pairs))]
-        sizes = self.coding.sizes if self.coding else ()
-        places += [places[a] * sizes[b] + places[b] for a, b in self.pairs]
-        for table, place in zip(self.tables, places, strict=True):
-            own = xp.take(table, place, axis=0)
+        for table, term in zip(self.tables, self._terms, strict=True):
+            columns, sizes = [codes[:, k] for k in term], [self.sizes[k] for k in term]
+            own = xp.take(table, combine_codes(columns, sizes, xp), axis=0)
             odds = odds + xp.sum(features[:, :N_OWN] * own, axis=1)
         return expit(xp.clip(odds, -FARTHEST, FARTHEST), xp)
 
-    def traced_proba(self, confidence: Array, codes: Array | None, xp: Namespace) -> Array:
-        """`proba` for arrays that record a graph; curves of a grid are made beforehand.
+    def _cells(self, codes: Array, most: int, xp: Namespace) -> tuple[IntArray, Array]:
+        """Combinations of groups (cells, columns), and which of them each row has, (n,).
 
-        A code that no group has is that of an unknown one.
+        Those that occur in codes of NumPy; all of them, at `most` so many, where a graph is traced.
         """
-        if self.signals is not None:
-            raise ValueError(
-                "`calibrator` must have been fitted on one confidence per answer to become a "
-                f"graph; got {self.signals.rise.size} signals."
-            )
-        sizes = self.coding.sizes if self.coding else ()
-        known = []
-        for k, size in enumerate(sizes):
-            own = codes[:, k]  # type: ignore[index]  # given where there is a coding
-            known.append(xp.where((own < 0) | (own >= size), xp.full_like(own, size - 1), own))
-        if self.grid is None:
-            return self._curve(confidence, xp.stack(known, axis=1) if known else None, xp)
-        n_cells = math.prod(sizes)
-        if n_cells * self.grid.size > _MOST_NUMBERS:
+        if xp is np:
+            cells, cell = np.unique(codes, axis=0, return_inverse=True)
+            return cells, cell.reshape(-1)
+        n_cells, n_columns = math.prod(self.sizes), len(self.sizes)
+        if n_cells > most:
             raise ValueError(
                 f"`monotone` curves of {n_cells:,} combinations of groups are too many for a "
                 "graph. Fit with fewer columns of groups, or without `monotone`."
             )
-        cells = np.array([*np.ndindex(sizes)], np.int64).reshape(n_cells, len(sizes))
-        curves = [
-            _make_rising(self._curve(self.grid, np.tile(cell, (self.grid.size, 1))), self.counts)
-            for cell in cells
-        ]
-        keys, row = confidence_keys(confidence, xp), 0
-        for own, size in zip(known, sizes, strict=True):
-            row = row * size + own
-        count, first = xp.searchsorted(self.grid, keys, side="right"), row * self.grid.size
-        left, right = xp.clip(count - 1, 0, None), xp.clip(count, None, self.grid.size - 1)
-        knots, values = np.tile(self.grid, len(cells)), np.concatenate(curves)
-        return between_knots(knots, values, left + first, right + first, keys, xp)
+        cells = np.array([*np.ndindex(self.sizes)], np.int64).reshape(n_cells, n_columns)
+        return cells, combine_codes([codes[:, k] for k in range(n_columns)], self.sizes, xp)
 
 
 def _make_rising(values: FloatArray, counts: Any) -> FloatArray:

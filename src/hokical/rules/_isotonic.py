@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hokical._core.arrays import Array, Namespace, ignore_overflow, to_float64
-from hokical._core.logits import Logits, at_label
+from hokical._core.logits import Logits, at_label, put_masked
 from hokical._core.types import FloatArray, IntArray
 from hokical.rules._base import Rule
 from hokical.rules._checks import check_array, check_rising, store_temperature
@@ -55,12 +55,8 @@ class PooledIsotonicRule(Rule):
     def proba(self, logits: Logits) -> Array:
         proba, log_proba = probabilities_and_logs(logits, 1.0)
         fitted = _with_identity(self._curve(log_proba, logits), proba, logits)
-        most = at_label(fitted, logits)[:, None] * (1.0 - GAP)
-        if logits.is_numpy:
-            np.minimum(fitted, most, out=fitted, where=logits.margins > 0.0)
-        else:
-            xp = logits.xp
-            fitted = xp.where(logits.margins > 0.0, xp.minimum(fitted, most), fitted)
+        xp, most = logits.xp, at_label(fitted, logits)[:, None] * (1.0 - GAP)
+        fitted = xp.where(logits.margins > 0.0, xp.minimum(fitted, most), fitted)
         return _sum_to_one(fitted, logits) if self.normalize else fitted
 
     def _curve(self, log_proba: Array, logits: Logits) -> Array:
@@ -71,8 +67,7 @@ class PooledIsotonicRule(Rule):
         xp, size = logits.xp, self.knots.shape[0]
         x = xp.reshape(to_float64(keys, xp), (-1,))
         count = xp.searchsorted(self.knots, x, side="right")
-        left, right = xp.clip(count - 1, 0, None), xp.clip(count, None, size - 1)
-        found = between_knots(self.knots, self.values, left, right, x, xp)
+        found = between_knots(self.knots, self.values, count, 0, size, x, xp)
         return xp.reshape(found, (-1, logits.n_columns))
 
 
@@ -124,8 +119,7 @@ class ClasswiseIsotonicRule(Rule):
         )
         x = xp.reshape(to_float64(keys, xp), (-1,))
         count = _count_at_most(self.knots, first, size, int(ends.max()), x, xp)
-        left, right = first + xp.clip(count - 1, 0, None), first + xp.minimum(count, size - 1)
-        found = between_knots(self.knots, self.values, left, right, x, xp)
+        found = between_knots(self.knots, self.values, count, first, size, x, xp)
         return xp.reshape(found, (-1, logits.n_columns))
 
     def _by_class(self, keys: NDArray[np.float32]) -> FloatArray:
@@ -156,12 +150,14 @@ def _count_at_most(
 
 
 def between_knots(
-    knots: Array, values: Array, left: Array, right: Array, x: Array, xp: Namespace
+    knots: Array, values: Array, count: Array, first: Array, size: Array, x: Array, xp: Namespace
 ) -> Array:
-    """Linear between two neighbouring knots, and constant where they are one, (m,).
+    """The function of knots[first : first + size] at x (m,), `count` (m,) of which are at most x.
 
-    The same operations as `np.interp`, in its order.
+    Linear between knots, constant outside. The same operations as `np.interp`, in its order.
     """
+    left = first + xp.clip(count - 1, 0, None)
+    right = first + xp.where(count < size, count, size - 1)
     start, low = xp.take(values, left), xp.take(knots, left)
     rise, run = xp.take(values, right) - start, xp.take(knots, right) - low
     inside = run > 0.0
@@ -170,25 +166,13 @@ def between_knots(
 
 
 def _with_identity(fitted: Array, proba: Array, logits: Logits) -> Array:
-    """A trace of the probability mixed in, and 0 for masked classes, (n, classes).
-
-    NumPy's `proba` are overwritten.
-    """
-    if not logits.is_numpy:
-        mixed = fitted + IDENTITY_SHARE * (proba - fitted)
-        return logits.xp.where(logits.possible, mixed, logits.xp.zeros_like(mixed))
-    proba -= fitted
-    proba *= IDENTITY_SHARE
-    proba += fitted
-    if not logits.all_possible:
-        proba *= logits.possible
-    return proba
+    """A trace of the probability mixed in, and 0 for masked classes, (n, classes)."""
+    return put_masked(fitted + IDENTITY_SHARE * (proba - fitted), 0.0, logits)
 
 
 def _sum_to_one(fitted: Array, logits: Logits) -> Array:
-    """Rows scaled to sum 1; NumPy's in place."""
-    total = logits.xp.sum(fitted, axis=1, keepdims=True)
-    return np.divide(fitted, total, out=fitted) if logits.is_numpy else fitted / total
+    """Rows scaled to sum 1."""
+    return fitted / logits.xp.sum(fitted, axis=1, keepdims=True)
 
 
 def _check_curves(knots: FloatArray, values: FloatArray, starts: IntArray | tuple[()] = ()) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from hokical._core.arrays import Array
 from hokical._core.grouped_logits import GroupedLogits
-from hokical._core.groups import GroupCoding
+from hokical._core.groups import GroupCoding, combine_codes
 from hokical._core.logits import Logits
 from hokical._core.types import FloatArray
 from hokical.rules._auto import as_log_proba
@@ -145,11 +145,7 @@ class GroupedRule(WrappedRule):
         log_p = xp.where(logits.possible, log_p, xp.zeros_like(log_p))
         scale, bias, first = 1.0, 0.0, 0
         for term, sizes in self._parts():
-            row: Any = 0
-            for k, size in zip(term, sizes, strict=True):
-                own = logits.column(k)
-                unknown = (own < 0) | (own >= size)
-                row = row * size + xp.where(unknown, xp.full_like(own, size - 1), own)
+            row = combine_codes([logits.column(k) for k in term], sizes, xp)
             scale = scale + xp.take(self.scale, row + first, axis=0)
             bias = bias + xp.take(self.bias, row + first, axis=0)
             first += math.prod(sizes)

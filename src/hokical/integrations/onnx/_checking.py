@@ -94,8 +94,7 @@ def check(
 
 def _coding(calibrator: Any) -> Any:
     """The columns of groups that a calibrator learned from, or None."""
-    rule = calibrator.rule_
-    return getattr(rule, "coding", None) or getattr(rule, "needed_groups", None)
+    return getattr(calibrator.rule_, "needed_groups", None)
 
 
 def _expect_outcomes(calibrator: Any, feed: dict[str, Any], groups: Any) -> NDArray[Any]:

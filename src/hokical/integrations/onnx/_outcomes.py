@@ -29,7 +29,7 @@ def trace_outcomes(
         xp = BACKEND.namespace(found)
         return {put_out: xp.astype(found, getattr(xp, dtype.name))}
 
-    coding = getattr(calibrator.rule_, "coding", None)
+    coding = getattr(calibrator.rule_, "needed_groups", None)
     arguments = {given: (shape, input_dtype)}
     if coding is not None:
         arguments["groups"] = (("batch", len(coding.columns)), "int64")
@@ -48,5 +48,10 @@ def _predict(calibrator: OutcomeCalibrator, values: Array, groups: Array | None)
     if calibrator.name == "multilabel":
         return xp.where(xp.isnan(values), xp.nan, rule.proba(values, BACKEND))
     stated = to_float64(values, xp) / float(calibrator.get_params()["scale"])
-    found = rule.traced_proba(stated, groups, xp)
+    if rule.signals is not None:
+        raise ValueError(
+            "`calibrator` must have been fitted on one confidence per answer to become a graph; "
+            f"got {rule.signals.rise.size} signals."
+        )
+    found = rule.proba(stated, groups, xp)
     return xp.where((stated >= 0.0) & (stated <= 1.0), found, xp.nan)
