@@ -123,3 +123,9 @@ def test_rows_without_labels_count_among_the_inputs(files: Path) -> None:
     none = hokical_command("monitor", files / "hoki.json", files / "bare.npz")
     assert "0 so far" in none.out
     assert "nan" not in none.out
+
+
+def test_a_bad_option_is_named(files: Path) -> None:
+    words = ("monitor", files / "hoki.json", files / "data.npz")
+    text = one_line(hokical_command(*words, "--coverage", "1.5"))
+    assert text.startswith("Error: `coverage` must lie strictly between 0 and 1; got 1.5.")

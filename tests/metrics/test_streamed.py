@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -241,3 +243,10 @@ def test_what_is_wrong_is_said() -> None:
         metrics.ece(iter([data]), n_bins=0)
     with pytest.raises(TypeError, match="unexpected keyword argument 'foo'"):
         metrics.brier(iter([data]), foo=1)
+
+
+@pytest.mark.parametrize("metric", [metrics.brier, metrics.ece, metrics.summary])
+def test_chunks_are_of_one_shape(metric: Callable[..., object]) -> None:
+    chunks = [([0.9, 0.8], [True, False]), ([[0.3, 0.7]], [1])]
+    with pytest.raises(ValueError, match=r"all have probabilities .* or all confidences"):
+        metric(chunks)

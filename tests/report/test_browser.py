@@ -16,6 +16,7 @@ import pytest
 from hokical import MultilabelCalibrator, evaluate
 from hokical.report import write_report
 from tests.calibrators.test_multilabel import tags
+from tests.conftest import synthetic_logits
 
 pytest.importorskip("selenium", reason="selenium is not installed")
 
@@ -147,7 +148,7 @@ def test_diagrams_follow_the_keyboard(opened: Chrome, comparison: Any, report_da
     row = opened.find_element(By.CSS_SELECTOR, "[aria-current] th").text
     assert row.startswith("Vector scaling (vecs)")
     assert "(vecs)" in opened.find_element(By.CSS_SELECTOR, "#risk .legend").text
-    caption = opened.find_element(By.CSS_SELECTOR, "#classes caption").text
+    caption = opened.find_element(By.CSS_SELECTOR, "#classes-verdict").text
     assert caption.startswith("Vector scaling (vecs): ")
     classes = next(m for m in data["methods"] if m["name"] == "vecs")["classes"]["rows"]
     rows = opened.find_elements(By.CSS_SELECTOR, "#classes tbody tr")
@@ -204,6 +205,22 @@ def test_it_fits_and_can_be_read(
         "return [...document.querySelectorAll('svg')].filter((s) => !s.ariaLabel).length"
     )
     assert unnamed == 0
+
+
+def test_names_and_verdicts_leave_room_on_a_phone(browser: Chrome, tmp_path: Path) -> None:
+    emulate(browser, 360, "light")
+    found = evaluate(None, *synthetic_logits(600, 3, seed=1), coverage=0.9, data_name="july.csv")
+    open_report(browser, found, tmp_path)
+    assert browser.title == "Calibration report: july.csv"
+    widths = browser.execute_script(
+        "return [...document.querySelectorAll('.methods th[scope=row]')].map((c) => c.offsetWidth)"
+    )
+    assert len(widths) == 2  # of the methods, and of the sets
+    assert max(widths) < 180
+    ends = browser.execute_script(
+        "return [...document.querySelectorAll('p')].map((p) => p.getBoundingClientRect().right)"
+    )
+    assert max(ends) <= 360
 
 
 def test_pictures_follow_the_width_of_the_window(opened: Chrome) -> None:

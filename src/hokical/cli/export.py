@@ -97,14 +97,14 @@ def _check(model: Any, fitted: Any) -> dict[str, Any]:
         return {"check": "not run: onnxruntime is not installed"}
     except onnx.NotRunnable as reason:
         return {"check": f"not run: {reason}"}
+    verdict = (
+        f"largest difference from Python {found.largest_difference:.1e}, "
+        f"{found.labels_differing} labels differ, on {found.n_rows} rows"
+    )
     if not found.agrees:
-        say(
-            f"The model differs from Python: {found.labels_differing} of {found.n_rows} labels, "
-            f"and confidences by up to {found.largest_difference:.1e}."
-        )
-    verdict = f"largest difference from Python {found.largest_difference:.1e}"
+        say(f"The model differs from Python: {verdict}.")
     return {
-        "check": f"{verdict}, {found.labels_differing} labels differ, on {found.n_rows} rows",
+        "check": verdict,
         "largest_difference": found.largest_difference,
         "labels_differing": found.labels_differing,
     }

@@ -36,6 +36,7 @@ _OPTIONS = {
     "pass `ids` with the predictions and then `add_labels(ids, labels)`": "name --id-column COLUMN "
     "with both files",
     "`again=True`": "--again",
+    "`CalibrationMonitor.from_validation(calibrator, logits, labels)`": "--reference FILE",
 }
 
 
@@ -146,7 +147,7 @@ def _new_monitor(
     fitted: Any, reference: Source | None, options: dict[str, Any]
 ) -> hokical.CalibrationMonitor:
     if reference is None:
-        with check_options("--reference"):
+        with check_options(words=_OPTIONS):
             return hokical.CalibrationMonitor(fitted, **options)
     known = reference.read(fitted)
     with check_options():

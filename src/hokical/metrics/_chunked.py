@@ -35,6 +35,7 @@ def add_chunks(make: Callable[..., Sums], *columns: Any) -> Sums:
     if not is_chunked(columns[0]):
         return make(*columns)
     found: Sums | None = None
+    shapes = set[int]()
     make_if_any = partial(sums_if_any, make)
     backend = backend_of(columns[0])
     if backend is not None and backend.is_lazy:
@@ -47,6 +48,12 @@ def add_chunks(make: Callable[..., Sums], *columns: Any) -> Sums:
                 raise TypeError(
                     "a chunk must be (proba, labels) or (proba, labels, sample_weight); got "
                     f"{type(chunk).__name__}."
+                )
+            shapes.add(np.ndim(chunk[0]))
+            if len(shapes) > 1:
+                raise ValueError(
+                    "chunks must all have probabilities (n, classes), or all confidences (n,); got "
+                    "both."
                 )
             found = plus(found, make_if_any(*chunk))
     if found is None:

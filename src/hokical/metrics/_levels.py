@@ -76,9 +76,7 @@ class LevelSums:
         with np.errstate(over="ignore"):  # infinite of weights above 1e150
             return cls(value, sums, n, float((weight**2).sum()))
 
-    def __add__(self, other: object) -> Self:
-        if not isinstance(other, LevelSums):
-            return NotImplemented
+    def __add__(self, other: Self) -> Self:
         n_rows = self.n_rows + other.n_rows
         value = np.concatenate([self.value, other.value])
         found = _collect(value, np.concatenate([self.sums, other.sums], axis=1), n_rows)

@@ -8,7 +8,7 @@ import numpy as np
 
 from hokical._core.types import FloatArray
 from hokical.guarantees._bounds import Method, calibration_bound
-from hokical.metrics._chunked import add_chunks
+from hokical.metrics._chunked import add_chunks, plus
 from hokical.metrics._examples import Examples, Predictions, as_examples, as_predictions
 from hokical.metrics._intervals import Ends, mean_ends
 from hokical.metrics._levels import Levels, LevelSums
@@ -74,9 +74,7 @@ class SummarySums:
     vectors: VectorSums | None = None
 
     def __add__(self, other: "SummarySums") -> "SummarySums":
-        both = self.vectors is not None and other.vectors is not None
-        vectors = self.vectors + other.vectors if both else None  # type: ignore[operator]
-        return SummarySums(self.levels + other.levels, vectors)
+        return SummarySums(self.levels + other.levels, plus(self.vectors, other.vectors))
 
     @classmethod
     def from_rows(

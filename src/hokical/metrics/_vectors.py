@@ -40,9 +40,7 @@ class VectorSums:
         }
         return cls(float(weight.sum()), sums, class_gaps(rows, n_bins), rows.n_classes)
 
-    def __add__(self, other: object) -> Self:
-        if not isinstance(other, VectorSums):
-            return NotImplemented
+    def __add__(self, other: Self) -> Self:
         scores = {name: own + other.scores[name] for name, own in self.scores.items()}
         total, gaps = self.total + other.total, self.gaps + other.gaps
         return type(self)(total, scores, gaps, self.n_classes)

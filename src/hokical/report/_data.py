@@ -62,8 +62,9 @@ def report_data(
     for each in results:
         difference = known.get(each.name)
         methods.append(_method(each) | {"difference": difference and asdict(difference)})
+    title = "Calibration report" + (f": {chosen.data.name}" if chosen.data.name else "")
     found: dict[str, Any] = {
-        "title": about.get("title") or "Calibration report",
+        "title": about.get("title") or title,
         "headline": [chosen.verdict, chosen.details],
         "chosen": chosen.name,
         "chosen_label": chosen.label,

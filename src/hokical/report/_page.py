@@ -192,8 +192,8 @@ def sets_html(data: dict[str, Any]) -> str:
     table = table_html(heads, ((each["name"], _set_cells(each)) for each in methods))
     return (
         f"<section><h2>Prediction sets at {known['goal']:.0%}</h2><p>The classes that a row may "
-        f'have. {escape(known["source"])}</p><div class="scroll"><table>{table}</table></div>'
-        "</section>"
+        f'have. {escape(known["source"])}</p><div class="scroll">'
+        f'<table class="methods">{table}</table></div></section>'
     )
 
 

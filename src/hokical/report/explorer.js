@@ -34,7 +34,7 @@ function showTable(id, name, found) {
   const verdict = id === "classes" ? found.verdict.replace("group", "label") : found.verdict;
   document.querySelector(`#${id} tbody`).replaceChildren(...rows);
   const rest = found.n_left_out ? ` ${count(found.n_left_out)} with larger p-values are not shown.` : "";
-  document.querySelector(`#${id} caption`).textContent = `${name}: ${verdict}.${rest}`;
+  document.getElementById(`${id}-verdict`).textContent = `${name}: ${verdict}.${rest}`;
 }
 
 function draw() {
