@@ -206,5 +206,4 @@ def to_input_library(found: Array, given: Any) -> Array:
 
 def float64_scope(data: Any) -> AbstractContextManager[Any]:
     """A context in which the library of an array has float64."""
-    backend = backend_of(data)
-    return nullcontext() if backend is None else backend.in_float64()
+    return (backend_of(data) or NUMPY).in_float64()

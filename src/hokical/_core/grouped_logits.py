@@ -79,9 +79,10 @@ def with_codes(logits: Any, codes: Any, coding: GroupCoding) -> GroupedLogits:
 
 def tell_unknown(codes: Any, coding: GroupCoding) -> None:
     """Warn of rows whose group is not known, with their number."""
-    unknown = coding.count_unknown(codes)
-    if any(unknown.values()):
-        counts = ", ".join(f"{n:,} in {name!r}" for name, n in unknown.items() if n)
+    unknown = (codes == np.array(coding.sizes) - 1).sum(axis=0)
+    if unknown.any():
+        by_column = zip(coding.columns, unknown.tolist(), strict=True)
+        counts = ", ".join(f"{n:,} in {name!r}" for name, n in by_column if n)
         warn_user(
             f"`groups` has rows, of {len(codes):,}, whose group is missing or was not in the fit: "
             f"{counts}. They get the predictions for all groups together.",

@@ -75,11 +75,6 @@ class GroupCoding:
         found = map(_encode, given, self.levels, self.cut)
         return np.stack([*found], axis=1)
 
-    def count_unknown(self, codes: IntArray) -> dict[str, int]:
-        """How many rows of codes (n, columns) have no known group, by column."""
-        counts = (codes == np.array(self.sizes) - 1).sum(axis=0)
-        return dict(zip(self.columns, counts.tolist(), strict=True))
-
     def take(self, columns: list[int]) -> Self:
         """The coding of some of the columns."""
         parts = (self.columns, self.levels, self.cut)

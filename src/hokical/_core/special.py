@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from hokical._core.arrays import Array, Namespace, backend_of
+from hokical._core.arrays import NUMPY, Array, Namespace, backend_of
 from hokical._core.types import FloatArray
 
 #: exp(-FAR) is as good as 0.
@@ -25,8 +25,7 @@ _ERFCX = (
 
 def constant(table: FloatArray, like: Array) -> Array:
     """A NumPy table in the library and on the device of an array."""
-    backend = backend_of(like)
-    return table if backend is None else backend.from_host(table, like)
+    return (backend_of(like) or NUMPY).from_host(table, like)
 
 
 def chebyshev_polynomials(t: FloatArray, degree: int) -> FloatArray:
@@ -134,8 +133,7 @@ def safe_log(x: Array, xp: Namespace) -> Array:
 
 def erfcx(y: Array) -> Array:
     """exp(y^2) erfc(y) for y >= 0, with a relative error of about 1e-15."""
-    backend = backend_of(y)
-    own = None if backend is None else backend.erfcx(y)
+    own = (backend_of(y) or NUMPY).erfcx(y)
     if own is not None:
         return own
     t = (y - _ERFCX_CENTRE) / (y + _ERFCX_CENTRE)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from hokical._core.bins import check_count
+from hokical._core.parallel import cut_rows
 from hokical.io._chunks import Chunk, as_chunk, block_rows
 
 _NO_ROWS = "a source must have at least one row; got none."
@@ -85,22 +86,18 @@ def from_array(
         raise ValueError(
             f"`logits` must have a shape (n, classes); got {shape} from {type(logits).__name__}."
         )
-    columns = [
-        c if c is None or hasattr(c, "shape") else np.asarray(c) for c in (labels, sample_weight)
-    ]
-    arrays, n_rows = (logits, *columns), int(shape[0])
-    for name, column in zip(("labels", "sample_weight"), columns, strict=True):
-        if column is not None and tuple(column.shape[:1]) != (n_rows,):
+    arrays, n_rows = (logits, labels, sample_weight), int(shape[0])
+    for name, column in (("labels", labels), ("sample_weight", sample_weight)):
+        if column is not None and np.shape(column)[:1] != (n_rows,):
             raise ValueError(
-                f"`{name}` must have one entry per row of logits; got "
-                f"{column.shape} for {n_rows} rows."
+                f"`{name}` must have one entry per row of logits; got {np.shape(column)} for "
+                f"{n_rows} rows."
             )
     step = block_rows(int(shape[1])) if chunk_rows is None else chunk_rows
     check_count(step, name="chunk_rows")
 
     def slices() -> Iterator[Any]:
-        for first in range(0, n_rows, step):
-            rows = slice(first, min(first + step, n_rows))
+        for rows in cut_rows(n_rows, step):
             yield tuple(None if part is None else part[rows] for part in arrays)
 
     source = ChunkSource(slices)
