@@ -132,7 +132,7 @@ def test_groups_of_every_kind_have_the_same_codes() -> None:
     for groups in (frame, same, fields):
         assert coding.codes(groups, 4).tolist() == expected
     assert GroupCoding.learn(np.array(pairs, object), 4).codes(pairs, 4).tolist() == expected
-    assert coding.names(0) == ["f", "m", "missing or unknown"]
+    assert coding.full_names(0) == ["sex=f", "sex=m", "sex=missing or unknown"]
     assert coding.codes({"sex": ["x"], "site": [9]}, 1).tolist() == [[2, 2]]
 
 
@@ -140,7 +140,7 @@ def test_numbers_are_cut_at_deciles_and_text_is_not() -> None:
     coding = GroupCoding.learn(np.arange(100.0), 100)
     assert np.bincount(coding.codes(np.arange(100.0), 100)[:, 0]).tolist() == [10] * 10
     assert coding.codes([-5.0, 95, np.nan, "x"], 4)[:, 0].tolist() == [0, 9, 10, 10]
-    assert coding.names(0)[:2] == ["below 10", "10 to 20"]
+    assert coding.full_names(0)[:2] == ["below 10", "10 to 20"]
     text = GroupCoding.learn([str(k) for k in range(100)], 100)
     assert text.sizes == (101,)
 
@@ -195,11 +195,11 @@ def test_numbers_stay_on_their_side_of_a_cut_in_single_precision(seed: int) -> N
 def test_numbers_that_are_nearly_all_the_least_have_two_groups() -> None:
     numbers = np.append(np.zeros(975), np.arange(1.0, 26.0))
     coding = GroupCoding.learn(numbers, 1000)
-    assert coding.names(0)[:2] == ["below 1", "1 or more"]
+    assert coding.full_names(0)[:2] == ["below 1", "1 or more"]
 
 
 def test_whole_numbers_that_came_as_fractions_are_named_as_whole() -> None:
-    assert GroupCoding.learn(np.array([1.0, 2.5, np.nan]), 3).names(0)[:2] == ["1", "2.5"]
+    assert GroupCoding.learn(np.array([1.0, 2.5, np.nan]), 3).full_names(0)[:2] == ["1", "2.5"]
 
 
 def test_weights_of_one_size_change_no_share() -> None:

@@ -80,21 +80,19 @@ class GroupCoding:
         parts = (self.columns, self.levels, self.cut)
         return type(self)(*(tuple(part[i] for i in columns) for part in parts))  # type: ignore[arg-type]
 
-    def names(self, column: int) -> list[str]:
-        """The names of a column's groups, in the order of their codes."""
-        levels = self.levels[column]
-        if not self.cut[column]:
-            named = (_text(name) if isinstance(name, float) else name for name in levels)
-            return [*map(str, named), UNKNOWN]
-        ends = [f"{end:.6g}" for end in levels]
-        middle = [f"{low} to {high}" for low, high in pairwise(ends)]
-        return [f"below {ends[0]}", *middle, f"{ends[-1]} or more", UNKNOWN]
-
     def full_names(self, column: int) -> list[str]:
-        """The same, with the name of the column where there are several."""
-        names = self.names(column)
-        several = len(self.columns) > 1
-        return [f"{self.columns[column]}={name}" for name in names] if several else names
+        """The names of a column's groups in the order of their codes.
+
+        Where there are several columns, they begin with the name of theirs.
+        """
+        levels, first = self.levels[column], f"{self.columns[column]}="
+        if self.cut[column]:
+            ends = [f"{end:.6g}" for end in levels]
+            middle = [f"{low} to {high}" for low, high in pairwise(ends)]
+            found = [f"below {ends[0]}", *middle, f"{ends[-1]} or more"]
+        else:
+            found = [str(_text(name) if isinstance(name, float) else name) for name in levels]
+        return [f"{first * (len(self.columns) > 1)}{name}" for name in (*found, UNKNOWN)]
 
 
 def read_columns(groups: Any, n_rows: int) -> dict[str, AnyArray]:

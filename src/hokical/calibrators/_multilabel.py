@@ -9,7 +9,7 @@ import numpy as np
 from hokical._core.arrays import Array, Backend, backend_of, float64_scope, to_input_library
 from hokical._core.labels import as_weights
 from hokical._core.logits import as_float_matrix
-from hokical._core.reading import check_row_order, column_names, order_columns, to_numpy
+from hokical._core.reading import check_row_order, column_names, first_true, order_columns, to_numpy
 from hokical._core.types import FloatArray
 from hokical._core.warn import FitDataWarning, warn_user
 from hokical.calibrators._method import MethodInfo
@@ -246,11 +246,10 @@ def _read_scores(scores: Any) -> tuple[Array, Backend]:
     """Scores (n, labels) without NaN, in their own library."""
     values, backend = as_float_matrix(scores, "scores")
     bad = backend.to_host(backend.namespace(values).isnan(backend.without_gradient(values)))
-    if bad.any():
-        row, column = np.argwhere(bad)[0].tolist()
+    if place := first_true(bad):
         raise ValueError(
-            f"`scores` must not hold NaN; got it in row {row}, column {column}. Drop the row, or "
-            "give a label that was not scored its log-odds among all examples."
+            f"`scores` must not hold NaN; got it in row {place[0]}, column {place[1]}. Drop the "
+            "row, or give a label that was not scored its log-odds among all examples."
         )
     return values, backend
 
@@ -264,11 +263,9 @@ def read_labels(labels: Any, shape: tuple[int, ...]) -> FloatArray:
             f"shape {array.shape}. For one class per row use `hokical.auto`."
         )
     truth = array.astype(np.float64)
-    wrong = ~(np.isnan(truth) | (truth == 0.0) | (truth == 1.0))
-    if wrong.any():
-        row, column = np.argwhere(wrong)[0].tolist()
+    if place := first_true(~(np.isnan(truth) | (truth == 0.0) | (truth == 1.0))):
         raise ValueError(
-            f"`labels` must be 0, 1 or NaN (not known); got {array[row, column]} in row {row}, "
-            f"column {column}."
+            f"`labels` must be 0, 1 or NaN (not known); got {array[place]} in row {place[0]}, "
+            f"column {place[1]}."
         )
     return truth
