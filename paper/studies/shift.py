@@ -328,7 +328,7 @@ def large() -> None:
 
         source = hokical.streams.open_source(chunks)
         start = time.perf_counter()
-        for _ in source.chunks():
+        for _ in source:
             pass
         reading = time.perf_counter() - start
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0

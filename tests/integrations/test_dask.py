@@ -160,5 +160,5 @@ def test_what_is_wrong_is_said(data) -> None:
     with pytest.raises(ValueError, match="X has 4 features, but TemperatureScaling is expecting 5"):
         cal.predict(logits[:, :4])
     bad = da.where(da.arange(3000, chunks=1000)[:, None] == 2100, np.nan, logits)
-    with pytest.raises(ValueError, match=r"NaN in row 100, .*from row 2000 of the source"):
+    with pytest.raises(ValueError, match="NaN in row 2100, column"):
         Hoki(noise=Gaussian(1.0)).fit(bad, labels)

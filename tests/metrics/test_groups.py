@@ -149,7 +149,7 @@ def test_errors_name_the_remedy() -> None:
     with pytest.raises(ValueError, match=r"one entry per row \(3\); got shape \(2,\)"):
         group_table([0.5] * 3, [1] * 3, ["a", "b"])
     coding = GroupCoding.learn({"sex": ["f"], "site": [1]}, 1)
-    with pytest.raises(ValueError, match="site is not there"):
+    with pytest.raises(ValueError, match="columns of the fit, sex, site; got sex"):
         coding.codes({"sex": ["f"]}, 1)
     with pytest.raises(ValueError, match="at least one column"):
         GroupCoding.learn({}, 1)
