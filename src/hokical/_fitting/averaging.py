@@ -104,6 +104,11 @@ def _best_weights(true: FloatArray, share: FloatArray, prior: FloatArray) -> Flo
     return np.asarray(found / found.sum())
 
 
+def weighing_step(logits: Logits) -> int:
+    """One of how many rows each is enough to weigh candidates."""
+    return min(logits.n_rows * logits.n_columns // WEIGHED_SIZE, logits.n_rows // WEIGHED_ROWS)
+
+
 def _hold_out(examples: Examples, fit: StructuredFit) -> tuple[Examples, tuple[Array, ...]]:
     """Some examples, and the probabilities (n, classes) of `PARTS` fitted on all others.
 
@@ -111,7 +116,7 @@ def _hold_out(examples: Examples, fit: StructuredFit) -> tuple[Examples, tuple[A
     temperature inside structured scaling, stay those of the whole.
     """
     logits, temperature = examples.logits, fit.rule.temperature
-    step = min(logits.n_rows * logits.n_columns // WEIGHED_SIZE, logits.n_rows // WEIGHED_ROWS)
+    step = weighing_step(logits)
     some, floored, point = examples, fit.base.examples, fit.minimum.point
     with one_blas_thread():
         if step >= 2:

@@ -12,9 +12,8 @@ from __future__ import annotations
 import numpy as np
 
 from hokical._core.arrays import Array
-from hokical._core.logits import Logits
 from hokical._core.types import FloatArray
-from hokical._fitting.averaging import BaseFit
+from hokical._fitting.averaging import BaseFit, weighing_step
 from hokical._fitting.examples import Examples, spaced_rows
 from hokical._fitting.floor import choose_base
 from hokical._fitting.newton import minimize_newton
@@ -26,7 +25,7 @@ from hokical._fitting.softmax_objective import (
     make_blocks,
 )
 from hokical._fitting.temperature import sharpen_without_each
-from hokical.rules._auto import ClassScaling
+from hokical.rules._auto import ClassScaling, as_scores
 from hokical.rules._probabilities import softmax
 
 #: Strength of the ridge, in examples.
@@ -35,8 +34,6 @@ STRENGTH = 0.3
 TOLERANCE, MAX_ITER = 3e-4, 20
 #: Before any example is seen, so many speak against a scale and a bias; a share below is left out.
 PRIOR_EXAMPLES, LEAST_SHARE = 6.0, 0.01
-#: The share is found on about this many logits, at least so many rows.
-SHARE_LOGITS, SHARE_ROWS = 1 << 17, 2500
 #: Scales stay above this, so that the order of a class's margins is kept.
 LEAST_SCALE = 0.05
 
@@ -55,13 +52,12 @@ def fit_class_scaling(examples: Examples) -> BaseFit:
     scaled = xp.concat(scores_left_out(found.point, found.x), axis=0)
     share = best_share(floored, plain, scaled, PRIOR_EXAMPLES / n_examples)
     values = plain if share == 0.0 else plain + share * (scaled - plain)
-    values = xp.where(logits.possible, values, -xp.inf)
     v, bias = share * found.x.reshape(-1, 2).T
     return BaseFit(
         ClassScaling(temperature, np.maximum(1.0 + v, LEAST_SCALE), bias),
         base.floor,
         examples,
-        Logits(values, xp.max(values, axis=1), logits.backend),
+        as_scores(values, logits),
         {"temps": 1.0 - share} | ({"class scaling": share} if share > 0.0 else {}),
         {},
         base.temperature.converged,
@@ -98,7 +94,7 @@ def scores_left_out(point: SoftmaxPoint, coef: FloatArray) -> list[Array]:
 def best_share(examples: Examples, plain: Array, scaled: Array, prior: float) -> float:
     """The share of the class terms, 0 to 1, of least held-out log loss, with a prior for 0."""
     logits = examples.logits
-    step = min(logits.n_rows * logits.n_columns // SHARE_LOGITS, logits.n_rows // SHARE_ROWS)
+    step = weighing_step(logits)
     if step >= 2:
         rows = spaced_rows(0, examples.n_rows, step)
         there = logits.from_host(rows)

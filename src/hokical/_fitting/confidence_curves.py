@@ -13,8 +13,7 @@ from hokical._core.groups import GroupCoding
 from hokical._core.parallel import one_blas_thread
 from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical._core.warn import FitDataWarning, warn_user
-from hokical._fitting.example_stats import FEWEST_EXAMPLES
-from hokical._fitting.examples import effective_size, mean_and_error
+from hokical._fitting.examples import FEWEST_EXAMPLES, effective_size, mean_and_error
 from hokical._fitting.group_effects import GroupEffects, Pooling, Term, learn_groups
 from hokical._fitting.partial_pooling import fit_pooled
 from hokical._fitting.pooled_terms import BinaryTerms, binary_losses

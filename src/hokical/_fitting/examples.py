@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hokical._core.arrays import Array
+from hokical._core.blocks import per_row
 from hokical._core.logits import MAX_MARGIN, Logits
 from hokical._core.parallel import cut_rows
 from hokical._core.types import BoolArray, FloatArray, IntArray
@@ -28,6 +30,10 @@ Result = TypeVar("Result")
 
 _NO_WEIGHT = "`sample_weight` must not be zero everywhere. Give some example a weight."
 _MASKING = "Mask only classes that cannot occur."
+#: Fewer examples than this are a handful, from which nothing can be learned.
+FEWEST_EXAMPLES = 20
+#: How far `from_probabilities` puts zeros below the top of their row; nothing is farther.
+ZEROS_BELOW = (700.0, 745.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,10 +171,6 @@ class Examples:
     def _masked_truth(self) -> BoolArray:
         return np.asarray((self.logits.of_class(self.labels) == -np.inf) & self.counting)
 
-    def with_logits(self, logits: Logits) -> Examples:
-        """The same rows with other logits."""
-        return replace(self, logits=logits)
-
 
 class Partition(ABC):
     """Examples that can be reduced block by block."""
@@ -219,3 +221,19 @@ def mean_and_error(gaps: FloatArray, share: FloatArray) -> tuple[float, float]:
     """Weighted mean of differences, and its standard error; the weights sum to 1."""
     mean = float(np.sum(share * gaps))
     return mean, float(np.sqrt(np.sum((share * (gaps - mean)) ** 2)))
+
+
+def has_zeros(logits: Logits) -> bool:
+    """Whether the logits are those of probabilities, some of them 0."""
+    if type(logits) is not Logits:
+        return False
+    xp = logits.xp
+    lowest, highest = float(xp.min(logits.values)), float(xp.max(logits.top))
+    if lowest > -np.inf and highest - lowest < ZEROS_BELOW[0]:  # one quick pass tells, as a rule
+        return False
+
+    def farthest(block: Logits) -> Array:
+        margins = block.margins
+        return xp.max(xp.where(block.possible, margins, xp.zeros_like(margins)), axis=1)
+
+    return bool(ZEROS_BELOW[0] <= per_row(farthest, logits).max() <= ZEROS_BELOW[1])

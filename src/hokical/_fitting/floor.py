@@ -8,13 +8,11 @@ import numpy as np
 
 from hokical._core.blocks import by_blocks
 from hokical._core.logits import Logits
-from hokical._fitting.example_stats import ZEROS_BELOW, has_zeros
-from hokical._fitting.examples import Examples, spaced_rows
+from hokical._fitting.examples import ZEROS_BELOW, Examples, has_zeros, spaced_rows
 from hokical._fitting.newton import Solution
 from hokical._fitting.temperature import base_temperature, best_temperature, typical_spread
 from hokical.rules._checks import LARGEST_TEMPERATURE, LEAST_TEMPERATURE
-from hokical.rules._probabilities import log_probabilities
-from hokical.rules._wrapped import floored_values
+from hokical.rules._probabilities import floored_values, log_probabilities
 
 #: What may be added to probabilities where some are 0, largest first; 0 leaves them as they are.
 _LEAST_FLOORS = (1e-10, 1e-12, 1e-15, 1e-20, 1e-30, 1e-60, 0.0)
@@ -43,14 +41,6 @@ def choose_floor(examples: Examples) -> float:
     if some.mean_true_margin <= 0.0:
         return 0.0
     return _choose_floor(some, _find_bounds(some)[1:], ZERO_FLOORS)[0]
-
-
-def floor_all(logits: Logits, floor: float) -> Logits:
-    """Logits log(p + floor) (n, classes), computed block by block."""
-    values = by_blocks(lambda block: floored_values(block, floor), logits)
-    made = Logits(values, logits.xp.max(values, axis=1), logits.backend)
-    made.__dict__["labels"] = logits.labels
-    return made
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +91,7 @@ def _choose_floor(
     for place in (last, *range(last)):
         floor = floors[place]
         values = xp.where(possible, xp.log(p + floor) if floor > 0.0 else log_p, -xp.inf)
-        floored = some.with_logits(Logits(values, xp.max(values, axis=1), logits.backend))
+        floored = replace(some, logits=Logits(values, xp.max(values, axis=1), logits.backend))
         found = best_temperature(floored, bounds=bounds, tol=ROUGH_TOLERANCE, start=start)
         price = NOISE_EVIDENCE / n_examples if floor > ZERO_FLOORS[0] else 0.0
         losses[place], temperatures[place] = found.value + price, found.x
@@ -131,4 +121,10 @@ def _sample(examples: Examples) -> Examples:
 
 def with_floor(examples: Examples, floor: float) -> Examples:
     """The same examples with log(p + floor) for logits; themselves where the floor is 0."""
-    return examples if floor == 0.0 else examples.with_logits(floor_all(examples.logits, floor))
+    if floor == 0.0:
+        return examples
+    logits = examples.logits
+    values = by_blocks(lambda block: floored_values(block, floor), logits)
+    made = Logits(values, logits.xp.max(values, axis=1), logits.backend)
+    made.__dict__["labels"] = logits.labels  # also where classes that differed have become equal
+    return replace(examples, logits=made)

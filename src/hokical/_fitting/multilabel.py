@@ -10,8 +10,7 @@ from hokical._core.arrays import NUMPY
 from hokical._core.bins import sum_by
 from hokical._core.parallel import one_blas_thread
 from hokical._core.types import BoolArray, FloatArray
-from hokical._fitting.example_stats import FEWEST_EXAMPLES
-from hokical._fitting.examples import effective_size, mean_and_error
+from hokical._fitting.examples import FEWEST_EXAMPLES, effective_size, mean_and_error
 from hokical._fitting.partial_pooling import fit_pooled
 from hokical._fitting.pooled_terms import BinaryTerms, binary_losses
 from hokical.rules._multilabel import FARTHEST, MultilabelCurves, score_features

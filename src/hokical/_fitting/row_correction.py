@@ -14,7 +14,6 @@ with g (2,) and W (2, 2) the derivatives of its own log loss, and F (2, 16) its 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -25,7 +24,7 @@ from hokical._core.parallel import map_slices
 from hokical._core.types import FloatArray
 from hokical._fitting.examples import Examples
 from hokical._fitting.newton import minimize_newton
-from hokical._fitting.temperature import moment_sums
+from hokical._fitting.temperature import host_moments
 from hokical.rules._row_correction import (
     LARGEST_LOG_SCALE,
     LARGEST_SHIFT,
@@ -47,16 +46,13 @@ ERRORS, FEW_EXAMPLES, FEW_TO_CORRECT = 0.5, 85.0, 150.0
 _LIMITS = np.array([LARGEST_LOG_SCALE, LARGEST_SHIFT])
 
 
-@dataclass(frozen=True, eq=False)
-class HeldOutCorrection:
-    """The correction, or None; and each row's (log a, b) by a fit without it, (n, 2)."""
+def fit_row_correction(
+    examples: Examples, temperature: float = 1.0
+) -> tuple[RowCorrection | None, FloatArray]:
+    """A correction of logits divided by a temperature, or None.
 
-    correction: RowCorrection | None
-    held_out: FloatArray
-
-
-def fit_row_correction(examples: Examples, temperature: float = 1.0) -> HeldOutCorrection:
-    """Fit a correction of logits divided by a temperature."""
+    And each row's (log a, b) by a fit without it, (n, 2).
+    """
     problem = CorrectionProblem(examples, temperature)
     rows = problem.uncorrected
     found, left_out, scores = [], [rows.raw], [0.0]
@@ -70,10 +66,10 @@ def fit_row_correction(examples: Examples, temperature: float = 1.0) -> HeldOutC
     weights = np.exp(np.array(scores) - max(scores))
     weights /= weights.sum()
     if weights[0] > MOST_FOR_NONE:
-        return HeldOutCorrection(None, left_out[0])
+        return None, left_out[0]
     mean = np.einsum("r,rij->ij", weights[1:], np.array(found))
     correction = RowCorrection(problem.centre, problem.spread, mean[0], mean[1])
-    return HeldOutCorrection(correction, np.einsum("r,rni->ni", weights, np.array(left_out)))
+    return correction, np.einsum("r,rni->ni", weights, np.array(left_out))
 
 
 class _Rows(NamedTuple):
@@ -89,7 +85,7 @@ class _Rows(NamedTuple):
 
 
 class _Point(NamedTuple):
-    """The penalised sum of log losses, its gradient (2, 8) and Hessian (2, 8, 2, 8)."""
+    """The penalised sum of log losses, its gradient (2, 8) and Hessian (16, 16)."""
 
     value: float
     gradient: FloatArray
@@ -120,9 +116,8 @@ class CorrectionProblem:
             return self.penalise(start if coef is start.coef else self.at(coef), ridge)
 
         def newton_step(point: _Point) -> tuple[FloatArray, bool]:
-            hessian = point.hessian.reshape(point.gradient.size, -1)
-            step = np.asarray(np.linalg.solve(hessian, -point.gradient.ravel()), np.float64)
-            return step.reshape(point.gradient.shape), True
+            step = np.linalg.solve(point.hessian, -point.gradient.ravel())
+            return np.asarray(step.reshape(point.gradient.shape)), True
 
         found = minimize_newton(evaluate, start.coef, newton_step, tol=TOLERANCE, max_iter=MAX_ITER)
         point: _Point = found.point
@@ -157,8 +152,7 @@ class CorrectionProblem:
         def work(rows: slice) -> FloatArray:
             whole = rows == slice(0, logits.n_rows)  # whose margins are known
             block = logits if whole else logits.take(rows)
-            found = moment_sums(block, logits.from_host(beta[rows]))
-            return logits.to_host(logits.xp.stack(list(found)))
+            return host_moments(block, logits.from_host(beta[rows]))
 
         step = block_rows(logits, logits.n_columns)
         parts = map_slices(work, logits.n_rows, step, threads=logits.is_numpy)
@@ -172,7 +166,7 @@ class CorrectionProblem:
         return _Point(
             float(counts @ rows.losses) + 0.5 * ridge * float(np.vdot(rows.coef, rows.coef)),
             (rows.slopes * counts[:, None]).T @ design + ridge * rows.coef,
-            hessian,
+            hessian.reshape(size, size),
             rows,
         )
 
@@ -188,8 +182,7 @@ class CorrectionProblem:
     def leave_out(self, point: _Point) -> FloatArray:
         """(log a, b) of each row by a fit without it, (n, 2)."""
         design, rows, (n_numbers, size) = self.design, point.rows, point.rows.coef.shape
-        inverse = np.linalg.inv(point.hessian.reshape(n_numbers * size, -1))
-        inverse = inverse.reshape(n_numbers, size, n_numbers, size)
+        inverse = np.linalg.inv(point.hessian).reshape(n_numbers, size, n_numbers, size)
         spread = np.empty_like(rows.curvatures)
         for i, j in np.ndindex(2, 2):
             spread[:, i, j] = np.einsum("np,np->n", design @ inverse[i, :, j], design)

@@ -7,8 +7,8 @@ import numpy as np
 
 from hokical._core.bins import bin_index
 from hokical._core.blocks import per_row
-from hokical._fitting.example_stats import ExampleStats, reduce_with_stats
 from hokical._fitting.examples import Examples, Partition
+from hokical._fitting.row_sample import ExampleStats, reduce_with_stats
 from hokical.rules._hoki import HokiRule
 from hokical.stability import _gumbel as gumbel
 from hokical.stability._table import StabilityTable

@@ -66,12 +66,21 @@ Spread = Callable[[FeatureBlock, Array, Array], Array]
 
 @dataclass(frozen=True, eq=False)
 class StructuredFit:
-    """The rule, its mean log loss, the floor and temperature, and the minimum."""
+    """The rule, the floor and temperature, and the minimum."""
 
     rule: StructuredRule
-    log_loss: float
     base: Base
     minimum: Solution[FloatArray]
+
+    @property
+    def log_loss(self) -> float:
+        """The mean log loss, with the share of the uniform distribution."""
+        point, examples, even = self.minimum.point, self.base.examples, self.rule.even
+        logits = examples.logits
+        parts = point.objective.map(FeatureBlock.at_true, point.proba)
+        true = np.concatenate([logits.to_host(part) for part in parts])
+        mixed = (1.0 - even) * true + even / logits.to_host(logits.possible_counts)
+        return float(-examples.share @ np.log(np.maximum(mixed, 1e-300)))
 
 
 def fit_structured(
@@ -88,7 +97,7 @@ def fit_structured(
         found = minimize_newton(objective.evaluate, start, steps, tol=tol, max_iter=max_iter)
     even = 1.0 / (n_examples + 1.0)
     rule = StructuredRule(base.floor, temperature, *_split(found.x, objective), even)
-    return StructuredFit(rule, _log_loss(found.point, floored, even), base, found)
+    return StructuredFit(rule, base, found)
 
 
 def structured_objective(
@@ -135,15 +144,6 @@ def _split(
     own = np.diagonal(cross) / size
     np.fill_diagonal(cross, own)
     return x[:3], 1.0 + own * (size - 1.0), bias, cross
-
-
-def _log_loss(point: SoftmaxPoint, examples: Examples, even: float) -> float:
-    """Mean log loss of probabilities mixed with a share `even` of the uniform ones."""
-    logits = examples.logits
-    parts = point.objective.map(FeatureBlock.at_true, point.proba)
-    true = np.concatenate([logits.to_host(part) for part in parts])
-    mixed = (1.0 - even) * true + even / logits.to_host(logits.possible_counts)
-    return float(-examples.share @ np.log(np.maximum(mixed, 1e-300)))
 
 
 def scores_left_out(point: SoftmaxPoint, coef: FloatArray, part: float) -> list[Array]:

@@ -51,7 +51,7 @@ class AdaptiveTemperatureScaling(Calibrator):
         ending = self._convergence_report(found.n_iter, found.message)
         report = {"log_loss": found.value, **ending}
         # Without a mistake the temperature is not determined, and there is nothing to correct.
-        correction = fit_row_correction(examples, found.x).correction if found.converged else None
+        correction = fit_row_correction(examples, found.x)[0] if found.converged else None
         if correction is not None:
             return Fit(AdaptiveRule(found.x, correction), report)
         return Fit(TemperatureRule(found.x), report | {"correction": None})

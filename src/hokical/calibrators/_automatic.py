@@ -1,7 +1,7 @@
 """The default: scores of all classes by held-out log loss, corrected row by row; or no change."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,7 @@ from hokical._core.types import FloatArray, IntArray
 from hokical._core.warn import ConvergenceWarning, warn_user
 from hokical._fitting.averaging import BaseFit, fit_average
 from hokical._fitting.class_scaling import fit_class_scaling
-from hokical._fitting.example_stats import FEWEST_EXAMPLES, has_zeros
-from hokical._fitting.examples import Examples
+from hokical._fitting.examples import FEWEST_EXAMPLES, Examples, has_zeros
 from hokical._fitting.floor import choose_floor
 from hokical._fitting.row_correction import (
     ERRORS,
@@ -30,7 +29,7 @@ from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._group_learning import add_groups
 from hokical.calibrators._method import Fit, MethodInfo
 from hokical.rules._adaptive import AdaptiveRule
-from hokical.rules._auto import PARTS, AutoRule, Average, ClassScaling
+from hokical.rules._auto import PARTS, AutoRule, Average, ClassScaling, as_scores
 from hokical.rules._base import Rule
 from hokical.rules._probabilities import softmax
 from hokical.rules._row_correction import RowCorrection, corrected_scores
@@ -191,14 +190,13 @@ def _fit_every_class(examples: Examples, keep_labels: bool) -> tuple[Fit, Logits
     correction, held_out = None, base.held_out
     if examples.n_classes > 2:
         correction, held_out = _correct_rows(base)
-    gain = _Gain.of(base.examples, held_out)
-    losses = base.losses | {"uncalibrated": gain.uncalibrated, "final": gain.calibrated}
+    before, after, error = _compare(base.examples, held_out)
+    losses = base.losses | {"uncalibrated": before, "final": after}
     every = held_out if held_out.n_rows == examples.logits.n_rows else None
-    if not gain.is_clear:
+    if before - after <= ERRORS * error:
         why = (
             "no calibrated ones were clearly better on held-out examples (log loss "
-            f"{gain.calibrated:.4f}, uncalibrated {gain.uncalibrated:.4f}, standard error "
-            f"{gain.error:.4f})"
+            f"{after:.4f}, uncalibrated {before:.4f}, standard error {error:.4f})"
         )
         return _keep_uncalibrated(examples, why, losses), every
     rule: Rule = AutoRule(base.base, correction, keep_labels)
@@ -213,40 +211,26 @@ def _fit_every_class(examples: Examples, keep_labels: bool) -> tuple[Fit, Logits
 
 def _correct_rows(base: BaseFit) -> tuple[RowCorrection | None, Logits]:
     """The row correction, and the base's held-out scores after it."""
-    examples = base.examples.with_logits(base.held_out)
-    found = fit_row_correction(examples)
-    if found.correction is None:
+    correction, pairs = fit_row_correction(replace(base.examples, logits=base.held_out))
+    if correction is None:
         return None, base.held_out
     logits = base.held_out
-    log_scale, shift = (logits.from_host(column) for column in found.held_out.T)
+    log_scale, shift = (logits.from_host(column) for column in pairs.T)
     scores = corrected_scores(logits, logits.xp.exp(log_scale), shift)
-    values = logits.xp.where(logits.possible, scores, -logits.xp.inf)
-    return found.correction, Logits(values, logits.xp.max(values, axis=1), logits.backend)
+    return correction, as_scores(scores, logits)
 
 
-@dataclass(frozen=True)
-class _Gain:
-    """Mean held-out log loss, uncalibrated and calibrated, and the standard error of the gain."""
-
-    uncalibrated: float
-    calibrated: float
-    error: float
-
-    @classmethod
-    def of(cls, examples: Examples, calibrated: Logits) -> "_Gain":
-        own, weights = examples.logits, examples.share
-        losses = [_log_losses(logits, examples.labels) for logits in (own, calibrated)]
-        # If the uncalibrated probabilities are right, the gain of a row varies by its class.
-        xp, proba = own.xp, softmax(-own.margins, own)
-        gaps = xp.where(own.possible, own.margins - calibrated.margins, xp.zeros_like(proba))
-        mean = xp.sum(proba * gaps, axis=1)
-        variances = own.to_host(xp.sum(proba * gaps * gaps, axis=1) - mean * mean)
-        error = standard_error(losses[0] - losses[1], variances, weights)
-        return cls(float(weights @ losses[0]), float(weights @ losses[1]), error)
-
-    @property
-    def is_clear(self) -> bool:
-        return self.uncalibrated - self.calibrated > ERRORS * self.error
+def _compare(examples: Examples, calibrated: Logits) -> tuple[float, float, float]:
+    """Mean log loss, uncalibrated and calibrated, and the standard error of the difference."""
+    own, share = examples.logits, examples.share
+    before, after = (_log_losses(logits, examples.labels) for logits in (own, calibrated))
+    # If the uncalibrated probabilities are right, the gain of a row varies by its class.
+    xp, proba = own.xp, softmax(-own.margins, own)
+    gaps = xp.where(own.possible, own.margins - calibrated.margins, xp.zeros_like(proba))
+    mean = xp.sum(proba * gaps, axis=1)
+    variances = own.to_host(xp.sum(proba * gaps * gaps, axis=1) - mean * mean)
+    error = standard_error(before - after, variances, share)
+    return float(share @ before), float(share @ after), error
 
 
 def _log_losses(logits: Logits, labels: IntArray) -> FloatArray:
@@ -261,16 +245,16 @@ def _fit_best_classes(examples: Examples) -> Fit:
     if why:
         return _keep_uncalibrated(None, why)
     found = best_temperature(examples)
-    fitted = fit_row_correction(examples, found.x)
+    correction, held_out = fit_row_correction(examples, found.x)
     # Uncalibrated, the logits are not divided by the temperature.
-    pair = fitted.held_out - np.array([np.log(found.x), 0.0])
+    pair = held_out - np.array([np.log(found.x), 0.0])
     gain, error = CorrectionProblem(examples, 1.0).gain(pair)
     if gain <= ERRORS * error:
         return _keep_uncalibrated(None, "adaptive temperature scaling was not clearly better")
     rule: Rule = TemperatureRule(found.x)
     what = "temperature scaling was chosen"
-    if fitted.correction is not None:
-        rule = AdaptiveRule(found.x, fitted.correction)
+    if correction is not None:
+        rule = AdaptiveRule(found.x, correction)
         what = "temperature scaling with a row correction was chosen"
     reason = f"{what}, as not every class has a logit."
     return Fit(rule, _report("adaptive", reason, {"adaptive": 1.0}, converged=found.converged))

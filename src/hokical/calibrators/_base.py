@@ -19,10 +19,9 @@ from hokical._core.tables import read_table
 from hokical._core.topk import TopK
 from hokical._core.types import IntArray
 from hokical._core.warn import warn_user
-from hokical._fitting.example_stats import ExampleStats, warn_about_examples
 from hokical._fitting.examples import Examples, InMemory, Partition
 from hokical._fitting.floor import choose_floor, with_floor
-from hokical._fitting.row_sample import read_sample
+from hokical._fitting.row_sample import ExampleStats, read_sample, warn_about_examples
 from hokical.calibrators._checks import acceptable, warn_of_row_numbers
 from hokical.calibrators._method import Fit
 from hokical.calibrators._stored import StoredEstimator, check_stored

@@ -12,11 +12,10 @@ from hokical._core.bins import check_count, sum_by
 from hokical._core.blocks import by_blocks
 from hokical._core.types import BoolArray, FloatArray
 from hokical._core.warn import ConvergenceWarning, warn_user
-from hokical._fitting.example_stats import ExampleStats
 from hokical._fitting.examples import InMemory, Partition
 from hokical._fitting.noise_selection import NoiseSelection, choose_noise
 from hokical._fitting.recursion import Schedule, learn_schedule
-from hokical._fitting.row_sample import read_sample
+from hokical._fitting.row_sample import ExampleStats, read_sample
 from hokical._fitting.stability_counts import count_stability, count_with_stats
 from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._method import Fit, MethodInfo

@@ -103,10 +103,8 @@ class ClassScaling:
 
     def logits(self, logits: Logits) -> Logits:
         """The scores, as logits."""
-        xp = logits.xp
         scores = self.bias[None, :] - logits.margins * (self.scale / self.temperature)[None, :]
-        values = put_masked(scores, -xp.inf, logits)
-        return Logits(values, xp.max(values, axis=1), logits.backend)
+        return as_scores(scores, logits)
 
     def proba(self, logits: Logits) -> Array:
         """Probabilities (n, classes)."""
@@ -161,6 +159,10 @@ class AutoRule(Rule):
 
 def as_log_proba(proba: Array, logits: Logits) -> Logits:
     """Logits whose softmax are these probabilities (n, classes); the same classes are possible."""
-    xp = logits.xp
-    values = put_masked(xp.log(at_least(proba, LEAST, xp)), -xp.inf, logits)
-    return Logits(values, xp.max(values, axis=1), logits.backend)
+    return as_scores(logits.xp.log(at_least(proba, LEAST, logits.xp)), logits)
+
+
+def as_scores(scores: Array, logits: Logits) -> Logits:
+    """Scores (n, classes) as logits; the same classes are possible. NumPy's are overwritten."""
+    values = put_masked(scores, -logits.xp.inf, logits)
+    return Logits(values, logits.xp.max(values, axis=1), logits.backend)

@@ -59,6 +59,12 @@ def smooth(log_p: Array, floor: Array, xp: Namespace) -> Array:
     return xp.where(some, high + xp.log1p(xp.exp(low - high)), log_p)
 
 
+def floored_values(logits: Logits, floor: Array) -> Array:
+    """log(p + floor) (n, classes) of a block."""
+    xp = logits.xp
+    return xp.where(logits.possible, smooth(log_probabilities(logits), floor, xp), -xp.inf)
+
+
 def softmax(scores: Array, logits: Logits) -> Array:
     """Probabilities (n, columns) from scores; 0 where masked, whatever the score.
 

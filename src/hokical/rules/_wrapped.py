@@ -16,7 +16,11 @@ from hokical.rules._auto import as_log_proba
 from hokical.rules._base import Rule
 from hokical.rules._checks import check_array, store_float
 from hokical.rules._predicting import probabilities
-from hokical.rules._probabilities import keep_first_maximum, log_probabilities, smooth, softmax
+from hokical.rules._probabilities import (
+    floored_values,
+    keep_first_maximum,
+    softmax,
+)
 
 #: Log-probabilities are scaled by no less than this, so that their order stays.
 LEAST_SCALE = 0.05
@@ -47,12 +51,6 @@ def add_floor(logits: Logits, floor: Array) -> Logits:
     made = Logits(values, logits.xp.max(values, axis=1), logits.backend)
     made.__dict__["labels"] = logits.labels  # also where classes that differed have become equal
     return made
-
-
-def floored_values(logits: Logits, floor: Array) -> Array:
-    """log(p + floor) (n, classes) of a block."""
-    xp = logits.xp
-    return xp.where(logits.possible, smooth(log_probabilities(logits), floor, xp), -xp.inf)
 
 
 @dataclass(frozen=True, eq=False)
