@@ -26,7 +26,7 @@ from hokical import (
     make,
 )
 from hokical.calibrators import BetaCalibration, PlattScaling, VennAbers
-from tests.conftest import max_examples
+from tests.conftest import max_examples, synthetic_logits
 from tests.libraries import NAMES, get_library
 
 METHODS = ("platt", "beta", "venn_abers")
@@ -157,7 +157,7 @@ def test_comparisons_have_them_for_two_classes_alone() -> None:
     pair = from_binary_scores(scores), labels
     names = [result.name for result in compare(pair, pair).results]
     assert set(METHODS) <= set(names)
-    three = np.eye(3)[labels] + scores[:, None] * [0.1, 0.2, 0.3], labels
+    three = synthetic_logits(200, 3, seed=0)
     names = [result.name for result in compare(three, three).results]
     assert not set(METHODS) & set(names)
 

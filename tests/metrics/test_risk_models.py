@@ -9,7 +9,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from hokical.metrics import calibration_slope, decision_curve
-from tests.conftest import hold_often, repetitions
+from tests.conftest import NIGHTLY, hold_often, repetitions
 
 
 def risks(n: int, seed: int, slope: float = 1.0, intercept: float = 0.0) -> tuple:
@@ -56,7 +56,7 @@ def test_what_cannot_be_known_is_nan() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n", [200, 2000, 20_000])
+@pytest.mark.parametrize("n", [200, 2000, 20_000] if NIGHTLY else [200, 2000])
 def test_intervals_hold(n: int) -> None:
     """Of slope, intercept and net benefit: at least 93 % of data sets, as far as these tell."""
     held, trials = np.zeros(3), repetitions(500, 100)
