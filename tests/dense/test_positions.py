@@ -167,7 +167,7 @@ def test_a_promise_holds_when_certified_and_is_not_given_by_the_fit(tmp_path) ->
     rng = np.random.default_rng(1)
     broken = {"certified": 0, "positions": 0}
     new = correct_together(1, rng, 0.75)[0]
-    simulated = repetitions(100)
+    simulated = repetitions(100, 40)
     for _ in range(simulated):
         data = correct_together(30, rng, 0.75)
         cal = Dense("uncalibrated").fit(*data).certify(*data)

@@ -263,8 +263,7 @@ class CalibratedClassifier(
             self.calibrator_.certify(logits, labels, reused=reused)
         else:
             truth = class_index(labels, self.classes_, "y")
-            options: dict[str, Any] = {"groups": groups, "reused": reused}
-            self.calibrator_.certify(logits, truth, sample_weight, **options)
+            self.calibrator_.certify(logits, truth, sample_weight, groups=groups, reused=reused)
         return self
 
     def predict_set(self, X: Any, *, groups: Any = None, **options: Any) -> Any:
