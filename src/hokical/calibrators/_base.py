@@ -329,7 +329,7 @@ class FittedPredictions(StoredEstimator):
             "n_classes": self.n_classes_,
             "class_names": list(self.class_names),
             "columns": list(self._columns),
-            **self.kept_.stored(),
+            **vars(self.kept_),
         }
 
     def _restore(self, document: dict[str, Any]) -> None:

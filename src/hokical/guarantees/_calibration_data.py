@@ -63,10 +63,6 @@ class CalibrationData:
         """The names of the fields, which are those in files."""
         return [field.name for field in fields(cls)]
 
-    def stored(self) -> dict[str, Any]:
-        """The fields by name."""
-        return {name: getattr(self, name) for name in self.names()}
-
     def without_fit(self) -> Self:
         """Without what the examples of the fit would prove, where they are not independent."""
         gone = ("fit_scores", "fit_confidences", "fit_conformity")

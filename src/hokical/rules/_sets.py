@@ -5,7 +5,7 @@ Classes are taken in the order of falling probability, equal ones in the order o
 
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, ClassVar, Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
@@ -33,8 +33,8 @@ class SetRule(WrappedRule):
     The score of a class is minus its probability ("smallest"), minus the least probability from the
     likeliest class to it ("ordered"), or the probability of all likelier
     classes ("adaptive"), plus `penalty` for every rank beyond `free_ranks`. Probabilities are those
-    of the rule or, if `own_scores`, of the classifier's softmax. At most `max_size` classes are
-    taken (0: any number), and at least the likeliest unless `allow_empty`.
+    of the rule or, if `own_scores`, of the classifier's softmax. At least the likeliest class
+    is taken, unless `allow_empty`.
     """
 
     name: ClassVar[str] = "sets"
@@ -45,7 +45,6 @@ class SetRule(WrappedRule):
     own_scores: bool = False
     penalty: float = 0.0
     free_ranks: int = 0
-    max_size: int = 0
     allow_empty: bool = False
 
     def __post_init__(self) -> None:
@@ -69,7 +68,7 @@ class SetRule(WrappedRule):
         """Which classes are in the set of each row, (n, classes) bool."""
         xp = logits.xp
         proba = set_probabilities(UncalibratedRule() if self.own_scores else self.rule, logits)
-        if self.kind == "ordered" or (self.kind == "smallest" and not self.max_size):
+        if self.kind != "adaptive":
             least = -self.threshold[None, :]
             if not self.allow_empty:
                 least = xp.minimum(least, xp.max(proba, axis=1, keepdims=True))
@@ -77,21 +76,14 @@ class SetRule(WrappedRule):
             return inside if self.kind == "smallest" else _run_around_best(inside, proba, logits)
         order = xp.argsort(-proba, axis=1, stable=True)
         rank = xp.argsort(order, axis=1, stable=True)
-        inside = self._scores(proba, order, rank, xp) <= self.threshold
-        if self.kind == "adaptive":  # a masked class only where nothing is left out
-            inside = inside & ((proba > 0.0) | (self.threshold == xp.inf))
-        if self.max_size:
-            inside = inside & (rank < self.max_size)
-        return inside if self.allow_empty else inside | (rank == 0)
-
-    def _scores(self, proba: Array, order: Array, rank: Array, xp: Any) -> Array:
-        """The score of every class, (n, classes)."""
-        if self.kind == "smallest":
-            return -proba
         falling = xp.take_along_axis(proba, order, axis=1)
         sums = xp.cumulative_sum(falling, axis=1) - falling
         beyond = xp.clip(xp.astype(rank + 1 - self.free_ranks, xp.float64), 0.0, None)
-        return xp.take_along_axis(sums, rank, axis=1) + self.penalty * beyond
+        scores = xp.take_along_axis(sums, rank, axis=1) + self.penalty * beyond
+        # A masked class only where nothing is left out.
+        possible = (proba > 0.0) | (self.threshold == xp.inf)
+        inside = (scores <= self.threshold) & possible
+        return inside if self.allow_empty else inside | (rank == 0)
 
 
 def _run_around_best(inside: Array, proba: Array, logits: Logits) -> Array:
