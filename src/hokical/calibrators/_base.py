@@ -66,8 +66,8 @@ class FittedPredictions(StoredEstimator):
 
         `logits` are the classifier's scores on examples it was not trained on, an array of any
         library, which stays on its device, or a `TopK`; -inf marks a masked class. For files,
-        chunks and iterators use `hokical.streams.fit`. `sample_weight` (n,) says how often each
-        example counts.
+        chunks and iterators use `hokical.streams.fit`. `sample_weight` (n,) are the weights of the
+        examples.
 
         Of more than 4 million logits, a uniform sample of rows is used (`Hoki` uses all rows): at
         most 4 million logits and 200,000 rows, chosen by their row numbers, so that the result is
@@ -79,11 +79,12 @@ class FittedPredictions(StoredEstimator):
         then, and all other numeric columns are logits, one for each class. Labels may be the names
         of these columns.
 
-        `groups`, which the default alone learns from, are what is known of the rows and the
-        classifier may not know: text or numbers (n,), or several columns (a mapping, a DataFrame, a
-        structured array or (n, columns)). Columns that clearly help on held-out examples are used,
-        and `predict` and its like then need them; `reason_` says which. Numbers with more than 20
-        different values are cut at deciles, with 50,000 examples or more into 30 parts.
+        `groups`, from which only the default learns, are properties of the rows that the classifier
+        may not know, such as a site: text or numbers (n,), or several columns (a mapping, a
+        DataFrame, a structured array or (n, columns)). Columns that clearly help on held-out
+        examples are used, and `predict` and its like then need them; `reason_` names them. Numeric
+        columns with more than 20 distinct values are binned at their deciles, or into 30 quantile
+        bins from 50,000 examples on.
         """
         return self._learn_from(self._fit_partition, logits, labels, sample_weight, groups=groups)
 
@@ -108,11 +109,11 @@ class FittedPredictions(StoredEstimator):
     def predict_proba(self, logits: Any, *, groups: Any = None, dtype: Any = None) -> Array:
         """Probabilities (n, classes); rows sum to 1 and masked classes (-inf) get 0.
 
-        The only possible class of a row gets 1, whatever the confidence. The hidden classes of a
-        `TopK` share their rest evenly. Where a method keeps the classifier's label, and its
-        confidence is low, another class can be more likely; `predict` is still the label.
-        `dtype="float32"` gives NumPy arrays of half the
-        size, computed in float64 all the same; other libraries answer in the type of the logits.
+        The only possible class of a row gets 1, whatever the confidence. The classes that a `TopK`
+        leaves out share the remaining probability evenly. Where a method keeps the classifier's
+        label, and its confidence is low, another class can be more likely; `predict` is still the
+        label. `dtype="float32"` gives NumPy arrays of half the size, computed in float64 all the
+        same; other libraries return the type of the logits.
         """
         given = self._attach_groups(logits, groups)
         if dtype is None or backend_of(logits) not in (None, NUMPY):
@@ -144,7 +145,7 @@ class FittedPredictions(StoredEstimator):
     def group_codes(self, groups: Any) -> IntArray:
         """Integers (n, columns), which torch modules and ONNX graphs take in place of groups.
 
-        The last of each column is for rows whose group is missing or was not in the fit.
+        The last code of each column stands for a group that is missing or was not in the fit.
         """
         return self._group_codes(groups)
 

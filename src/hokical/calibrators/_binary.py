@@ -38,8 +38,8 @@ class PlattScaling(_Logistic):
     """A logistic function of the score: P(class 1) = 1 / (1 + exp(-(slope score + intercept))).
 
     For two classes. Fitted by least log loss on Platt's targets, (n1 + 1) / (n1 + 2) for the n1
-    examples of class 1 and 1 / (n0 + 2) for the n0 of class 0. So there always is a best fit, also
-    where the classes are separated or only one was seen. After `fit`: `slope_`, which can be
+    examples of class 1 and 1 / (n0 + 2) for the n0 of class 0. So a best fit always exists, even
+    where the classes are separated or only one occurs. After `fit`: `slope_`, which can be
     negative, and `intercept_`; `log_loss_` (nats), `n_iter_`, `converged_` and `message_`.
 
     >>> import numpy as np
@@ -72,9 +72,9 @@ class PlattScaling(_Logistic):
 class BetaCalibration(_Logistic):
     """Log-odds rise log p - fall log(1 - p) + intercept of the probability p of class 1.
 
-    For two classes. `rise_` and `fall_` are not negative, so that the answer rises with p: the best
-    fit under this condition, by least log loss on Platt's targets. With both at 1 and `intercept_`
-    0 nothing changes. Other attributes are those of `PlattScaling`.
+    For two classes. `rise_` and `fall_` are not negative, so that the calibrated probability
+    increases with p: the best fit under this condition, by least log loss on Platt's targets. With
+    both at 1 and `intercept_` 0 nothing changes. Other attributes are those of `PlattScaling`.
 
     >>> import numpy as np
     >>> from hokical import from_probabilities
@@ -107,7 +107,7 @@ class BetaCalibration(_Logistic):
 
 
 class VennAbers(Calibrator):
-    """Isotonic regression with the example added twice: once as class 0, once as class 1.
+    """Isotonic regression with the new example added twice: once as class 0, once as class 1.
 
     For two classes. One of the two probabilities of class 1, (p0, p1), is perfectly calibrated if
     examples are exchangeable, whatever the scores. `predict_proba` merges them to

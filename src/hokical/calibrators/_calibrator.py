@@ -51,16 +51,16 @@ class Calibrator(FittedPredictions):
         counts: bool = False,
         reused: Reused = "refuse",
     ) -> Self:
-        """Count how the calibrated probabilities do on examples used for nothing else.
+        """Count how often predictions are right on examples that were used for nothing else.
 
         `logits` (n, classes) and `labels` (n,) are of examples that neither the classifier nor this
-        calibrator was fitted on. `predict_or_abstain`, `predict_interval` and `predict_set` then go
-        by these, until the next fit. `sample_weight` (n,) says how much likelier each example is
-        among the examples to come, on any scale; only promises on average can use it. With
-        `counts=True` it says how often each was seen, in whole numbers. `groups`, one column or
-        several, are for `by="group"`, and for calibrators that learned from groups. Rows of the fit
-        are refused, unless `reused="ignore"` says that they only look alike. A table is taken as by
-        `fit`: `certify(table, "label")`.
+        calibrator was fitted on. `predict_or_abstain`, `predict_interval` and `predict_set` then
+        use these examples, until the next fit. `sample_weight` (n,) are importance weights, on any
+        scale: how much more likely each example is in the future; only guarantees on average can
+        use them. With `counts=True` they are whole numbers: how often each example was seen.
+        `groups`, one column or several, are for `by="group"`, and for calibrators that learned from
+        groups. Rows of the fit are refused; `reused="ignore"` accepts them where they only have the
+        same values. A table is taken as by `fit`: `certify(table, "label")`.
         """
         part = read_table(logits, labels, sample_weight, groups, self._columns)
         check_row_order(part[0], part[1], "labels")
@@ -77,15 +77,15 @@ class Calibrator(FittedPredictions):
     ) -> SelectivePrediction:
         """Labels, and which of them to accept so that at most a fraction `risk` is wrong.
 
-        With probability 1 - delta over the examples it was tested on, the error rate among
-        accepted examples of the same distribution is at most `risk`. After `certify` the threshold
-        is on the calibrated confidence, after `fit` alone on the classifier's own softmax score.
-        The examples of the fit test the classifier's labels and no others: a label that calibration
-        has changed is then not accepted, and the error rate counts among all rows that reach the
-        threshold. If nothing can be accepted, `accepted` is False everywhere and `guarantee` says
-        why, what risk could be proven, and how many examples the wanted one needs. With
-        `by="group"` it is guaranteed for each of the `groups` that `certify` knows, with a
-        threshold for each; rows of other groups are not accepted.
+        With probability 1 - delta over the examples it was tested on, the error rate among accepted
+        examples of the same distribution is at most `risk`. After `certify` the threshold is on the
+        calibrated confidence, after `fit` alone on the classifier's own softmax score. The examples
+        of the fit test the classifier's labels and no others: a label that calibration has changed
+        is then not accepted, and the error rate counts among all rows that reach the threshold. If
+        nothing can be accepted, `accepted` is False everywhere and `guarantee` states why, which
+        risk can be proven, and how many examples the requested risk needs. With `by="group"` it is
+        guaranteed for each of the `groups` that `certify` knows, with a threshold for each; rows of
+        other groups are not accepted.
 
         >>> from hokical import Hoki
         >>> from hokical.demo import demo_logits
@@ -134,7 +134,7 @@ class Calibrator(FittedPredictions):
     ) -> PredictionSets:
         """The classes that each row may have, with the `coverage` you ask for.
 
-        After `certify` sets are by the calibrated probabilities, after `fit` alone by the
+        After `certify` sets are based on the calibrated probabilities, after `fit` alone on the
         uncalibrated softmax, which has seen no labels; see `docs/guarantees.md`.
 
         Parameters
@@ -200,7 +200,8 @@ class Calibrator(FittedPredictions):
         """The action of least expected cost for each row, with what it is expected to cost.
 
         `costs` (classes, actions) has the cost of each action for each true class. With a column
-        per class, actions are labels. Of two classes (false_positive, false_negative) is enough.
+        per class, actions are labels. For two classes, `(false_positive, false_negative)` is
+        enough.
 
         >>> from hokical import make
         >>> cal = make("uncalibrated").fit([[2.0, 0.0], [0.0, 1.0]], [0, 1])
@@ -219,7 +220,7 @@ class Calibrator(FittedPredictions):
         delta: float | None = None,
         groups: Any = None,
     ) -> Detections:
-        """Which rows to report as perhaps of one class, so that few of it are missed.
+        """Flag rows that may be of one class, so that few of its examples are missed.
 
         Of new examples whose true class is `label`, at least a share `recall` is found; with
         `delta`, with probability 1 - delta over the examples of `certify` or `fit`. This does not
@@ -250,7 +251,7 @@ class Calibrator(FittedPredictions):
         calibrator knows them, or column numbers) to frequencies. For screening, for over- and
         under-sampled data, for class weights in training. Probabilities become p(k | x) times new
         frequency / frequency in the fit; labels are the likeliest classes. It is a calibrator like
-        any other. What `certify` counted is dropped; sets go by the examples of the fit, each
+        any other. What `certify` counted is dropped; sets use the calibration examples, each
         weighted by how much more frequent its class has become.
 
         >>> import numpy as np
@@ -399,7 +400,7 @@ class Calibrator(FittedPredictions):
         return control_risk(proba, truth, loss=loss, risk=risk, groups=cells, **options)
 
     def forget_examples(self) -> None:
-        """Drop what the examples of the fit would prove, where they are not independent."""
+        """Discard what was counted of the calibration examples, where these are not independent."""
         self._check_fitted()
         self.kept_ = self.kept_.without_fit()
 

@@ -83,8 +83,7 @@ def register(kind: type[Any]) -> type[Any]:
 def method_names(n_classes: int | None = None) -> list[str]:
     """The names of all methods, those of other packages last, without "auto".
 
-    With `n_classes`, those that can be fitted on nothing but logits of this many classes and
-    labels.
+    With `n_classes`, only those that can be fitted on logits of this many classes and labels alone.
 
     >>> method_names()[:3], "platt" in method_names(2), "platt" in method_names(10)
     (['uncalibrated', 'temps', 'vecs'], True, False)

@@ -41,12 +41,12 @@ _MOST_BELOW = 0.02
 class ConfidenceCalibrator(OutcomeCalibrator):
     """The probability that an answer is right, from one number in [0, 1] stated with it.
 
-    For confidences without logits: what a language model says in words, P(True), the agreement of
-    samples, the score of a detection. A smooth curve of the log-odds with hinges at quantiles and a
-    term for every value that 3 % of the answers have; corrections by group (subject, language,
-    model) are shrunk by partial pooling, so that a group of few examples gets the common curve.
-    Groups, pairs of them, and the curve itself are used where they clearly help on held-out
-    examples.
+    For confidences without logits: those that a language model states in words, P(True), the
+    agreement of samples, the score of a detection. A smooth curve of the log-odds with hinges at
+    quantiles and a term for every value that 3 % of the answers have; corrections by group
+    (subject, language, model) are shrunk by partial pooling, so that a group of few examples gets
+    the common curve. Groups, pairs of them, and the curve itself are used where they clearly help
+    on held-out examples.
 
     Parameters
     ----------
@@ -120,8 +120,8 @@ class ConfidenceCalibrator(OutcomeCalibrator):
     def predict(self, confidence: Any, groups: Any = None) -> Array:
         """The probability (n,) that each answer is right, in the library of the confidences.
 
-        A group that is missing or was not seen in `fit` gets the common answer, and a warning
-        counts such rows. So do all without `groups`.
+        Rows whose group is missing or was not in the fit get the prediction for all groups, and a
+        warning counts them; without `groups`, all rows get it.
         """
         return to_input_library(self._predict(confidence, groups), confidence)
 
@@ -144,13 +144,13 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         counts: bool = False,
         reused: Reused = "refuse",
     ) -> Self:
-        """Count how the calibrated confidence does on answers used for nothing else.
+        """Count how often answers are right, by confidence, on answers used for nothing else.
 
         They must not be those of `fit`, which are refused (where confidences are of few values, in
         the order of the fit alone), unless `reused="ignore"` says that they only look alike.
-        `predict_or_abstain` goes by these counts. With `groups` it can also guarantee the error
-        rate of each. With `counts=True`, `sample_weight` says how often
-        each answer was seen, in whole numbers; without it all weights above 0 must be equal.
+        `predict_or_abstain` uses these counts. With `groups` it can also guarantee the error rate
+        of each. With `counts=True`, `sample_weight` is how often each answer was seen, in whole
+        numbers; without it all weights above 0 must be equal.
         """
         found = self._predict(confidence, groups)
         wrong, weights = ~_as_right(right, found.size), as_weights(sample_weight, found.size)

@@ -41,9 +41,9 @@ class Hoki(Calibrator):
     stability. Per confidence bin the method learns how stability relates to being right, and
     repeats until no validation example changes its bin. Labels are never changed.
 
-    `predict_proba` divides what the label leaves in proportion to the probability that noise
-    switches the label to each class. Uniform noise would give 0 to classes out of its reach;
-    Gaussian noise of the same deviation is used instead.
+    `predict_proba` divides the remaining probability among the other classes in proportion to the
+    probability that noise switches the label to each. Uniform noise would give 0 to classes out of
+    its reach; Gaussian noise of the same deviation is used instead.
 
     Parameters
     ----------
@@ -59,15 +59,16 @@ class Hoki(Calibrator):
     max_iter : int
         Maximum number of steps of the recursion.
     init : {"accuracy", "confidence"}
-        Where every example starts: at the validation accuracy, or at its softmax confidence.
+        Where the recursion starts: at the validation accuracy, or at each example's softmax
+        confidence.
     unseen : {"nearest", "as_printed"}
-        What to say where the validation set has no example. "nearest" goes by the nearest examples:
+        The confidence where the validation set has no example. "nearest" uses the nearest examples:
         in a gap between them confidence stays between theirs, above the most stable one it stays,
-        below the least stable one it falls with stability towards 1 / classes. And it is never 0 or
-        1: a bin of n examples says at least 1 / (n + 2) and at most (n + 1) / (n + 2).
+        below the least stable one it falls with stability towards 1 / classes. It is never 0 or 1:
+        a bin of n examples gives at least 1 / (n + 2) and at most (n + 1) / (n + 2).
         "as_printed" is the paper to the letter: a bin without validation examples leaves a
         confidence where it is, which can be 0.97 for equal logits; and bins without a mistake
-        say 1.
+        give 1.
     random_state : int, RandomState, Generator or None
         Seed of the `draws`; not used when stability is exact.
 
@@ -81,7 +82,8 @@ class Hoki(Calibrator):
     converged_, ending_ : "converged" (every bin's mean confidence is its accuracy), "cycle" (a few
         examples go back and forth between bins) or "limit" (`max_iter` reached)
     validation_ece_ : the remaining ECE on the validation set, 0 up to rounding if converged, before
-        certainty is cut as under `unseen`, which adds at most 1 / n for each such bin
+        confidences are kept away from 0 and 1 (see `unseen`), which adds at most 1 / n for each
+        such bin
     table_ : StabilityTable, the mergeable statistic that all of this is computed from
 
     Examples

@@ -20,8 +20,9 @@ class IsotonicMulticlass(Calibrator):
     the row is normalised. The regression is exact (no subsampling, no grid). Log-probabilities are
     compared as float32, so values within a relative difference of 6e-8 count as equal. Between two
     steps the function is linear in the log-probability; outside the validation data it is constant.
-    It is never 0 or 1: m entries that are never of their class say 1 / (m + 2), and m that always
-    are (m + 1) / (m + 2). A class that is masked in a row (-inf) is left out of the fit and gets 0.
+    It is never 0 or 1: m entries that are never of their class get 1 / (m + 2), and m that always
+    are get (m + 1) / (m + 2). A class that is masked in a row (-inf) is left out of the fit and
+    gets 0.
 
     The order of the classes is preserved. Classes can share a step of the function; the authors
     separate them by 1e-9 times the probability, which is lost in float32 and lets labels change.
@@ -70,8 +71,8 @@ class IsotonicOneVsAllTS(Calibrator):
     examples help. And all functions of a row can be lowest; its classes are then nearly equal, in
     the order of their probabilities (1e-9 of which is added, as in the authors' code).
 
-    No function is 0 or 1: of n examples, one more could be of any class, so the lowest value is
-    1 / (n + 2) / classes; and m entries that are all of the class say (m + 1) / (m + 2).
+    No function is 0 or 1: of n examples, one more could be of any class, so the lowest value is 1 /
+    (n + 2) / classes; and m entries that are all of the class get (m + 1) / (m + 2).
 
     After `fit`: `temperature_`; `knots_` and `values_`, the functions of all classes, concatenated,
     of which class c has the knots `offsets_[c]` to `offsets_[c + 1]`; and of the temperature

@@ -29,8 +29,8 @@ class MultilabelCalibrator(OutcomeCalibrator):
 
     Tags, findings, classes of a sigmoid layer. The curve of each label is the common one plus a
     correction that is shrunk by partial pooling: a label of few positives gets nearly the common
-    curve, one of many its own. If that does not clearly help on held-out examples, the classifier's
-    own probabilities are kept.
+    curve, one of many its own. If that does not clearly help on held-out examples, the uncalibrated
+    probabilities are kept.
 
     Attributes
     ----------
@@ -110,7 +110,7 @@ class MultilabelCalibrator(OutcomeCalibrator):
         return np.asarray(0.5 + 0.5 * np.tanh(0.5 * _read_on_host(scores)))
 
     def predict(self, scores: Any, *, costs: Any = (1.0, 1.0)) -> Array:
-        """Which labels to give, (n, labels) bool: those of least expected cost.
+        """Which labels to predict, (n, labels) bool: the choice of least expected cost.
 
         `costs` are of a wrong and of a missed label, two numbers or (labels, 2). For a share of
         each label's positives that is to be found, see `recall_thresholds`.
@@ -153,7 +153,7 @@ class MultilabelCalibrator(OutcomeCalibrator):
     def predict_set(
         self, scores: Any, *, coverage: float, delta: float | None = None, by: By = "row"
     ) -> LabelSets:
-        """Of each row the labels that are certainly in, certainly out, and open.
+        """For each row, the labels that are included, excluded and undecided.
 
         Needs `certify` first, with examples of the same kind that nothing was fitted on.
 
@@ -210,9 +210,9 @@ class MultilabelCalibrator(OutcomeCalibrator):
         """Thresholds (labels,) at which at least a share `recall` of a label's positives is found.
 
         For each label with probability 1 - delta over the positives passed to `certify` (binomial);
-        for all labels at once divide `delta` by their number. A label with too few positives to
-        prove it has the threshold 0: it is always given. `cal.predict_proba(scores) >= thresholds`
-        are the labels to give.
+        for all labels at once divide `delta` by their number. A label with too few positives for
+        that has the threshold 0: it is always predicted. The labels to predict are
+        `cal.predict_proba(scores) >= thresholds`.
         """
         recall, delta = check_chance("recall", recall), check_chance("delta", delta)
         self._check_fitted()
