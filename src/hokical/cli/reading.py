@@ -66,8 +66,11 @@ class Source:
             dropped = f"Dropped {rows.n_dropped:,} of {len(rows.used):,} rows"
             say(f"{dropped} of {self.path.name} without a value.")
         self._describe_weights(rows.weights)
-        if fitted is not None:
-            self._check_kind(rows, fitted)
+        if fitted is not None and (rows.kind == "confidence") != (fitted.name == "confidence"):
+            takes = "confidences" if fitted.name == "confidence" else "logits"
+            raise bad_option(
+                "FILE", f"{self.path} holds another kind of scores than {takes}, as in the fit."
+            )
         return rows
 
     def open(self, fitted: Any = None) -> Examples | hokical.streams.ChunkSource:
@@ -113,24 +116,13 @@ class Source:
         chosen = {name: value for name, value in given.items() if value}
         return found | chosen | ({"classes": names} if names else {}) | {"split": self.split.value}
 
-    def _check_kind(self, rows: Examples, fitted: Any) -> None:
-        """Refuse scores of another kind than those of the fit."""
-        if (rows.kind == "confidence") != (fitted.name == "confidence"):
-            takes = "confidences" if fitted.name == "confidence" else "logits"
-            raise bad_option(
-                "FILE", f"{self.path} holds another kind of scores than {takes}, as in the fit."
-            )
-
 
 def fit_on(calibrator: Any, data: Any, path: Path) -> dict[str, Any]:
-    """Fit a calibrator; the number of examples and the share that is right, where known."""
+    """Fit a calibrator; the number of examples, and of one file the share that is right."""
     if not isinstance(data, Examples):
         with report_file(path):
             hokical.streams.fit(calibrator, data)
-        table = calibrator.kept_.fit_scores
-        if table is None:
-            return {"examples": data.n_rows, "accuracy": None}
-        return {"examples": table.total, "accuracy": table.accuracy}
+        return {"examples": data.n_rows}
     own = {} if data.groups is None else {"groups": data.groups}
     if own and calibrator.name not in ("auto", "confidence"):
         raise bad_option(

@@ -14,7 +14,7 @@ import numpy as np
 from hokical._core.bins import check_count
 from hokical._core.types import FloatArray
 from hokical.metrics._chunked import add_chunks, level_sums, read_levels
-from hokical.metrics._examples import Predictions, as_predictions, check_clip, check_norm
+from hokical.metrics._examples import Predictions, as_predictions, check_norm
 from hokical.metrics._levels import Bins, BinSums, LevelSums
 from hokical.metrics._vectors import (
     Pair,
@@ -133,7 +133,8 @@ def log_loss(
     >>> log_loss([0.9, 1.0], [True, False])
     inf
     """
-    clip = check_clip(clip)
+    if not 0.0 <= clip < 0.5:
+        raise ValueError(f"`clip` must be at least 0 and below 1/2; got {clip!r}.")
     return _mean_score(
         lambda data: log_loss_rows(data, clip),
         lambda confidence: log_losses(confidence, clip),

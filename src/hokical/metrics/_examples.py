@@ -100,13 +100,6 @@ def check_inside(name: str, value: Any, low: float, high: float) -> float:
     return float(value)
 
 
-def check_clip(clip: float) -> float:
-    """The lowest probability that a log loss uses; 0 for no limit."""
-    if not 0.0 <= clip < 0.5:
-        raise ValueError(f"`clip` must be at least 0 and below 1/2; got {clip!r}.")
-    return float(clip)
-
-
 def as_confidence(confidence: Any) -> FloatArray:
     """Checked confidences (n,)."""
     array = _as_numbers(confidence, "confidence")

@@ -228,7 +228,7 @@ def label_rows(
     rows: Examples, predicted: IntArray, names: Sequence[str], delta: float
 ) -> GroupTable:
     """The table of the groups that got each predicted label, with exact tests."""
-    cells = [(class_name(k, names), own) for k, own in _split(predicted)]
+    cells = [(str(names[k] if names else k), own) for k, own in _split(predicted)]
     tests = [(name, LABEL, *_test(rows, own)) for name, own in cells]
     return GroupTable(_make_rows(tests, delta, delta), delta)
 
@@ -244,11 +244,6 @@ def count_items(table: GroupTable, n_items: int) -> GroupTable:
     tested = zip(table.rows, p.tolist(), flags, strict=True)
     rows = tuple(replace(row, p_value=value, flagged=flag) for row, value, flag in tested)
     return replace(table, rows=rows)
-
-
-def class_name(k: int, names: Sequence[str]) -> str:
-    """The name of a class, or its number."""
-    return str(names[k]) if names else str(k)
 
 
 def _make_rows(tests: list[tuple[Any, ...]], delta: float, level: float) -> tuple[GroupRow, ...]:
