@@ -72,8 +72,7 @@ class GroupCoding:
     def codes(self, groups: Any, n_rows: int) -> IntArray:
         """The code (n, columns) of the group of each row."""
         given = _same_columns(groups, n_rows, self.columns, "the fit")
-        found = map(_encode, given, self.levels, self.cut)
-        return np.stack([*found], axis=1)
+        return np.stack([*map(_encode, given, self.levels, self.cut)], axis=1)
 
     def take(self, columns: list[int]) -> Self:
         """The coding of some of the columns."""
