@@ -1,4 +1,4 @@
-"""One calibration method per file, and all of them by name.
+"""Calibration methods, and all of them by name.
 
 Names are imported on first use, so a loaded calibrator predicts without scikit-learn.
 """
@@ -21,14 +21,16 @@ if TYPE_CHECKING:
     from hokical.calibrators._binary import BetaCalibration as BetaCalibration
     from hokical.calibrators._binary import PlattScaling as PlattScaling
     from hokical.calibrators._binary import VennAbers as VennAbers
-    from hokical.calibrators._ets import EnsembleTemperatureScaling as EnsembleTemperatureScaling
     from hokical.calibrators._hoki import Hoki as Hoki
     from hokical.calibrators._isotonic import IsotonicMulticlass as IsotonicMulticlass
     from hokical.calibrators._isotonic import IsotonicOneVsAllTS as IsotonicOneVsAllTS
+    from hokical.calibrators._scaling import (
+        EnsembleTemperatureScaling as EnsembleTemperatureScaling,
+    )
+    from hokical.calibrators._scaling import TemperatureScaling as TemperatureScaling
+    from hokical.calibrators._scaling import Uncalibrated as Uncalibrated
+    from hokical.calibrators._scaling import VectorScaling as VectorScaling
     from hokical.calibrators._structured import StructuredScaling as StructuredScaling
-    from hokical.calibrators._temps import TemperatureScaling as TemperatureScaling
-    from hokical.calibrators._temps import Uncalibrated as Uncalibrated
-    from hokical.calibrators._vecs import VectorScaling as VectorScaling
 
 _METHODS = {kind: module for module, kind in (BUILT_IN | AUTOMATIC).values()}
 

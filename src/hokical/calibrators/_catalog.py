@@ -18,12 +18,12 @@ from hokical.calibrators._method import MethodInfo
 
 #: Module and class of every method of this package, in the order of tables.
 BUILT_IN: dict[str, tuple[str, str]] = {
-    "uncalibrated": ("temps", "Uncalibrated"),
-    "temps": ("temps", "TemperatureScaling"),
-    "vecs": ("vecs", "VectorScaling"),
+    "uncalibrated": ("scaling", "Uncalibrated"),
+    "temps": ("scaling", "TemperatureScaling"),
+    "vecs": ("scaling", "VectorScaling"),
     "structured": ("structured", "StructuredScaling"),
     "adaptive": ("adaptive", "AdaptiveTemperatureScaling"),
-    "ets": ("ets", "EnsembleTemperatureScaling"),
+    "ets": ("scaling", "EnsembleTemperatureScaling"),
     "irm": ("isotonic", "IsotonicMulticlass"),
     "irova_ts": ("isotonic", "IsotonicOneVsAllTS"),
     "hoki": ("hoki", "Hoki"),

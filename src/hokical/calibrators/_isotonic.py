@@ -7,8 +7,8 @@ from hokical._fitting.examples import Examples
 from hokical._fitting.isotonic import fit_classwise, fit_pooled
 from hokical._fitting.temperature import best_temperature
 from hokical.calibrators._calibrator import Calibrator
-from hokical.calibrators._ets import MIX_N_MATCH
 from hokical.calibrators._method import Fit, MethodInfo
+from hokical.calibrators._scaling import MIX_N_MATCH
 from hokical.rules._isotonic import ClasswiseIsotonicRule, PooledIsotonicRule
 
 

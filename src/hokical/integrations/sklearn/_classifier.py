@@ -304,7 +304,7 @@ class CalibratedClassifier(
         return np.asarray(self._ask("predict_interval", X, groups=groups, **options))
 
     def detect(self, X: Any, label: Any, *, groups: Any = None, **options: Any) -> Detections:
-        """Which rows to report as perhaps of one class, so that few of it are missed.
+        """Flag rows that may be of one class, so that few of its examples are missed.
 
         `label` is one of `classes_`. Call `certify` first; see `Calibrator.detect`.
         """

@@ -1,0 +1,202 @@
+"""Scaled logits: the softmax, temperature, vector and ensemble temperature scaling.
+
+Guo et al. (2017) for the first two methods, Zhang et al. (2020) for the last.
+"""
+
+from hokical._core.bins import check_positive
+from hokical._core.types import FloatArray
+from hokical._fitting.ensemble import fit_ensemble
+from hokical._fitting.examples import Examples
+from hokical._fitting.newton import StopReason
+from hokical._fitting.temperature import best_temperature
+from hokical._fitting.vector import VectorFit, fit_vector
+from hokical.calibrators._calibrator import Calibrator
+from hokical.calibrators._method import Fit, MethodInfo
+from hokical.rules._scaling import EnsembleRule, TemperatureRule, UncalibratedRule, VectorRule
+
+GUO = (
+    "Guo, Pleiss, Sun, Weinberger: On Calibration of Modern Neural Networks, ICML 2017, "
+    "arXiv:1706.04599"
+)
+MIX_N_MATCH = (
+    "Zhang, Kailkhura, Han: Mix-n-Match: Ensemble and Compositional Methods for Uncertainty "
+    "Calibration in Deep Learning, ICML 2020, arXiv:2003.07329"
+)
+#: Most Newton steps; about ten are needed.
+_MAX_ITER = 200
+
+
+class Uncalibrated(Calibrator):
+    """The classifier's own softmax. `fit` learns only the number of classes.
+
+    >>> from hokical.calibrators import Uncalibrated
+    >>> cal = Uncalibrated().fit([[2.0, 0.0], [0.0, 1.0]], [0, 1])
+    >>> cal.predict_confidence([[2.0, 0.0], [1.0, 1.0]]).round(4)
+    array([0.8808, 0.5   ])
+    """
+
+    method = MethodInfo(
+        UncalibratedRule,
+        "Uncalibrated softmax",
+        "the classifier itself",
+        "nothing",
+        fits_floor=False,  # nothing is learned
+    )
+
+    def _fit(self, examples: Examples) -> Fit:
+        return Fit(UncalibratedRule())
+
+
+class TemperatureScaling(Calibrator):
+    """Divide all logits by one temperature, chosen by maximum likelihood.
+
+    The most likely class is preserved. The fit sums in float64, whatever the precision of the
+    logits, and uses Newton's method with safeguards on the log of the temperature.
+
+    Temperatures lie between 1e-5 and 1e5; the upper bound grows with logits whose differences are
+    huge. A validation set on which every label is right has its optimum at temperature 0, one on
+    which labels are worse than chance at infinity; the fit then ends at a bound, with `converged_`
+    False and a warning.
+
+    After `fit`: `temperature_`, above 1 for an overconfident classifier; `log_loss_`, its mean log
+    loss (nats) on the validation set; `n_iter_`, `converged_` and `message_`, how the fit ended.
+
+    >>> import numpy as np
+    >>> from hokical.calibrators import TemperatureScaling
+    >>> rng = np.random.default_rng(0)
+    >>> logits = 2 * rng.normal(size=(5000, 5))
+    >>> labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    >>> cal = TemperatureScaling().fit(3 * logits, labels)
+    >>> round(cal.temperature_, 1)
+    3.0
+    """
+
+    method = MethodInfo(TemperatureRule, "Temperature scaling", GUO, "about four softmax passes")
+
+    temperature_: float
+
+    def _fit(self, examples: Examples) -> Fit:
+        found = best_temperature(examples.learnable)
+        ending = self._convergence_report(found.n_iter, found.message)
+        return Fit(TemperatureRule(found.x), {"log_loss": found.value, **ending})
+
+
+class VectorScaling(Calibrator):
+    """Scale and shift every class's log-probability: softmax(scale_k log p_k + bias_k).
+
+    Chosen by maximum likelihood with a tiny ridge. The most likely class can change.
+
+    Guo et al. scale raw logits, so that a constant added to all logits of an example changes the
+    probabilities, although the softmax is the same. Here p is the softmax of the logits, so
+    constants do not matter. The objective is
+
+        mean log loss + ridge/2 * sum_k (min(T, u)^2 (scale_k - 1/T)^2 + bias_k^2).
+
+    T is the temperature of least log loss, and u the spread of the logits: the weighted median over
+    examples of the mean distance of the possible classes' logits below the top one (without
+    examples where all are equal), and at least 1e-6. A few outliers can make T huge, but not u. T
+    is searched between 1e-5 u and 1e30 u; where the log loss decreases down to the first, T is 1,
+    kept within a factor of 1000 of u.
+
+    `ridge`, above 0, shrinks towards temperature scaling. The default is negligible wherever the
+    data determine the parameters; without it the bias of a class that never occurs in the
+    validation set would go to minus infinity.
+
+    After `fit`: `scale_` and `bias_` (n_classes,), the biases summing to 0; `log_loss_`, the mean
+    log loss (nats) on the validation set without the penalty; `n_iter_`, `converged_`, `message_`.
+
+    If a class is perfectly separated from all others, as on a validation set without mistakes, the
+    likelihood has no finite optimum, and only the ridge limits the scale: a class's part of the
+    penalty is at least its loss, its own mean log loss against all other classes. Then `converged_`
+    is False, with a warning. A class that does not occur in the validation set is no reason for it:
+    it gets a probability near 0, and the others are fitted as if it did not exist. Memory: a few
+    (n, classes) float64 arrays.
+
+    >>> import numpy as np
+    >>> from hokical.calibrators import VectorScaling
+    >>> rng = np.random.default_rng(0)
+    >>> logits = rng.normal(size=(5000, 3))
+    >>> shifted = logits + [1.0, 0.0, 0.0]
+    >>> labels = np.argmax(shifted + rng.gumbel(size=logits.shape), axis=1)
+    >>> cal = VectorScaling().fit(logits, labels)
+    >>> bool(abs(cal.bias_[0] - cal.bias_[1] - 1.0) < 0.2)
+    True
+    """
+
+    method = MethodInfo(
+        VectorRule,
+        "Vector scaling",
+        GUO,
+        "about ten Newton steps of n * classes^2 operations each",
+        rows_per_class=25,  # 4 million logits of 1000 classes have 4
+    )
+
+    scale_: FloatArray
+    bias_: FloatArray
+
+    def __init__(self, *, ridge: float = 1e-8) -> None:
+        self.ridge = ridge
+
+    def _check_parameters(self) -> None:
+        check_positive("ridge", self.ridge, "Use 1e-8 for a negligible penalty.")
+
+    def _fit(self, examples: Examples) -> Fit:
+        found = fit_vector(examples.learnable, float(self.ridge), _MAX_ITER)
+        ending = self._convergence_report(found.solution.n_iter, _message(found))
+        return Fit(VectorRule(found.scale, found.bias), {"log_loss": found.log_loss, **ending})
+
+
+class EnsembleTemperatureScaling(Calibrator):
+    """Average the softmax at a temperature, the softmax as it is, and the uniform distribution.
+
+    p = w_1 softmax(z/T) + w_2 softmax(z) + w_3 uniform, with non-negative weights that sum to 1.
+    The order of the classes is preserved. The uniform part is over the possible classes (logit
+    above -inf). As in Zhang et al., T is fitted first, as if it stood alone, and then the weights.
+
+    The loss is the squared distance to the one-hot truth. It can have several minima in T; the one
+    next to the temperature of least log loss is used.
+
+    After `fit`: `temperature_`; `weights_` (3,), in the order above; `loss_`, the mean on the
+    validation set; `n_iter_`, `converged_` and `message_`, how the search for T ended.
+
+    >>> import numpy as np
+    >>> from hokical.calibrators import EnsembleTemperatureScaling
+    >>> rng = np.random.default_rng(0)
+    >>> logits = 2 * rng.normal(size=(20000, 4))
+    >>> labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    >>> guess = rng.random(20000) < 0.2
+    >>> labels[guess] = rng.integers(4, size=guess.sum())
+    >>> cal = EnsembleTemperatureScaling().fit(2 * logits, labels)
+    >>> round(cal.temperature_, 1), round(float(cal.weights_[2]), 2)
+    (2.8, 0.14)
+    """
+
+    method = MethodInfo(
+        EnsembleRule,
+        "Ensemble temperature scaling",
+        MIX_N_MATCH,
+        "about twelve softmax passes, or forty where the temperature gets no weight",
+    )
+
+    temperature_: float
+    weights_: FloatArray
+    loss_: float
+
+    def _fit(self, examples: Examples) -> Fit:
+        found, weights = fit_ensemble(examples.learnable)
+        ending = self._convergence_report(found.n_iter, found.message)
+        return Fit(EnsembleRule(found.x, weights), {"loss": found.value, **ending})
+
+
+def _message(found: VectorFit) -> str:
+    """How the fit ended, with a remedy if it did not converge."""
+    separated = found.separated
+    if separated.size and found.solution.reason is not StopReason.MAX_ITER:
+        some = ", ".join(str(k) for k in separated[:5]) + (", ..." if separated.size > 5 else "")
+        return (
+            f"the validation examples of class {some} are perfectly separated from all others, so "
+            "the log loss keeps falling as its scale grows, and only the ridge keeps it finite. "
+            "Use more validation examples, including wrong ones, or raise `ridge`, for example to "
+            "0.01."
+        )
+    return found.solution.message
