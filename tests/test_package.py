@@ -87,14 +87,7 @@ WITHOUT_TORCH = """
 import importlib, pkgutil, sys
 import numpy as np
 
-ABSENT = "torch onnx onnxruntime ndonnx spox jax triton".split()
-
-class Absent:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ABSENT:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-sys.meta_path.insert(0, Absent())
+sys.modules.update(dict.fromkeys("torch onnx onnxruntime ndonnx spox jax triton".split()))
 import hokical
 away = "integrations.torch", "integrations.onnx"
 away = tuple(f"hokical.{name}" for name in away)
