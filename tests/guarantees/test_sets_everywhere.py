@@ -129,7 +129,7 @@ def test_classifiers_name_their_sets() -> None:
         "Of new examples of class virginica, at least 0.9 are found"
     )
     assert flagged.guarantee.endswith(" are covered.")
-    with pytest.raises(ValueError, match="labels that the fitted estimator knows"):
+    with pytest.raises(ValueError, match=r"`label` must be names of the classes.*got 'rose'"):
         model.detect(data.data, "rose")
     costs = 1.0 - np.eye(3)
     cheap = model.predict_action(data.data[2::3], costs)
