@@ -60,4 +60,4 @@ def test_processes_share_a_file_under_its_lock(tmp_path: Path) -> None:
     runs = [subprocess.Popen(command) for _ in range(2)]
     assert [run.wait(timeout=100) for run in runs] == [0, 0]
     assert CalibrationMonitor.load(path).n == 2 * 6 * 4
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["m.json"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["m.json", "m.json.lock"]
