@@ -60,7 +60,7 @@ def from_binary_probabilities(
     """
     if isinstance(probabilities, (list, tuple)):
         probabilities = _join_labels(probabilities, name)
-    proba = to_floats(probabilities, name)
+    proba = to_floats(probabilities, name, "fiub")
     if place := first_true(~((proba >= 0.0) & (proba <= 1.0))):
         raise ValueError(
             f"`{name}` must lie in [0, 1]; got {proba[place]} at {place}. If these are logits, use "

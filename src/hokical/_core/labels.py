@@ -77,7 +77,7 @@ def as_weights(weights: Any, n_rows: int, *, name: str = "sample_weight") -> Flo
     """Check example weights: None, a number for all, or (n,) finite and not negative."""
     if weights is None:
         return None
-    array = to_floats(weights, name)
+    array = to_floats(weights, name, "fiub")
     if array.ndim == 0:
         array = np.full(n_rows, float(array))
     if array.shape != (n_rows,):

@@ -52,10 +52,10 @@ def to_numpy(data: Any, name: str) -> AnyArray:
         ) from error
 
 
-def to_floats(data: Any, name: str) -> FloatArray:
-    """Real numbers of any shape, as float64."""
+def to_floats(data: Any, name: str, kinds: str = "fiu") -> FloatArray:
+    """Real numbers of any shape, as float64; "b" among the `kinds` of dtypes allows booleans."""
     array = to_numpy(data, name)
-    if array.dtype.kind not in "fiub":
+    if array.dtype.kind not in kinds:
         raise TypeError(
             f"`{name}` must be real numbers; got dtype {array.dtype}. Use `.astype(float)`."
         )

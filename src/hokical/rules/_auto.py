@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -15,7 +14,7 @@ from hokical.rules._base import Rule
 from hokical.rules._checks import check_array, store_temperature
 from hokical.rules._probabilities import LEAST, softmax
 from hokical.rules._row_correction import RowCorrection
-from hokical.rules._structured import StructuredRule, structured_features
+from hokical.rules._structured import StructuredRule, floored_margins, shape_features
 
 #: The candidates whose probabilities are averaged, in the order of the weights, and their titles.
 PARTS = {
@@ -66,16 +65,17 @@ class Average:
 
     def _mix(self, logits: Logits) -> Array:
         """The average (n, classes), which sums to 1 up to rounding."""
-        features = structured_features(logits, self.structured.floor, self.structured.temperature)
-        makers: tuple[Callable[[], Array], ...] = (
-            lambda: softmax(-logits.margins, logits),
-            lambda: features[2],  # temperature scaling
-            lambda: self.structured.proba_from(features, logits),
-        )
-        found: Array = 0.0
-        for weight, make in zip(self.weights, makers, strict=True):
-            if not logits.is_numpy or weight > 0.0:  # a graph is traced for all weights
-                found = found + make() * weight
+        rule, below = self.structured, floored_margins(logits, self.structured.floor)
+        # A graph is traced for all weights.
+        with_first, _, with_last = (not logits.is_numpy or w > 0.0 for w in self.weights)
+        if with_last:
+            features = shape_features(below, logits, rule.temperature)
+            found = features[2] * self.weights[1]
+            found = found + rule.proba_from(features, logits) * self.weights[2]
+        else:
+            found = softmax(below * (-1.0 / rule.temperature), logits) * self.weights[1]
+        if with_first:
+            found = found + softmax(-logits.margins, logits) * self.weights[0]
         return found
 
 

@@ -5,7 +5,7 @@ All for a block of rows, in the library of the logits.
 
 import numpy as np
 
-from hokical._core.arrays import Array, Namespace
+from hokical._core.arrays import Array
 from hokical._core.logits import (
     Logits,
     at_label,
@@ -48,21 +48,22 @@ def log_norms(margins: Array, logits: Logits) -> Array:
     return logits.xp.log1p(row_sums(odds, logits.xp))[:, None]
 
 
-def smooth(log_p: Array, floor: Array, xp: Namespace) -> Array:
-    """log(p + floor), (n, classes), from log p; the same where `floor` is 0."""
-    if xp is np and not np.any(floor):
-        return log_p
-    share = xp.ones_like(log_p[:, :1]) * floor  # not 0 + floor: onnxruntime takes 1e-50 for 0
-    some = share > 0.0
-    least = xp.log(xp.where(some, share, xp.ones_like(share)))
-    high, low = xp.maximum(log_p, least), xp.minimum(log_p, least)
-    return xp.where(some, high + xp.log1p(xp.exp(low - high)), log_p)
+def smoothed_logs(logits: Logits, floor: Array) -> Array:
+    """log(p + floor), (n, classes), with the softmax p; log p where `floor` is 0."""
+    xp = logits.xp
+    if logits.is_numpy and not np.any(floor):
+        return log_probabilities(logits)
+    proba = softmax(-logits.margins, logits)
+    if logits.is_numpy:
+        return np.log(np.add(proba, floor, out=proba), out=proba)
+    share = xp.ones_like(proba[:, :1]) * floor  # not 0 + floor: onnxruntime takes 1e-50 for 0
+    smoothed = xp.log(proba + xp.where(share > 0.0, share, xp.ones_like(share)))
+    return xp.where(share > 0.0, smoothed, log_probabilities(logits))
 
 
 def floored_values(logits: Logits, floor: Array) -> Array:
     """log(p + floor) (n, classes) of a block."""
-    xp = logits.xp
-    return xp.where(logits.possible, smooth(log_probabilities(logits), floor, xp), -xp.inf)
+    return put_masked(smoothed_logs(logits, floor), -logits.xp.inf, logits)
 
 
 def softmax(scores: Array, logits: Logits) -> Array:

@@ -17,11 +17,11 @@ import numpy as np
 
 from hokical._core.arrays import Array
 from hokical._core.logits import Logits, put_at_label, put_masked
-from hokical._core.special import FAR, at_least, at_most, contract
+from hokical._core.special import FAR, at_least, at_most, contract, exponential
 from hokical._core.types import FloatArray
 from hokical.rules._base import Rule
 from hokical.rules._checks import check_array, store_float, store_temperature
-from hokical.rules._probabilities import log_probabilities, smooth, softmax
+from hokical.rules._probabilities import smoothed_logs, softmax
 
 #: The third shape term is taken at this many temperatures.
 SOFTER = 3.0
@@ -70,20 +70,19 @@ class StructuredRule(Rule):
         xp = logits.xp
         z, *shapes = features
         scores = z * self.scale[None, :] + self.bias[None, :]
-        for place, term in enumerate(shapes):
-            scores = scores + term * self.shape[place]
+        terms = [term * self.shape[place] for place, term in enumerate(shapes)]
         if self.cross.shape[0]:
-            cross = contract(z, xp.permute_dims(self.cross, (1, 0)), xp)
-            if logits.is_numpy:
-                scores += cross  # which keeps the memory order, and so the rounding of sums
-            else:
-                scores = scores + cross
+            terms.append(contract(z, xp.permute_dims(self.cross, (1, 0)), xp))
+        for term in terms:  # in place, which keeps the memory order, and so the rounding of sums
+            scores = np.add(scores, term, out=scores) if logits.is_numpy else scores + term
         return mix_evenly(softmax(scores, logits), self.even, logits)
 
 
 def mix_evenly(proba: Array, even: Array, logits: Logits) -> Array:
     """Probabilities (n, classes) mixed with a share `even` of uniform ones on possible classes."""
     xp = logits.xp
+    if logits.all_possible:
+        return (1.0 - even) * proba + even / logits.n_classes
     uniform = xp.astype(logits.possible, xp.float64) / logits.possible_counts[:, None]
     return (1.0 - even) * proba + even * uniform
 
@@ -96,17 +95,21 @@ def structured_features(
     A masked class counts as the least likely of the possible ones, so that cross terms stay
     finite; its own probability is 0 anyway.
     """
-    xp = logits.xp
+    return shape_features(floored_margins(logits, floor), logits, temperature)
+
+
+def floored_margins(logits: Logits, floor: Array) -> Array:
+    """The distance of log(p + floor) below the label's, (n, classes)."""
     if logits.is_numpy and floor == 0.0:
-        return shape_features(logits.margins, logits, temperature)
-    smoothed = smooth(log_probabilities(logits), floor, xp)
-    return shape_features(xp.max(smoothed, axis=1, keepdims=True) - smoothed, logits, temperature)
+        return logits.margins
+    smoothed = smoothed_logs(logits, floor)
+    return logits.xp.max(smoothed, axis=1, keepdims=True) - smoothed
 
 
 def shape_features(
     below: Array, logits: Logits, temperature: Array
 ) -> tuple[Array, Array, Array, Array]:
-    """The same from the distance of log(p + floor) below the label's, (n, classes).
+    """The same from `floored_margins` (n, classes).
 
     The second shape term is the softmax at the temperature, 0 for a masked class.
     """
@@ -115,7 +118,7 @@ def shape_features(
         below = xp.where(logits.possible, below, xp.zeros_like(below))
         below = xp.where(logits.possible, below, xp.max(below, axis=1, keepdims=True))
     margins = at_most(below / temperature, FAR, xp)
-    softer = xp.exp(margins * (-1.0 / SOFTER))
+    softer = exponential(margins * (-1.0 / SOFTER), xp)
     p, norm, miss = _softmax_parts(softer * softer * softer, logits)
     return -(margins + norm), miss, p, _softmax_parts(softer, logits)[2]
 
