@@ -57,6 +57,18 @@ def distances(logits: Logits) -> tuple[Array, Array]:
     return xp.where(second < xp.inf, second, 0.0), sums / logits.possible_counts
 
 
+def shrink(
+    mean: FloatArray, variance: FloatArray, around: FloatArray, least: float = 0.0
+) -> FloatArray:
+    """Means (classes,) shrunk to others by the share of their differences that noise explains.
+
+    At least the share `least` of each difference is kept.
+    """
+    noise, total = (float((x / around).sum()) for x in (variance, (mean - around) ** 2))
+    kept = max(least, 1.0 - noise / max(total, 1e-300))
+    return np.asarray(around + kept * (mean - around))
+
+
 @storable("class-scores")
 @dataclass(frozen=True, eq=False)
 class ClassScores:
@@ -111,13 +123,10 @@ class ClassScores:
 
         The mean probabilities of the examples, as far as they differ by more than noise.
         """
-        around = self.smoothed_frequencies
         if self.implied is None:
-            return around
+            return self.smoothed_frequencies
         mean, variance = self.implied
-        total = float(((mean - around) ** 2 / around).sum())
-        kept = max(0.0, 1.0 - float((variance / around).sum()) / max(total, 1e-300))
-        return np.asarray(np.maximum(around + kept * (mean - around), 1e-9))
+        return np.maximum(shrink(mean, variance, self.smoothed_frequencies), 1e-9)
 
     @property
     def smoothed_frequencies(self) -> FloatArray:
