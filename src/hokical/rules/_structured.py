@@ -82,7 +82,7 @@ def mix_evenly(proba: Array, even: Array, logits: Logits) -> Array:
     """Probabilities (n, classes) mixed with a share `even` of uniform ones on possible classes."""
     xp = logits.xp
     if logits.all_possible:
-        return (1.0 - even) * proba + even / logits.n_classes
+        return (1.0 - even) * proba + even * (1.0 / logits.n_classes)
     uniform = xp.astype(logits.possible, xp.float64) / logits.possible_counts[:, None]
     return (1.0 - even) * proba + even * uniform
 
