@@ -156,13 +156,16 @@ def hoki_rows() -> Iterator[tuple[str, ...]]:
         f"{1e3 * wall(lambda: here.predict_confidence(host)):.0f}",
         f"{float(np.abs(here.predict_confidence(logits).cpu().numpy() - confidence).max()):.0e}",
     )
+    fit_default = f"{1e3 * call_seconds(lambda: make('auto').fit(logits, labels), 9):.1f}"
+    yield "fit of the default, `auto`", f"{fit_default} (target 40)", "", ""
 
 
 def fit_rows() -> Iterator[tuple[str, ...]]:
     yield "method", "GPU, s", "host, s", "off"
     logits, labels = device_logits(5000, 100, torch.float32)
     host, truth = logits.cpu().numpy(), labels.cpu().numpy()
-    for method in [name for name in METHODS if name in method_names()]:  # some are hokical-paper's
+    known = ("auto", *method_names())  # some are hokical-paper's
+    for method in [name for name in METHODS if name in known]:
         there, here = make(method), make(method)
         times = 1 if method in SLOW_METHODS else 5
         gpu_seconds = call_seconds(partial(there.fit, logits, labels), times)
