@@ -22,6 +22,7 @@ def certify(
     groups: opt.Groups = None,
     missing: opt.MissingRows = opt.Missing.error,
     split: opt.Split = opt.Part.test,
+    look_alike: opt.LookAlike = False,
     as_json: opt.Json = False,
 ) -> None:
     """Store held-out examples, for `apply --risk` and `--coverage`.
@@ -38,7 +39,7 @@ def certify(
         probabilities=probabilities, groups=groups, missing=missing,
     ).open(fitted)  # fmt: skip
     with spinner(f"Certifying {fitted.name}"):
-        certified = certify_on(fitted, found, data)
+        certified = certify_on(fitted, found, data, look_alike=look_alike)
     certified.save(target, metadata=fitted.metadata_)
     noted: Any = getattr(getattr(certified, "kept_", None), "held_out_conformity", None)
     n = found.n_rows if noted is None else noted.n

@@ -79,6 +79,7 @@ Settings = Annotated[
     list[str] | None,
     text("An option of the method: n_bins=20; repeatable.", "--set", metavar="K=V"),
 ]
+LookAlike = Annotated[bool, text("Rows are new, though like those of the fit.", "--look-alike")]
 Coverage = Annotated[float | None, text("Prediction sets with this coverage, e.g. 0.9.")]
 Delta = text("Probability that what is guaranteed fails to hold.")
 Proba = text("Also give the probabilities of all classes.", "--proba/--no-proba")

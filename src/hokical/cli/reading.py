@@ -135,12 +135,13 @@ def fit_on(calibrator: Any, data: Any, path: Path) -> dict[str, Any]:
     return {"examples": data.n_rows, "accuracy": float(right.mean())}
 
 
-def certify_on(fitted: Any, data: Any, path: Path) -> Any:
-    """The calibrator with held-out examples noted."""
+def certify_on(fitted: Any, data: Any, path: Path, *, look_alike: bool = False) -> Any:
+    """The calibrator with held-out examples noted, which may `look_alike` those of the fit."""
+    own: dict[str, Any] = {"reused": "ignore" if look_alike else "refuse"}
     if not isinstance(data, Examples):
         with report_file(path):
-            return hokical.streams.certify(fitted, data)
-    own = {"groups": data.groups, "sample_weight": data.weights}
+            return hokical.streams.certify(fitted, data, **own)
+    own |= {"groups": data.groups, "sample_weight": data.weights}
     with check_options("FILE"):
         return fitted.certify(data.scores, data.labels, **own)
 

@@ -156,5 +156,5 @@ def refuse_rows_of_fit(
             f"`{name}` must be of examples that were not used in `fit`; got rows of the fit. They "
             "look better than new ones, so what they certify would not hold. Split the labelled "
             "examples: fit on one part and certify on the other. If they are new and only look "
-            'alike, pass `reused="ignore"`.'
+            'alike, pass `reused="ignore"` (--look-alike).'
         )
