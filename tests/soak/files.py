@@ -193,7 +193,9 @@ def _check_answers(found: Any, rng: Generator) -> None:
         return
     rows = rng.normal(size=(6, found.n_classes_)) * 10.0 ** rng.integers(-3, 6)
     rows[1:, 0] = [rows[1].max(), -np.inf, 1e300, -1e300, 0.0]
-    confidence, proba = found.predict_confidence(rows), found.predict_proba(rows)
+    of_groups = getattr(found, "groups_", None) or []
+    given = {"groups": {name: [None] * 6 for name in of_groups}} if of_groups else {}
+    confidence, proba = found.predict_confidence(rows, **given), found.predict_proba(rows, **given)
     for answer in (confidence, proba, proba.sum(axis=1)):
         assert np.isfinite(answer).all(), "an answer that is no number"
         assert ((answer >= 0.0) & (answer <= 1.0 + 1e-9)).all(), "an answer that is no probability"

@@ -24,7 +24,9 @@ def open_parquet(files: Sequence[Path], **options: Any) -> Any:
     """Files as one pyarrow Dataset."""
     arrow = import_arrow("pyarrow.dataset")
     with report_damage(files[0], KIND):
-        return arrow.dataset([str(file) for file in files], format="parquet", **options)
+        data = arrow.dataset([str(file) for file in files], format="parquet", **options)
+        _ = data.schema.names  # damaged ones cannot be decoded
+    return data
 
 
 def as_dataset(data: Any) -> Any:

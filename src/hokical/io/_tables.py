@@ -96,7 +96,11 @@ class ArrayTable(Table):
 
     def _load(self, scores: Sequence[str], others: Sequence[str]) -> Loaded:
         with report_damage(self.path, _KIND), self._open() as arrays:
-            return [arrays[name] for name in scores], {name: arrays[name] for name in others}
+            found = {name: arrays[name] for name in (*scores, *others)}
+            for name, array in found.items():
+                if isinstance(array, bytes):  # what NumPy gives for an entry without its header
+                    raise ValueError(f"`{name}` is no array")
+        return [found[name] for name in scores], {name: found[name] for name in others}
 
 
 def in_memory(path: Path, arrays: Arrays, part: FileSplit) -> ArrayTable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import threading
 from contextlib import AbstractContextManager
@@ -304,6 +305,7 @@ class CalibrationMonitor:
         monitor._state = document["state"]
         try:
             monitor.status()
+            copy.deepcopy(monitor).update([0.5], [True])  # which uses what `status` does not
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise CalibratorFileError(f"{path} has unusable numbers: {error}.") from error
         if calibrator is not None:

@@ -82,6 +82,7 @@ def certify(
     >>> cal.predict_set(logits, coverage=0.9).sizes.shape
     (900,)
     """
+    calibrator._check_fitted()
     chunks = open_source(source)
     groups = chunks.read_groups(groups)
     columns = None if groups is None else read_columns(groups, count_rows(groups))

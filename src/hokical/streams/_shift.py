@@ -27,6 +27,7 @@ def estimate_shift(calibrator: Calibrator, source: Any, *, delta: float = 0.05) 
     >>> estimate_shift(cal, open_source(logits)).verdict
     'no change'
     """
+    calibrator._check_fitted()
     most, first = MOST_NUMBERS // calibrator.n_classes_, 0
     kept: list[tuple[FloatArray, AnyArray, FloatArray]] = []
     for chunk in open_source(source):
