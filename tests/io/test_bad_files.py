@@ -36,6 +36,14 @@ def zip_of(name: str) -> bytes:
     return stream.getvalue()
 
 
+def headless_labels() -> bytes:
+    """An archive with labels that do not begin as an array does."""
+    stream = io.BytesIO(npz_of(logits=VAL[0]))
+    with zipfile.ZipFile(stream, "a") as archive:
+        archive.writestr("labels.npy", "x")
+    return stream.getvalue()
+
+
 X, Y = VAL
 NAN = np.where(np.arange(X.size).reshape(X.shape) == 7, np.nan, X)
 
@@ -51,6 +59,8 @@ BAD: dict[str, tuple[bytes, str]] = {
     "short row": (b"logit_0,logit_1,label\n1,2,1\n1,2\n", "found 2 in line 3. Complete or drop"),
     "torch": (zip_of("archive/data.pkl"), "found another archive"),
     "other zip": (zip_of("word/document.xml"), "found another archive"),
+    "labels without a header": (headless_labels(), "`labels` is no array"),
+    "raised number": ("logit_0,logit_²,label\n1,2,1\n".encode(), "expected"),
     "empty zip": (b"PK\x05\x06" + bytes(18), "found another kind"),
     "wrong keys": (npz_of(a=X, b=Y), "found `a`, `b`"),
     "probabilities": (npz_of(probs=X, labels=Y), "must lie in"),

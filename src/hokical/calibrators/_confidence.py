@@ -304,7 +304,7 @@ def _describe_texts(array: AnyArray) -> str:
             remedy = "Map words to numbers, for example {'yes': 0.9, 'no': 0.1}."
             if value.strip().endswith("%"):
                 remedy = "Write numbers, `float(text.strip(' %'))`, and pass `scale=100`."
-            elif value.strip().replace(".", "", 1).isdigit():
+            elif value.strip().replace(".", "", 1).isdecimal():
                 remedy = "Convert text to numbers: `float(text)`."
             return f"{value!r} in row {row}. {remedy}"
     return ""

@@ -93,7 +93,7 @@ def find_roles(table: Table, wanted: Columns) -> Roles:
         kept = tuple(n for n in table.names if _ID.fullmatch(n.strip()) and n not in scores)
     elif wanted.keep == ALL:
         kept = tuple(name for name in table.names if name not in scores)
-    classes = () if len(scores) < 2 or all(map(str.isdigit, by_class)) else tuple(by_class)
+    classes = () if len(scores) < 2 or all(map(str.isdecimal, by_class)) else tuple(by_class)
     own_part = table.part is not None and scores[0].lower().startswith(f"{table.part}_")
     return Roles(
         scores, kind, wanted.classes or classes, labels, weights, groups, kept,
@@ -161,12 +161,12 @@ def _match(table: Table, pattern: str, taken: set[str | None]) -> dict[str, str]
     own = re.compile(pattern, re.IGNORECASE)
     matches = ((own.fullmatch(name.strip()), name) for name in table.names if name not in taken)
     found = {match[1]: name for match, name in matches if match}
-    return {key: name for key, name in found.items() if key.isdigit()} or found
+    return {key: name for key, name in found.items() if key.isdecimal()} or found
 
 
 def _in_order(table: Table, found: dict[str, str], wanted: Columns) -> Mapping[str, str]:
     """Columns in the order of the classes: by number, or as they are asked for."""
-    if all(map(str.isdigit, found)):
+    if all(map(str.isdecimal, found)):
         numbers = sorted(map(int, found))
         if numbers[0] > 1 or numbers != list(range(numbers[0], numbers[0] + len(numbers))):
             raise table.error(

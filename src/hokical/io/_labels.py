@@ -27,7 +27,7 @@ def encode_labels(labels: AnyArray, classes: Sequence[str], *, right: bool = Fal
     array([1, 0])
     """
     labels = _whole_numbers(labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels)
-    by_number = bool(classes) and all(name.isdigit() for name in classes)
+    by_number = bool(classes) and all(name.isdecimal() for name in classes)
     if labels.ndim != 1 or (labels.dtype.kind in "fiubc" and not by_number):
         return labels
     words = [str(label).strip() for label in labels.tolist()]

@@ -126,7 +126,7 @@ def _target(sample: dict[str, Any], n_choices: int) -> int:
     target = sample["target"]
     target = target[0] if isinstance(target, list) else target
     text = str(target).strip(_AROUND)
-    if text.isdigit():
+    if text.isdecimal():
         if int(text) >= n_choices:
             raise ValueError(f"its target {text} is none of its {n_choices} choices")
         return int(text)
