@@ -88,6 +88,12 @@ class _TestedRows:
         if table is not None:
             level = scores.score_levels(scores.confidence_log_odds(found[1]))
             return cls(*found, "held-out", table, level)
+        if kept.held_out_conformity is not None:
+            raise ValueError(
+                f"`{asked}` needs held-out examples of equal weight; those of `certify` have "
+                "unequal ones, with which only promises on average hold: use `predict_set`. If "
+                "the weights are numbers of examples, call `certify(..., counts=True)`."
+            )
         if kept.fit_scores is None:
             reason = "those of its fit, and of an earlier `certify`, have the old class frequencies"
             if not isinstance(rule, BalancedRule):

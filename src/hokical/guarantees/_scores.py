@@ -119,7 +119,8 @@ class Support:
     @classmethod
     def from_rows(cls, log_odds: FloatArray, top: FloatArray) -> Self:
         """Of rows with these log-odds and top logits, (n,) each."""
-        return cls(*(np.array([values.min(), values.max()]) for values in (log_odds, top)))
+        ends = (np.array([x.min(), x.max()], np.float64) for x in (log_odds, top))
+        return cls(*ends)
 
     def __or__(self, other: Self) -> Self:
         pairs = ((self.log_odds, other.log_odds), (self.top, other.top))

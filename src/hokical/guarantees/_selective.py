@@ -103,9 +103,10 @@ class SelectivePrediction(Guaranteed):
         names = ("labels", "confidence", "accepted")
         return replace(self, **{name: change(getattr(self, name)) for name in names})
 
-    def labels_or(self, abstained: int = -1) -> IntArray:
+    def labels_or(self, abstained: Any = -1) -> Any:
         """The labels (n,), with `abstained` where they are not accepted."""
-        # Not np.where: these may be tensors.
+        if isinstance(self.labels, np.ndarray):  # names too, of a scikit-learn classifier
+            return np.where(self.accepted, self.labels, abstained)
         return self.labels * self.accepted + abstained * ~self.accepted
 
     def __str__(self) -> str:

@@ -117,6 +117,7 @@ class CalibrationMonitor:
                 "of `draw_positions(maps, labels, per_item=1)`."
             )
         if n_classes is None and isinstance(reference, Calibrator):
+            reference._check_fitted()
             n_classes = reference.n_classes_
         options = MonitorOptions(
             window, n_bins, delta, tolerance, min_labels, n_classes, class_tolerance, coverage,

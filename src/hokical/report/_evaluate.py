@@ -94,6 +94,8 @@ def evaluate(
             f"`cal` must be a fitted calibrator of hokical, or None; got {type(cal).__name__}. "
             "`hokical.compare` fits and compares other models."
         )
+    if isinstance(cal, (Calibrator, OutcomeCalibrator)):
+        cal._check_fitted()
     if isinstance(y, str):  # the name of a column
         known = getattr(cal, "_columns", ())
         x, y, sample_weight, groups = read_table(x, y, sample_weight, groups, known)

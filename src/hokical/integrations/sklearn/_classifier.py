@@ -296,11 +296,16 @@ class CalibratedClassifier(
             )
         return replace(found, labels=self.classes_[found.labels])
 
-    def predict_interval(self, X: Any, *, groups: Any = None, **options: Any) -> FloatArray:
+    def predict_interval(
+        self, X: Any, *, label: Any = None, groups: Any = None, **options: Any
+    ) -> FloatArray:
         """An interval (n, 2) for the accuracy of labels with a similar score; see Calibrator.
 
-        Call `certify` first, as for `predict_or_abstain`.
+        With `label`, one of `classes_`, for the probability of that class. Call `certify` first, as
+        for `predict_or_abstain`.
         """
+        if label is not None:
+            options["label"] = int(class_index(np.array([label]), self.classes_, "label")[0])
         return np.asarray(self._ask("predict_interval", X, groups=groups, **options))
 
     def detect(self, X: Any, label: Any, *, groups: Any = None, **options: Any) -> Detections:
