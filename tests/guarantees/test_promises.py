@@ -297,6 +297,9 @@ def test_the_scale_of_weights_changes_no_promise() -> None:
         words.append(found.guarantee)
         with pytest.raises(ValueError, match="`delta` needs examples that all count alike"):
             cal.predict_set(new, coverage=0.9, delta=0.1)
+        for ask in (cal.predict_or_abstain, cal.predict_interval):  # not by the rows of the fit
+            with pytest.raises(ValueError, match="needs held-out examples of equal weight"):
+                ask(new)
     assert words[0] == words[1] == words[2]
     assert "if the weights of the examples are right" in words[0]
     np.testing.assert_array_equal(sets[0], sets[1])

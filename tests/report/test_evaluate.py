@@ -145,7 +145,17 @@ def test_a_plot_is_a_reliability_diagram(cal: hokical.Calibrator) -> None:
     assert f"ECE {found['ece'].value:.4f}" in ax.get_title()
 
 
+def test_logits_of_jax_are_evaluated_as_those_of_numpy(cal: hokical.Calibrator) -> None:
+    jnp = pytest.importorskip("jax.numpy")
+    logits, labels = TEST[0].astype(np.float32), TEST[1]
+    found = hokical.evaluate(cal, jnp.asarray(logits), labels)
+    expected = hokical.evaluate(cal, logits, labels)
+    assert found.score("log_loss") == pytest.approx(expected.score("log_loss"), rel=1e-5)
+
+
 def test_bad_arguments_are_named(cal: hokical.Calibrator) -> None:
+    with pytest.raises(ValueError, match="is not fitted yet"):
+        hokical.evaluate(hokical.Hoki(), *TEST)
     scores, labels = tags(50)
     with pytest.raises(ValueError, match="`class_names` must have a name for each of the 12"):
         hokical.evaluate(hokical.MultilabelCalibrator(), scores, labels, class_names=["a", "b"])

@@ -48,17 +48,6 @@ def chebyshev_polynomials(t: FloatArray, degree: int) -> FloatArray:
     return found
 
 
-def ndtr(x: Array, xp: Namespace) -> Array:
-    """The normal distribution function, with high relative precision in the lower tail.
-
-    >>> float(ndtr(np.array(0.0), np))
-    0.5
-    """
-    y = xp.abs(x) * _ROOT_HALF
-    tail = 0.5 * erfcx(y) * xp.exp(-y * y)
-    return xp.where(x < 0.0, tail, 1.0 - tail)
-
-
 def exponential(x: Array, xp: Namespace) -> Array:
     """exp(x); NumPy's x is overwritten."""
     return np.exp(x, out=x) if xp is np else xp.exp(x)

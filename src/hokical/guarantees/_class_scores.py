@@ -57,14 +57,12 @@ def distances(logits: Logits) -> tuple[Array, Array]:
     return xp.where(second < xp.inf, second, 0.0), sums / logits.possible_counts
 
 
-def shrink(
-    mean: FloatArray, variance: FloatArray, around: FloatArray, least: float = 0.0
-) -> FloatArray:
-    """Means (classes,) shrunk to others by the share of their differences that noise explains.
+def shrink(mean: FloatArray, spread: FloatArray, around: FloatArray, least: float) -> FloatArray:
+    """Means (classes,) of variances `spread` shrunk to others by what noise explains.
 
     At least the share `least` of each difference is kept.
     """
-    noise, total = (float((x / around).sum()) for x in (variance, (mean - around) ** 2))
+    noise, total = (float((x / around).sum()) for x in (spread, (mean - around) ** 2))
     kept = max(least, 1.0 - noise / max(total, 1e-300))
     return np.asarray(around + kept * (mean - around))
 
@@ -126,7 +124,7 @@ class ClassScores:
         if self.implied is None:
             return self.smoothed_frequencies
         mean, variance = self.implied
-        return np.maximum(shrink(mean, variance, self.smoothed_frequencies), 1e-9)
+        return np.maximum(shrink(mean, variance, self.smoothed_frequencies, 0.0), 1e-9)
 
     @property
     def smoothed_frequencies(self) -> FloatArray:

@@ -94,9 +94,7 @@ class RowSketch:
     @classmethod
     def from_hashes(cls, hashes: FloatArray, counts: IntArray | None = None) -> Self:
         """From hashes (n,) in any order, and how often each was seen."""
-        few = min(4 * _KEPT, hashes.size)  # enough, unless many rows are alike
-        own = np.unique(np.partition(hashes, few - 1)[:few] if few else hashes)
-        own = (own if own.size >= _KEPT else np.unique(hashes))[:_KEPT]
+        own = np.unique(hashes)[:_KEPT]
         kept = hashes <= own[-1] if own.size else np.zeros(0, np.bool_)
         place = np.searchsorted(own, hashes[kept])
         total = np.bincount(place, None if counts is None else counts[kept], own.size)

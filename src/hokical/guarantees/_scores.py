@@ -119,8 +119,7 @@ class Support:
     @classmethod
     def from_rows(cls, log_odds: FloatArray, top: FloatArray) -> Self:
         """Of rows with these log-odds and top logits, (n,) each."""
-        ends = (np.array([x.min(), x.max()], np.float64) for x in (log_odds, top))
-        return cls(*ends)
+        return cls(*(np.array([x.min(), x.max()], np.float64) for x in (log_odds, top)))
 
     def __or__(self, other: Self) -> Self:
         pairs = ((self.log_odds, other.log_odds), (self.top, other.top))

@@ -306,7 +306,8 @@ class CalibrationMonitor:
         monitor._state = document["state"]
         try:
             monitor.status()
-            copy.deepcopy(monitor).update([0.5], [True])  # which uses what `status` does not
+            # Uses what `status` does not.
+            copy.deepcopy(monitor).update(np.linspace(0.1, 0.9, 64), np.arange(64) % 2)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise CalibratorFileError(f"{path} has unusable numbers: {error}.") from error
         if calibrator is not None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hokical._core.arrays import to_host
+from hokical._core.arrays import float64_scope, to_host
 from hokical._core.bins import sum_by
 from hokical._core.labels import as_labels, as_weights
 from hokical._core.logits import Logits, as_logits
@@ -94,7 +94,7 @@ def evaluate(
             f"`cal` must be a fitted calibrator of hokical, or None; got {type(cal).__name__}. "
             "`hokical.compare` fits and compares other models."
         )
-    if isinstance(cal, (Calibrator, OutcomeCalibrator)):
+    if isinstance(cal, Calibrator):
         cal._check_fitted()
     if isinstance(y, str):  # the name of a column
         known = getattr(cal, "_columns", ())
@@ -119,9 +119,10 @@ def evaluate(
         _refuse(given, "confidences", "sample_weight", "groups")
         return _evaluate_confidence(cal, x, y, weight, setting)
     _refuse(given, "logits", "sample_weight", "groups", "coverage")
-    test = check_examples((x, y), cal)
-    check_names(names, test[0].n_classes)
-    return _evaluate_logits(cal, test, weight, setting, coverage)
+    with float64_scope(x):
+        test = check_examples((x, y), cal)
+        check_names(names, test[0].n_classes)
+        return _evaluate_logits(cal, test, weight, setting, coverage)
 
 
 def _refuse(given: dict[str, Any], kind: str, *allowed: str) -> None:

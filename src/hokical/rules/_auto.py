@@ -74,9 +74,7 @@ class Average:
             found = found + rule.proba_from(features, logits) * self.weights[2]
         else:
             found = softmax(below * (-1.0 / rule.temperature), logits) * self.weights[1]
-        if with_first:
-            found = found + softmax(-logits.margins, logits) * self.weights[0]
-        return found
+        return found + softmax(-logits.margins, logits) * self.weights[0] if with_first else found
 
 
 @storable("auto-class-scaling")

@@ -240,6 +240,10 @@ def test_an_ensemble_is_the_default_and_can_be_certified(
     np.testing.assert_array_equal(found.labels, model.predict(X[new]))
     np.testing.assert_allclose(found.confidence, model.predict_confidence(X[new]), rtol=1e-9)
     assert model.predict_interval(X[new]).shape == (new.sum(), 2)
+    assert set(found.labels_or(None)) == {None, *model.classes_}
+    of_last = model.predict_interval(X[new], label=model.classes_[-1])
+    np.testing.assert_array_less(of_last[:, 0] - 1e-9, model.predict_proba(X[new])[:, -1])
+    np.testing.assert_array_less(model.predict_proba(X[new])[:, -1], of_last[:, 1] + 1e-9)
     for one in ({"keep_labels": True}, {"ensemble": False}):
         assert len(clone(model).set_params(**one).fit(X[fit], y[fit]).models_) == 1
     assert len(clone(model).fit(*hard).models_) == 1  # 400 examples

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 
@@ -89,3 +90,11 @@ def test_groups_of_the_fit_are_kept_by_a_known_balance() -> None:
     twin = model.reweight_classes(NEW)
     assert twin.predict_proba(X, groups=site).shape == (1500, 3)
     assert model.estimate_shift(X).adapt().predict(X).shape == (1500,)
+
+
+def test_an_alarm_of_an_ensemble_comes_with_a_warning() -> None:
+    """Scores of an average of models are not those of the single ones that were counted."""
+    X, y = animals(3000, OLD, 6)
+    model = CalibratedClassifier(RandomForestClassifier(20, random_state=0)).fit(X[:1500], y[:1500])
+    with pytest.warns(UserWarning, match="likely a false alarm"):
+        assert not model.estimate_shift(X[1500:]).holds

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from hokical._core.special import clip, constant, contract, log_ndtr, ndtr, safe_log
+from hokical._core.special import clip, constant, contract, erfcx, log_ndtr, safe_log
 from hokical.rules import Logits
 from hokical.stability._gaussian import log_products, moments_of
 from hokical.stability._tables import REACH, TAIL_LIMIT, Quadrature, gaussian_quadrature, node_step
@@ -185,3 +185,14 @@ def _overtaken_together(sums: Array, one: Array, gap: Array, xp: Namespace) -> A
     survival = count * log_ndtr(nodes + gap[..., None], xp)
     mass = xp.exp(-0.5 * nodes * nodes) * (BUMP_STEP / math.sqrt(2.0 * math.pi))
     return xp.sum(mass * -xp.expm1(survival), axis=-1)
+
+
+def ndtr(x: Array, xp: Namespace) -> Array:
+    """The normal distribution function, with high relative precision in the lower tail.
+
+    >>> float(ndtr(np.array(0.0), np))
+    0.5
+    """
+    y = xp.abs(x) * ROOT_HALF
+    tail = 0.5 * erfcx(y) * xp.exp(-y * y)
+    return xp.where(x < 0.0, tail, 1.0 - tail)

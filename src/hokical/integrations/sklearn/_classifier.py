@@ -359,6 +359,12 @@ class CalibratedClassifier(
         calibrator: Calibrator = self.calibrator_
         given = self._logits(X), sample_weight
         found = calibrator.estimate_shift(*given, delta=delta, groups=groups)
+        if not (found.holds or hasattr(self, "estimator_")):
+            warn_user(
+                "an average of models was compared with single ones: likely a false alarm. Use "
+                "`ensemble=False`.",
+                UserWarning,
+            )
         own: dict[str, Any] = {
             "class_names": tuple(map(str, self.classes_.tolist())),
             "_calibrator": self._with_calibrator(calibrator._without_groups()),
