@@ -219,7 +219,7 @@ def _judge_alarm(state: MonitorState, alarm: Alarm, shifted: bool) -> Verdict:
         where = f" at confidences of {low:.0%} to {high:.0%}"
     where += f" since label {alarm.n:,} or before"
     also = "; inputs have shifted too" if shifted else ""
-    recent = state.window.take(slice(-min(state.n - alarm.since + 1, len(state.window)), None))
+    recent = state.window.take(slice(-int(min(state.n - alarm.since + 1, len(state.window))), None))
     says, right = recent.shares(alarm.bin, n_bins)
     if math.isnan(says):
         return Verdict(kind, f"{kind}{where}; no labels there lately{also}")
