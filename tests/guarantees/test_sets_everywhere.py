@@ -216,8 +216,6 @@ def test_coverage_is_watched_at_any_time() -> None:
 
 
 def test_comparisons_show_sets(tmp_path) -> None:
-    from hokical.report import write_report
-
     found = hokical.compare(
         world(500, seed=1), world(1000, seed=2), ["uncalibrated", "temps"],
         coverage=0.9,
@@ -226,7 +224,7 @@ def test_comparisons_show_sets(tmp_path) -> None:
     assert sets.overall.n == 500
     assert abs(sets.overall.coverage - 0.9) < 0.07
     assert found.to_dict()["methods"][1]["sets"]["goal"] == 0.9
-    write_report(found, tmp_path / "report.html")
+    found.to_html(tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
     assert "Prediction sets at 90%" in page
     assert f"{sets.overall.coverage:.1%}<small>" in page

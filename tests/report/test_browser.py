@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from hokical import MultilabelCalibrator, evaluate
-from hokical.report import write_report
 from tests.calibrators.test_multilabel import tags
 from tests.conftest import synthetic_logits
 
@@ -81,7 +80,7 @@ def opened(browser: Chrome, comparison: Any, tmp_path: Path) -> Iterator[Chrome]
 def open_report(browser: Chrome, comparison: Any, folder: Path) -> Chrome:
     for log in ("browser", "performance"):
         browser.get_log(log)  # forget the last page's
-    browser.get(write_report(comparison, folder / "report.html").as_uri())
+    browser.get(comparison.to_html(folder / "report.html").as_uri())
     return browser
 
 
@@ -297,7 +296,7 @@ def test_one_method_alone(browser: Chrome, comparison: Any, tmp_path: Path) -> N
 
 def test_a_page_without_classes_hides_what_it_has_not(browser: Chrome, tmp_path: Path) -> None:
     cal = MultilabelCalibrator().fit(*tags(300))
-    path = write_report(evaluate(cal, *tags(300, 1)), tmp_path / "report.html")
+    path = evaluate(cal, *tags(300, 1)).to_html(tmp_path / "report.html")
     browser.get(path.as_uri())
     shown = [each.text for each in browser.find_elements(By.TAG_NAME, "h2") if each.is_displayed()]
     assert "Which labels are miscalibrated?" in shown

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from hokical.io import DataFileError
-from hokical.report import write_report
 
 from .conftest import embedded
 
@@ -108,7 +107,7 @@ def test_the_same_comparison_gives_the_same_bytes(comparison: Any, render: Rende
 
 
 def test_writing_is_whole_and_returns_the_path(comparison: Any, tmp_path: Path) -> None:
-    target = write_report(comparison, str(tmp_path / "r.html"))
+    target = comparison.to_html(str(tmp_path / "r.html"))
     assert target == tmp_path / "r.html"
     assert target.read_text(encoding="utf-8").endswith("</html>\n")
     assert list(tmp_path.iterdir()) == [target]
@@ -117,10 +116,10 @@ def test_writing_is_whole_and_returns_the_path(comparison: Any, tmp_path: Path) 
 
 def test_paths_that_cannot_be_written(comparison: Any, tmp_path: Path) -> None:
     with pytest.raises(DataFileError, match="no folder"):
-        write_report(comparison, tmp_path / "none" / "r.html")
+        comparison.to_html(tmp_path / "none" / "r.html")
     with pytest.raises(ValueError, match=r"`path` must end in .html or .htm.*got r.pdf.*print"):
-        write_report(comparison, tmp_path / "r.pdf")
+        comparison.to_html(tmp_path / "r.pdf")
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "x.html").mkdir()
     with pytest.raises(DataFileError, match="it is not a file"):
-        write_report(comparison, tmp_path / "x.html")
+        comparison.to_html(tmp_path / "x.html")

@@ -106,12 +106,7 @@ class Dense(Estimator):
         """
         calibrator = new_calibrator(self.calibrator, argument="calibrator")
         given = (logits, labels, mask, sample_weight)
-
-        def chunks() -> Iterator[tuple[Any, ...]]:
-            return (part[:3] for part in self._read(*given, self.max_positions_per_item))
-
-        # Iterators are read once; arrays, lists and loaders as often as a method needs.
-        fit_stream(calibrator, chunks() if isinstance(logits, Iterator) else chunks)
+        fit_stream(calibrator, self._source(given, self.max_positions_per_item))
         table = calibrator.kept_.fit_scores
         self.n_positions_ = None if table is None else table.total
         self.accuracy_ = None if table is None else table.accuracy
@@ -361,6 +356,14 @@ class Dense(Estimator):
                 "at least one position must count; got none. See `mask` (True where a position "
                 "counts) and `ignore_label`."
             )
+
+    def _source(self, given: tuple[Any, Any, Any, Any], most: int | None = None) -> Any:
+        """Chunks for streams: of an iterator once, of arrays and loaders as often as needed."""
+
+        def chunks() -> Iterator[tuple[Any, ...]]:
+            return (part[:3] for part in self._read(*given, most))
+
+        return chunks() if isinstance(given[0], Iterator) else chunks
 
     def _flatten(
         self, logits: Any, labels: Any, mask: Any, weights: Any, most: int | None = None

@@ -86,9 +86,8 @@ class Comparison(TableOutput):
 
     def to_html(self, path: str | os.PathLike[str], *, title: str | None = None) -> Path:
         """Write a report as one self-contained HTML file, which is returned."""
-        chosen = self[self.subject]
-        about = {"title": title, **self._about()}
-        return write_page(report_data(self.results, chosen, self.differences(), **about), path)
+        data = report_data(self.results, self[self.subject], title=title, **self._about())
+        return write_page(data, path)
 
     def _about(self) -> dict[str, Any]:
         return {

@@ -16,6 +16,7 @@ from hokical.metrics._levels import Bins
 from hokical.metrics._metric import METRICS
 from hokical.plots._reliability import Reliability
 from hokical.plots._risk import RiskCoverage
+from hokical.report._differences import paired_differences
 
 #: Bin counts a reader can choose from; 15 is what the table's ECE uses.
 BIN_COUNTS = (5, 10, 15, 20, 30, 50)
@@ -45,23 +46,18 @@ def best_of(results: Sequence[Any], metric: str) -> list[str]:
     return [each.name for each in results if shown(each.score(metric)) == shown(lowest)]
 
 
-def report_data(
-    results: Sequence[Any], chosen: Any, differences: Sequence[Any], **about: Any
-) -> dict[str, Any]:
+def report_data(results: Sequence[Any], chosen: Any, **about: Any) -> dict[str, Any]:
     """All of a report about `chosen` among evaluations; non-finite numbers become None.
 
     `about` may have a title, methods that were skipped, the facts of the validation data, and
     whether they are the test data.
     """
-    main, known = main_columns(results), {found.method: found for found in differences}
+    main = main_columns(results)
     more = [
         name for name, metric in METRICS.items()
         if metric.ranking and name not in main and all(name in r.summary.estimates for r in results)
     ]  # fmt: skip
-    methods = []
-    for each in results:
-        difference = known.get(each.name)
-        methods.append(_method(each) | {"difference": difference and asdict(difference)})
+    known = {found.method: asdict(found) for found in paired_differences(results, chosen)}
     title = "Calibration report" + (f": {chosen.data.name}" if chosen.data.name else "")
     found: dict[str, Any] = {
         "title": about.get("title") or title,
@@ -74,7 +70,7 @@ def report_data(
         "schemes": SCHEMES,
         "columns": [*main, "difference", *more],
         "best": {name: best_of(results, name) for name in [*main, *more]},
-        "methods": methods,
+        "methods": [_method(each) | {"difference": known.get(each.name)} for each in results],
         "skipped": about.get("skipped", {}),
         "options": asdict(chosen.summary.options),
         "data": asdict(chosen.data),

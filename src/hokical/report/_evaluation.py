@@ -16,7 +16,6 @@ from hokical.metrics._sets import SetSummary
 from hokical.metrics._summaries import Estimate, Summary
 from hokical.plots._reliability import Reliability
 from hokical.report._data import report_data
-from hokical.report._differences import paired_differences
 from hokical.report._page import write_page
 
 #: A class is worth a warning if its gap is at least this, and at least twice the ECE.
@@ -197,8 +196,7 @@ class Evaluation:
 
     def to_html(self, path: str | os.PathLike[str], *, title: str | None = None) -> Path:
         """Write a report as one self-contained HTML file, which is returned."""
-        differences = paired_differences(self.both, self)
-        return write_page(report_data(self.both, self, differences, title=title), path)
+        return write_page(report_data(self.both, self, title=title), path)
 
     def __str__(self) -> str:
         both = self.both

@@ -58,6 +58,14 @@ class Predicted(Examples):
             return None
         return Predictions(self.proba, self.truth, self.weight)
 
+    @property
+    def scores(self) -> dict[str, FloatArray]:
+        """The scores (n,) whose means are metrics: of all classes if known, else of the label."""
+        known = self.vectors
+        return (
+            top_label_rows(self.confidence, self.correct) if known is None else class_scores(known)
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class Setting:
@@ -92,17 +100,11 @@ def judge(
     options, names, groups = setting.options, setting.class_names, None
     if setting.groups is not None:
         questions: dict[str, Examples] = {LABEL: rows}
-        if rows.vectors is not None:
-            questions |= class_question(rows.vectors.proba, rows.vectors.labels, names)
+        if rows.proba is not None and rows.truth is not None:
+            questions |= class_question(rows.proba, rows.truth, names)
         groups = audit(questions, setting.groups, rows.weight, options.delta)
     rows = rows.counted()
     classes = None if rows.label is None else label_rows(rows, rows.label, names, options.delta)
     sums = SummarySums.from_rows(rows, rows.vectors, options)
-    summary, levels = summarize(sums, options), sums.levels.levels
-    scores = (
-        top_label_rows(rows.confidence, rows.correct)
-        if rows.vectors is None
-        else class_scores(rows.vectors)
-    )
-    found = (name, calibrator, summary, levels, data, before, classes, groups, sets)
-    return Evaluation(*found, row_scores=scores, weight=rows.weight)
+    found = (summarize(sums, options), sums.levels.levels, data, before, classes, groups, sets)
+    return Evaluation(name, calibrator, *found, rows.scores, rows.weight)

@@ -13,13 +13,13 @@ from hokical._core.types import FloatArray
 from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._catalog import make
 from hokical.dense import Dense
-from hokical.dense._items import judge_items
 from hokical.io._chunks import block_rows, reblock
 from hokical.io._opening import open_source
 from hokical.metrics._groups import label_table
 from hokical.metrics._metric import SummaryOptions
 from hokical.metrics._summaries import SummarySums, summarize
 from hokical.report._evaluation import DataFacts, Evaluation
+from hokical.report._items import judge_items
 from hokical.report._judging import Predicted, Setting, check_names
 from hokical.streams._partition import check_block
 
@@ -39,18 +39,14 @@ def evaluate_source(cal: Calibrator | None, source: Any, setting: Setting) -> Ev
     """The evaluation of a source of chunks."""
     options = setting.options
     chunks = open_source(source)
-    if cal is not None:
-        cal._check_fitted()
     n_classes = chunks.n_classes if cal is None else cal.n_classes_
     labels = check_names(setting.class_names, n_classes) or tuple(map(str, range(n_classes)))
-    methods: dict[str, Any] = {}
+    softmax = make("uncalibrated").fit(np.zeros((1, n_classes)), [0])
+    methods = {"uncalibrated": softmax} | ({} if cal is None else {cal.name: cal})
     sums: dict[str, tuple[SummarySums, FloatArray]] = {}
     first = 0
     for chunk in reblock(chunks, block_rows(n_classes)):
         block = check_block(chunk, first, n_classes, chunks.path)
-        if not methods:
-            methods["uncalibrated"] = make("uncalibrated").fit(block.logits, block.labels)
-            methods |= {} if cal is None else {cal.name: cal}
         first += block.n_rows
         if block.weights is not None and not block.weights.any():
             continue
@@ -76,16 +72,10 @@ def evaluate_dense(cal: Dense, given: tuple[Any, Any, Any, Any], setting: Settin
     Given are logits, labels, mask and weights, each as `cal` takes them.
     """
 
-    def chunks() -> Iterator[tuple[Any, ...]]:
-        return (part[:3] for part in cal._read(*given, None))
-
-    once = isinstance(given[0], Iterator)  # whose items cannot be looked at again
-    source = chunks() if once else chunks
-    found = evaluate_source(cal.fitted_calibrator(), source, setting)
+    found = evaluate_source(cal.fitted_calibrator(), cal._source(given), setting)
     judged: Any = None
     for each in found.both:
-        items = () if once else cal._read(*given, None)
-        known = (each.summary, each.classes, items, each.calibrator)
-        summary, classes = judge_items(*known, setting.options)
-        judged = replace(each, summary=summary, classes=classes, before=judged)
+        # The items of an iterator cannot be looked at again.
+        items = () if isinstance(given[0], Iterator) else cal._read(*given, None)
+        judged = replace(judge_items(each, items), before=judged)
     return cast(Evaluation, judged)
