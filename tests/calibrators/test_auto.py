@@ -184,7 +184,7 @@ def test_left_out_scores_match_fits_from_scratch():
         floored = with_floor(less, fit.rule.floor).logits.values
         cooler = make("temps").fit(floored, labels[others]).temperature_
         asked, truth = as_logits(logits[[row]]), labels[row]
-        scaled = replace(alone.rule, temperature=cooler, shape=np.zeros(3), even=0.0)
+        scaled = replace(alone.rule, temperature=cooler, shape=np.zeros(2), even=0.0)
         plain = {"scale": np.ones(classes), "bias": np.zeros(classes), "cross": np.zeros((0, 0))}
         scaled = replace(scaled, **plain)
         expected = np.log([rule.proba(asked)[0, truth] for rule in (scaled, alone.rule)])
@@ -370,7 +370,7 @@ def test_saved_and_loaded(tmp_path):
 )
 def test_a_rule_checks_its_numbers(change, message):
     structured = StructuredRule(
-        0.0, 2.0, np.zeros(3), np.ones(4), np.zeros(4), np.zeros((0, 0)), 0.1
+        0.0, 2.0, np.zeros(2), np.ones(4), np.zeros(4), np.zeros((0, 0)), 0.1
     )
     parts = {
         Average: {"weights": np.array([0.25, 0.25, 0.5]), "structured": structured},

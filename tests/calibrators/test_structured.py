@@ -16,7 +16,6 @@ from sklearn.exceptions import ConvergenceWarning
 from hokical import make
 from hokical.calibrators import StructuredScaling
 from hokical.rules import as_logits
-from hokical.rules._structured import structured_features
 from tests.conftest import max_examples, synthetic_logits
 
 
@@ -47,8 +46,8 @@ def test_the_coefficients_are_those_of_a_general_solver(n_classes: int, cross: b
     weights = np.random.default_rng(0).integers(0, 3, 150).astype(float)
     found = quiet(logits, labels, 3.0 * weights, cross=cross, strength=0.7)
     weights *= weights.sum() / (weights @ weights)  # they count by their effective number
-    z, *shapes = structured_features(as_logits(logits), found.floor_, found.temperature_)
-    sizes = [3, n_classes, n_classes, n_classes**2 if cross else 0]
+    z, *shapes = found.rule_.features(as_logits(logits))
+    sizes = [2, n_classes, n_classes, n_classes**2 if cross else 0]
     penalty = 0.7 * np.repeat([1, n_classes, n_classes, n_classes * (n_classes - 1)], sizes)
 
     def loss(x: np.ndarray) -> float:

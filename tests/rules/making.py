@@ -45,7 +45,7 @@ def _structured(rng: Generator, n_classes: int) -> rules.Rule:
     return rules.StructuredRule(
         floor,
         _scale(rng),
-        rng.normal(size=3),
+        rng.normal(size=rng.integers(2, 4)),
         rng.normal(1.0, 0.3, n_classes),
         rng.normal(size=n_classes),
         0.1 * rng.normal(size=(size, size)),

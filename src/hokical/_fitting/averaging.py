@@ -22,7 +22,7 @@ from hokical._fitting.structured import (
 )
 from hokical._fitting.temperature import sharpen_without_each
 from hokical.rules._auto import PARTS, Average, ClassScaling, as_log_proba
-from hokical.rules._probabilities import LEAST, softmax
+from hokical.rules._probabilities import LEAST, softmax, uncalibrated
 from hokical.rules._structured import mix_evenly
 
 #: Candidates are weighed, and rows corrected, on rows of at most about this many logits, at least
@@ -129,7 +129,7 @@ def _hold_out(examples: Examples, fit: StructuredFit) -> tuple[Examples, tuple[A
     sharper = logits.from_host(sharpen_without_each(floored, temperature, part) / temperature)
     even = 1.0 / examples.effective_size
     return some, (
-        softmax(-some.logits.margins, some.logits),
+        uncalibrated(some.logits),
         softmax(floored.logits.margins * -sharper[:, None], some.logits),
         mix_evenly(softmax(scores, some.logits), even, some.logits),
     )

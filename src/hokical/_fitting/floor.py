@@ -6,13 +6,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hokical._core.blocks import by_blocks
 from hokical._core.logits import Logits
 from hokical._fitting.examples import ZEROS_BELOW, Examples, has_zeros, spaced_rows
 from hokical._fitting.newton import Solution
 from hokical._fitting.temperature import base_temperature, best_temperature, typical_spread
 from hokical.rules._checks import LARGEST_TEMPERATURE, LEAST_TEMPERATURE
-from hokical.rules._probabilities import floored_values, log_probabilities
+from hokical.rules._probabilities import add_floor, log_probabilities
 
 #: What may be added to probabilities where some are 0, largest first; 0 leaves them as they are.
 _LEAST_FLOORS = (1e-10, 1e-12, 1e-15, 1e-20, 1e-30, 1e-60, 0.0)
@@ -123,8 +122,4 @@ def with_floor(examples: Examples, floor: float) -> Examples:
     """The same examples with log(p + floor) for logits; themselves where the floor is 0."""
     if floor == 0.0:
         return examples
-    logits = examples.logits
-    values = by_blocks(lambda block: floored_values(block, floor), logits)
-    made = Logits(values, logits.xp.max(values, axis=1), logits.backend)
-    made.__dict__["labels"] = logits.labels  # also where classes that differed have become equal
-    return replace(examples, logits=made)
+    return replace(examples, logits=add_floor(examples.logits, floor))

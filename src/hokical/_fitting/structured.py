@@ -1,7 +1,7 @@
 """Structured scaling: shape terms, class scales, biases and cross terms at a floor and temperature.
 
-Scores are z + z * v + b + sum_i w_i x_i + z M', where z and the three shape terms x_i are
-`structured_features`. With n examples and K classes the objective is
+Scores are z + z * v + b + sum_i w_i x_i + z M', where z and the two shape terms x_i are
+`shape_features`. With n examples and K classes the objective is
 
     mean log loss + strength / (2 n) * (|w|^2 + K (|v|^2 + |b|^2) + K (K - 1) |M|^2).
 
@@ -42,7 +42,7 @@ from hokical._fitting.softmax_objective import (
     SoftmaxPoint,
     make_blocks,
 )
-from hokical.rules._structured import StructuredRule, shape_features
+from hokical.rules._structured import N_SHAPES, StructuredRule, shape_features
 
 #: Strength of the penalty, in examples.
 STRENGTH = 0.3
@@ -60,7 +60,7 @@ REPEATS, LONG_STEP = 4, 0.5
 #: on its own scores to speak of.
 _SURE, _SURE_BY_EXAMPLE = 1e-2, 1e-6
 
-#: S (rows, classes, classes) of a block's inputs (rows, classes + 1) and shapes (rows, classes, 3).
+#: S (rows, classes, classes) of a block's inputs (rows, classes + 1) and shapes (rows, classes, 2).
 Spread = Callable[[FeatureBlock, Array, Array], Array]
 
 
@@ -114,7 +114,7 @@ def structured_objective(
         lambda block: shape_features(block.margins, block, temperature),
         cross_terms=cross_terms,
     )
-    return SoftmaxObjective(blocks, strength * np.concatenate([np.ones(3), rows.ravel()]))
+    return SoftmaxObjective(blocks, strength * np.concatenate([np.ones(N_SHAPES), rows.ravel()]))
 
 
 def _precondition(point: SoftmaxPoint, small: bool) -> Product:
@@ -134,16 +134,16 @@ def _precondition(point: SoftmaxPoint, small: bool) -> Product:
 def _split(
     x: FloatArray, objective: SoftmaxObjective
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """w (3,), 1 + v and b (classes,), and M (classes, classes) or (0, 0)."""
+    """w (2,), 1 + v and b (classes,), and M (classes, classes) or (0, 0)."""
     size = objective.n_classes
-    rows = x[3:].reshape(size, -1)
+    w, rows = x[:N_SHAPES], x[N_SHAPES:].reshape(size, -1)
     bias = rows[:, -1].copy()
     if not objective.blocks[0].cross_terms:
-        return x[:3], 1.0 + rows[:, 0], bias, np.zeros((0, 0))
+        return w, 1.0 + rows[:, 0], bias, np.zeros((0, 0))
     cross = rows[:, :-1].copy()
     own = np.diagonal(cross) / size
     np.fill_diagonal(cross, own)
-    return x[:3], 1.0 + own * (size - 1.0), bias, cross
+    return w, 1.0 + own * (size - 1.0), bias, cross
 
 
 def scores_left_out(point: SoftmaxPoint, coef: FloatArray, part: float) -> list[Array]:
@@ -175,18 +175,19 @@ def scores_left_out(point: SoftmaxPoint, coef: FloatArray, part: float) -> list[
 def _spread_by(inverse: FloatArray, size: int) -> Spread:
     """S = A H^-1 A' from H^-1 (p, p), by pairs of inputs, and terms with shapes."""
     left, right = np.triu_indices(size + 1)
-    pairs = inverse[3:, 3:].reshape(size, size + 1, size, size + 1)
+    n = N_SHAPES
+    pairs = inverse[n:, n:].reshape(size, size + 1, size, size + 1)
     pairs = pairs[:, left, :, right] + pairs[:, right, :, left]
     pairs[left == right] *= 0.5
-    border = np.ascontiguousarray(inverse[:3, 3:].reshape(3 * size, size + 1).T)
-    tables = (left, right, pairs.reshape(left.size, -1), border, 0.5 * inverse[:3, :3])
+    border = np.ascontiguousarray(inverse[:n, n:].reshape(n * size, size + 1).T)
+    tables = (left, right, pairs.reshape(left.size, -1), border, 0.5 * inverse[:n, :n])
 
     def spread(block: FeatureBlock, inputs: Array, shapes: Array) -> Array:
         xp = block.xp
         one, other, by_pair, by_input, by_shape = map(block.from_host, tables)
         squares = xp.take(inputs, one, axis=1) * xp.take(inputs, other, axis=1)
         found = xp.reshape(squares @ by_pair, (-1, size, size))
-        tilt = xp.reshape(inputs @ by_input, (-1, 3, size))
+        tilt = xp.reshape(inputs @ by_input, (-1, n, size))
         shaped = shapes @ (tilt + by_shape @ xp.matrix_transpose(shapes))
         return found + shaped + xp.matrix_transpose(shaped)
 
@@ -194,9 +195,9 @@ def _spread_by(inverse: FloatArray, size: int) -> Spread:
 
 
 def _shape_table(block: FeatureBlock) -> Array:
-    """Shape terms (rows, classes, 3)."""
+    """Shape terms (rows, classes, 2)."""
     xp = block.xp
-    return xp.permute_dims(xp.reshape(block.shapes, (3, -1, block.z.shape[1])), (1, 2, 0))
+    return xp.permute_dims(xp.reshape(block.shapes, (N_SHAPES, -1, block.z.shape[1])), (1, 2, 0))
 
 
 def _one_step(
@@ -236,8 +237,10 @@ def _repeat_steps(
 
     def multiply(away: FloatArray) -> FloatArray:
         """Scores (rows, classes) of each row by its own coefficients (rows, p)."""
-        by_class = away[:, 3:].reshape(*own.shape, -1)
-        return np.asarray((shapes @ away[:, :3, None] + by_class @ inputs[:, :, None])[:, :, 0])
+        by_class = away[:, N_SHAPES:].reshape(*own.shape, -1)
+        return np.asarray(
+            (shapes @ away[:, :N_SHAPES, None] + by_class @ inputs[:, :, None])[:, :, 0]
+        )
 
     def transpose_product(table: FloatArray) -> FloatArray:
         by_class = (table[:, :, None] * inputs[:, None, :]).reshape(rows.size, -1)

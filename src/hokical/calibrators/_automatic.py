@@ -31,7 +31,7 @@ from hokical.calibrators._method import Fit, MethodInfo
 from hokical.rules._adaptive import AdaptiveRule
 from hokical.rules._auto import PARTS, AutoRule, Average, ClassScaling, as_scores
 from hokical.rules._base import Rule
-from hokical.rules._probabilities import softmax
+from hokical.rules._probabilities import uncalibrated
 from hokical.rules._row_correction import RowCorrection, corrected_scores
 from hokical.rules._scaling import TemperatureRule, UncalibratedRule
 from hokical.rules._wrapped import FlooredRule
@@ -225,7 +225,7 @@ def _compare(examples: Examples, calibrated: Logits) -> tuple[float, float, floa
     own, share = examples.logits, examples.share
     before, after = (_log_losses(logits, examples.labels) for logits in (own, calibrated))
     # If the uncalibrated probabilities are right, the gain of a row varies by its class.
-    xp, proba = own.xp, softmax(-own.margins, own)
+    xp, proba = own.xp, uncalibrated(own)
     gaps = xp.where(own.possible, own.margins - calibrated.margins, xp.zeros_like(proba))
     mean = xp.sum(proba * gaps, axis=1)
     variances = own.to_host(xp.sum(proba * gaps * gaps, axis=1) - mean * mean)

@@ -15,7 +15,7 @@ from hokical.calibrators._method import Fit
 from hokical.rules._auto import as_log_proba
 from hokical.rules._base import Rule
 from hokical.rules._predicting import predict_blocks
-from hokical.rules._probabilities import softmax
+from hokical.rules._probabilities import uncalibrated
 from hokical.rules._scaling import UncalibratedRule
 from hokical.rules._wrapped import GroupedRule
 
@@ -64,7 +64,7 @@ def _predict(rule: Rule, examples: Examples, held_out: Logits | None) -> Softmax
     if held_out is None or isinstance(rule.core, UncalibratedRule):
         proba = predict_blocks(rule, "proba", logits)
     else:
-        proba = softmax(-held_out.margins, logits)
+        proba = uncalibrated(held_out)
     log_proba = logits.to_host(as_log_proba(proba, logits).values)
     possible = logits.to_host(logits.possible)
     counts = examples.share * examples.effective_size

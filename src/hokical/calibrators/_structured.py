@@ -30,8 +30,8 @@ class StructuredScaling(Calibrator):
 
     1. Probabilities p become p + floor, so that a probability of (almost) 0 costs no more than
        the data justify. The floor is chosen together with the temperature T by log loss.
-    2. With z the log-probabilities at T, class k gets the score z_k + w . [log(1 - p_k), p_k,
-       log(1 - p_k at 3 T)] + v_k z_k + b_k + sum_j M_kj z_j.
+    2. With z the log-probabilities at T, class k gets the score z_k + w . [log(1 - p_k), p_k]
+       + v_k z_k + b_k + sum_j M_kj z_j.
     3. w, v, b and M minimise the sum of the log losses plus strength / 2 times
        |w|^2 + K (|v|^2 + |b|^2) + K (K - 1) |M|^2 for K classes: few examples leave temperature
        scaling as it is. With two classes this contains a shrunk beta calibration.
@@ -51,7 +51,7 @@ class StructuredScaling(Calibrator):
     Attributes
     ----------
     floor_, temperature_ : what is added to probabilities, and T
-    shape_ : (3,), w
+    shape_ : (2,), w
     scale_ : (n_classes,), 1 + v
     bias_ : (n_classes,), b
     cross_ : (n_classes, n_classes), M; (0, 0) without cross terms

@@ -7,14 +7,14 @@ from typing import Any, ClassVar
 
 from hokical._core.arrays import Array
 from hokical._core.logits import Logits, put_masked
-from hokical._core.special import at_least
+from hokical._core.special import at_least, logarithm, normalized_exponential, plus, times
 from hokical._core.storage import record_class, storable
 from hokical._core.types import FloatArray
 from hokical.rules._base import Rule
 from hokical.rules._checks import check_array, store_temperature
-from hokical.rules._probabilities import LEAST, softmax
+from hokical.rules._probabilities import LEAST, floored_margins, softmax, uncalibrated
 from hokical.rules._row_correction import RowCorrection
-from hokical.rules._structured import StructuredRule, floored_margins, shape_features
+from hokical.rules._structured import StructuredRule
 
 #: The candidates whose probabilities are averaged, in the order of the weights, and their titles.
 PARTS = {
@@ -61,20 +61,23 @@ class Average:
     def proba(self, logits: Logits) -> Array:
         """The candidates' probabilities, averaged, (n, classes)."""
         found = self._mix(logits)
-        return found / logits.xp.sum(found, axis=1, keepdims=True)
+        return times(found, 1.0 / logits.xp.sum(found, axis=1, keepdims=True), logits.xp)
 
     def _mix(self, logits: Logits) -> Array:
         """The average (n, classes), which sums to 1 up to rounding."""
-        rule, below = self.structured, floored_margins(logits, self.structured.floor)
+        rule, xp = self.structured, logits.xp
         # A graph is traced for all weights.
         with_first, _, with_last = (not logits.is_numpy or w > 0.0 for w in self.weights)
+        plain = uncalibrated(logits) if with_first else None
         if with_last:
-            features = shape_features(below, logits, rule.temperature)
-            found = features[2] * self.weights[1]
-            found = found + rule.proba_from(features, logits) * self.weights[2]
+            features = rule.features(logits, plain)
+            found = times(rule.proba_from(features, logits), self.weights[2], xp)
+            found = plus(found, features[2] * self.weights[1], xp)
         else:
-            found = softmax(below * (-1.0 / rule.temperature), logits) * self.weights[1]
-        return found + softmax(-logits.margins, logits) * self.weights[0] if with_first else found
+            below = floored_margins(logits, rule.floor, plain)
+            found = softmax(below * (-1.0 / rule.temperature), logits)
+            found = times(found, self.weights[1], xp)
+        return found if plain is None else plus(found, times(plain, self.weights[0], xp), xp)
 
 
 @storable("auto-class-scaling")
@@ -106,7 +109,7 @@ class ClassScaling:
 
     def proba(self, logits: Logits) -> Array:
         """Probabilities (n, classes)."""
-        return softmax(-self.logits(logits).margins, logits)
+        return uncalibrated(self.logits(logits))
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,12 +155,17 @@ class AutoRule(Rule):
     def proba(self, logits: Logits) -> Array:
         if self.correction is None:
             return self.base.proba(logits)
-        return softmax(self.correction.scores(self.base.logits(logits)), logits)
+        # Scores are at most the largest shift, and one is at least the least.
+        return normalized_exponential(self.correction.scores(self.base.logits(logits)), logits.xp)
 
 
 def as_log_proba(proba: Array, logits: Logits) -> Logits:
-    """Logits whose softmax are these probabilities (n, classes); the same classes are possible."""
-    return as_scores(logits.xp.log(at_least(proba, LEAST, logits.xp)), logits)
+    """Logits whose softmax are these probabilities (n, classes); the same classes are possible.
+
+    NumPy's are overwritten.
+    """
+    xp = logits.xp
+    return as_scores(logarithm(at_least(proba, LEAST, xp), xp), logits)
 
 
 def as_scores(scores: Array, logits: Logits) -> Logits:

@@ -6,6 +6,7 @@ All for a block of rows, in the library of the logits.
 import numpy as np
 
 from hokical._core.arrays import Array
+from hokical._core.blocks import by_blocks
 from hokical._core.logits import (
     Logits,
     at_label,
@@ -48,22 +49,34 @@ def log_norms(margins: Array, logits: Logits) -> Array:
     return logits.xp.log1p(row_sums(odds, logits.xp))[:, None]
 
 
-def smoothed_logs(logits: Logits, floor: Array) -> Array:
-    """log(p + floor), (n, classes), with the softmax p; log p where `floor` is 0."""
-    xp = logits.xp
-    if logits.is_numpy and not np.any(floor):
-        return log_probabilities(logits)
-    proba = softmax(-logits.margins, logits)
+def floored_margins(logits: Logits, floor: Array, proba: Array | None = None) -> Array:
+    """The distance of log(p + floor) below the label's, (n, columns), with the softmax p."""
+    if logits.is_numpy and floor == 0.0:
+        return logits.margins
+    xp, proba = logits.xp, uncalibrated(logits) if proba is None else proba
+    top = xp.max(proba, axis=1, keepdims=True)
     if logits.is_numpy:
-        return np.log(np.add(proba, floor, out=proba), out=proba)
-    share = xp.ones_like(proba[:, :1]) * floor  # not 0 + floor: onnxruntime takes 1e-50 for 0
-    smoothed = xp.log(proba + xp.where(share > 0.0, share, xp.ones_like(share)))
-    return xp.where(share > 0.0, smoothed, log_probabilities(logits))
+        return np.log((top + floor) / (proba + floor))
+    share = xp.ones_like(top) * floor  # not 0 + floor: onnxruntime takes 1e-50 for 0
+    some = xp.where(share > 0.0, share, xp.ones_like(share))
+    return xp.where(share > 0.0, xp.log((top + some) / (proba + some)), logits.margins)
 
 
-def floored_values(logits: Logits, floor: Array) -> Array:
-    """log(p + floor) (n, classes) of a block."""
-    return put_masked(smoothed_logs(logits, floor), -logits.xp.inf, logits)
+def uncalibrated(logits: Logits) -> Array:
+    """The softmax, (n, columns); 0 where masked."""
+    return normalized_exponential(-logits.margins, logits.xp)
+
+
+def add_floor(logits: Logits, floor: Array) -> Logits:
+    """Logits log(p + floor) up to a constant in each row; masked classes and labels stay."""
+
+    def work(block: Logits) -> Array:
+        return put_masked(-floored_margins(block, floor), -block.xp.inf, block)
+
+    values = by_blocks(work, logits)
+    made = Logits(values, logits.xp.max(values, axis=1), logits.backend)
+    made.__dict__["labels"] = logits.labels  # also where classes that differed have become equal
+    return made
 
 
 def softmax(scores: Array, logits: Logits) -> Array:

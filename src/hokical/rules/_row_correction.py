@@ -14,11 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import exp
 
-import numpy as np
-
 from hokical._core.arrays import Array, Namespace
 from hokical._core.logits import Logits, put_at_label, put_masked
-from hokical._core.special import at_most, clip, exponential, row_dots, row_sums
+from hokical._core.special import at_most, clip, exponential, row_dots, row_sums, times
 from hokical._core.storage import storable
 from hokical._core.types import FloatArray
 from hokical.rules._checks import check_array
@@ -93,7 +91,7 @@ def row_features(logits: Logits, temperature: Array = 1.0) -> Array:
     xp, tail = logits.xp, logits.tail
     odds = exponential(logits.margins * (-1.0 / (WIDTHS[0] * temperature)), xp)
     odds = put_at_label(odds, 0.0 * odds[:, :1], logits)
-    inside = at_most(logits.margins / temperature, LARGEST_MARGIN, xp)
+    inside = at_most(logits.margins * (1.0 / temperature), LARGEST_MARGIN, xp)
     inside = put_masked(inside, 0.0, logits)
     sums = [row_sums(inside, xp), row_dots(inside, inside, xp)]
     hidden, beside = 0.0, 0.0
@@ -104,7 +102,7 @@ def row_features(logits: Logits, temperature: Array = 1.0) -> Array:
     stabilities, entropy = [], 0.0
     for place, width in enumerate(WIDTHS):
         if place:
-            odds = np.multiply(odds, odds, out=odds) if xp is np else odds * odds
+            odds = times(odds, odds, xp)
             hidden = hidden * hidden
         rest = row_sums(odds, xp) + (0.0 if tail is None else tail.count * hidden)
         stabilities.append(-log_clipped(rest, xp))

@@ -3,7 +3,7 @@
 Class k gets the score
 
     scale_k z_k + bias_k + sum_j cross_kj z_j
-        + shape . [log(1 - p_k), p_k, log(1 - p_k at three times the temperature)],
+        + shape . [log(1 - p_k), p_k],
 
 where p is the softmax of log(softmax(logits) + floor) / temperature and z its logarithm.
 """
@@ -17,21 +17,22 @@ import numpy as np
 
 from hokical._core.arrays import Array
 from hokical._core.logits import Logits, put_at_label, put_masked
-from hokical._core.special import FAR, at_least, at_most, contract, exponential
+from hokical._core.special import FAR, at_least, contract, logarithm, plus, times
 from hokical._core.types import FloatArray
 from hokical.rules._base import Rule
 from hokical.rules._checks import check_array, store_float, store_temperature
-from hokical.rules._probabilities import smoothed_logs, softmax
+from hokical.rules._probabilities import floored_margins, softmax
 
-#: The third shape term is taken at this many temperatures.
-SOFTER = 3.0
+#: How many shape terms there are. In files of earlier versions there is a third, log(1 - p_k) at
+#: this many temperatures.
+N_SHAPES, SOFTER = 2, 3.0
 #: Least probability of another class that the shape terms distinguish from 0.
 LEAST_REST = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
 class StructuredRule(Rule):
-    """`shape` (3,), `scale` and `bias` (classes,), `cross` (classes, classes) or (0, 0) for none.
+    """`shape` (2,), `scale` and `bias` (classes,), `cross` (classes, classes) or (0, 0) for none.
 
     `even` is the share of the uniform distribution over the possible classes in the probabilities.
     """
@@ -50,7 +51,8 @@ class StructuredRule(Rule):
     def __post_init__(self) -> None:
         store_float(self, "floor", 0.0, 1.0)
         store_temperature(self)
-        check_array("shape", self.shape, (3,))
+        older = isinstance(self.shape, np.ndarray) and self.shape.size == N_SHAPES + 1
+        check_array("shape", self.shape, (N_SHAPES + older,))
         check_array("scale", self.scale, (None,))
         size = self.scale.shape[0]
         check_array("bias", self.bias, (size,))
@@ -63,78 +65,69 @@ class StructuredRule(Rule):
         return int(self.scale.shape[0])
 
     def proba(self, logits: Logits) -> Array:
-        return self.proba_from(structured_features(logits, self.floor, self.temperature), logits)
+        return self.proba_from(self.features(logits), logits)
+
+    def features(self, logits: Logits, proba: Array | None = None) -> tuple[Array, ...]:
+        """z and the shape terms of a block, each (n, classes) and finite."""
+        below = floored_margins(logits, self.floor, proba)
+        return shape_features(below, logits, self.temperature, self.shape.shape[0])
 
     def proba_from(self, features: tuple[Array, ...], logits: Logits) -> Array:
-        """Probabilities (n, classes) from `structured_features`."""
+        """Probabilities (n, classes) from `features`."""
         xp = logits.xp
         z, *shapes = features
-        scores = z * self.scale[None, :] + self.bias[None, :]
-        terms = [term * self.shape[place] for place, term in enumerate(shapes)]
+        scores = plus(z * self.scale[None, :], self.bias[None, :], xp)
         if self.cross.shape[0]:
-            terms.append(contract(z, xp.permute_dims(self.cross, (1, 0)), xp))
-        for term in terms:  # in place, which keeps the memory order, and so the rounding of sums
-            scores = np.add(scores, term, out=scores) if logits.is_numpy else scores + term
+            scores = plus(scores, contract(z, xp.permute_dims(self.cross, (1, 0)), xp), xp)
+        for place, shape in enumerate(shapes):
+            scores = plus(scores, shape * self.shape[place], xp)
         return mix_evenly(softmax(scores, logits), self.even, logits)
 
 
 def mix_evenly(proba: Array, even: Array, logits: Logits) -> Array:
-    """Probabilities (n, classes) mixed with a share `even` of uniform ones on possible classes."""
-    xp = logits.xp
-    if logits.all_possible:
-        return (1.0 - even) * proba + even * (1.0 / logits.n_classes)
-    uniform = xp.astype(logits.possible, xp.float64) / logits.possible_counts[:, None]
-    return (1.0 - even) * proba + even * uniform
+    """Probabilities (n, classes) mixed with a share `even` of uniform ones on possible classes.
 
-
-def structured_features(
-    logits: Logits, floor: Array, temperature: Array
-) -> tuple[Array, Array, Array, Array]:
-    """z and the three shape terms of a block, each (n, classes) and finite.
-
-    A masked class counts as the least likely of the possible ones, so that cross terms stay
-    finite; its own probability is 0 anyway.
+    NumPy's are overwritten.
     """
-    return shape_features(floored_margins(logits, floor), logits, temperature)
-
-
-def floored_margins(logits: Logits, floor: Array) -> Array:
-    """The distance of log(p + floor) below the label's, (n, classes)."""
-    if logits.is_numpy and floor == 0.0:
-        return logits.margins
-    smoothed = smoothed_logs(logits, floor)
-    return logits.xp.max(smoothed, axis=1, keepdims=True) - smoothed
+    xp = logits.xp
+    uniform = 1.0 / logits.n_classes
+    if not logits.all_possible:
+        uniform = xp.astype(logits.possible, xp.float64) / logits.possible_counts[:, None]
+    return plus(times(proba, 1.0 - even, xp), even * uniform, xp)
 
 
 def shape_features(
-    below: Array, logits: Logits, temperature: Array
-) -> tuple[Array, Array, Array, Array]:
-    """The same from `floored_margins` (n, classes).
+    below: Array, logits: Logits, temperature: Array, n_shapes: int = N_SHAPES
+) -> tuple[Array, ...]:
+    """z and the shape terms (n, classes) from `floored_margins` (n, classes).
 
-    The second shape term is the softmax at the temperature, 0 for a masked class.
+    A masked class counts as the least likely of the possible ones, so that cross terms stay finite;
+    its own probability is 0 anyway. The second shape term is the softmax at the temperature, 0 for
+    a masked class.
     """
     xp = logits.xp
     if not logits.all_possible:
         below = xp.where(logits.possible, below, xp.zeros_like(below))
         below = xp.where(logits.possible, below, xp.max(below, axis=1, keepdims=True))
-    margins = at_most(below / temperature, FAR, xp)
-    softer = exponential(margins * (-1.0 / SOFTER), xp)
-    p, norm, miss = _softmax_parts(softer * softer * softer, logits)
-    return -(margins + norm), miss, p, _softmax_parts(softer, logits)[2]
+    scores = at_least(below * (-1.0 / temperature), -FAR, xp)
+    p, norm, miss = _softmax_parts(xp.exp(scores), logits)
+    shapes = [miss, p]
+    if n_shapes > N_SHAPES:
+        shapes.append(_softmax_parts(xp.exp(scores * (1.0 / SOFTER)), logits)[2])
+    return plus(scores, -norm, xp), *shapes
 
 
 def _softmax_parts(odds: Array, logits: Logits) -> tuple[Array, Array, Array]:
     """Probabilities, minus the log of the label's (n, 1), and log(1 - probabilities).
 
-    From the odds (n, classes) of every class to the label. The label's 1 - p is the sum of the
-    others, which is precise where p is near 1.
+    From the odds (n, classes) of every class to the label, which NumPy's are overwritten by. The
+    label's 1 - p is the sum of the others, which is precise where p is near 1.
     """
     xp = logits.xp
     rivals = put_at_label(odds, 0.0 * odds[:, :1], logits)
     rivals = put_masked(rivals, 0.0, logits)
     rest = xp.sum(rivals, axis=1, keepdims=True)
-    norm, share = xp.log1p(rest), 1.0 / (1.0 + rest)
-    p = put_at_label(rivals * share, share, logits)
-    miss = xp.log(at_least(1.0 - p, LEAST_REST, xp))
-    own = xp.log(at_least(rest, LEAST_REST, xp)) - norm
-    return p, norm, put_at_label(miss, own, logits)
+    share = 1.0 / (1.0 + rest)
+    p = put_at_label(times(rivals, share, xp), share, logits)
+    others = put_at_label(1.0 - p, rest * share, logits)
+    return p, xp.log1p(rest), logarithm(at_least(others, LEAST_REST, xp), xp)

@@ -17,7 +17,7 @@ from hokical.rules._base import Rule
 from hokical.rules._checks import check_array, store_float
 from hokical.rules._predicting import probabilities
 from hokical.rules._probabilities import (
-    floored_values,
+    add_floor,
     keep_first_maximum,
     softmax,
 )
@@ -43,14 +43,6 @@ class WrappedRule(Rule):
 
     def own_fields(self) -> dict[str, Any]:
         return self.rule.own_fields()
-
-
-def add_floor(logits: Logits, floor: Array) -> Logits:
-    """Logits log(p + floor) for a block; masked classes and labels stay."""
-    values = floored_values(logits, floor)
-    made = Logits(values, logits.xp.max(values, axis=1), logits.backend)
-    made.__dict__["labels"] = logits.labels  # also where classes that differed have become equal
-    return made
 
 
 @dataclass(frozen=True, eq=False)
