@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -51,7 +51,7 @@ class CoverageMonitor:
     delta: float = 0.01
     tolerance: float = 0.01
     _covered: int = 0
-    _test: EProcess | None = None
+    _test: EProcess = field(default=None)  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         check_chance("coverage", self.coverage)
@@ -83,7 +83,6 @@ class CoverageMonitor:
         if given.ndim != 1 or not np.isin(given, (0, 1)).all():
             raise ValueError("`covered` must be 1-D with True or False for each set.")
         hits = given.astype(np.bool_)
-        assert self._test is not None
         if hits.size:
             self._test.add(np.full(hits.size, self.coverage), hits)
             self._covered += int(hits.sum())
@@ -99,12 +98,12 @@ class CoverageMonitor:
     @property
     def n(self) -> int:
         """Sets with a known label so far."""
-        return 0 if self._test is None else self._test.n
+        return self._test.n
 
     @property
     def alarm(self) -> Alarm | None:
         """When coverage was found to be too low; None as long as it is not."""
-        return None if self._test is None else self._test.alarm
+        return self._test.alarm
 
     def status(self) -> SetStatus:
         """What is known now."""

@@ -110,13 +110,13 @@ class EProcess:
 
     def _gains(self, gap: FloatArray, bins: IntArray) -> FloatArray:
         """Log gains in units, integers, (n, 2, 2, stakes): overall and in the row's bin."""
-        gains = np.empty((gap.shape[0], 2, 2, STAKES.shape[0]))
-        for side, payoff in enumerate((-gap, gap)):
-            overall, by_bin = self.allowance[side, 0], self.allowance[side][1 + bins]
-            for place, stake in enumerate(STAKES):
-                gains[:, side, 0, place] = _log_gain(payoff, overall, stake)
-                gains[:, side, 1, place] = _log_gain(payoff, by_bin, stake)
-        return gains
+        payoff = np.stack([-gap, gap], axis=1)[:, :, None]
+        overall = np.broadcast_to(self.allowance[:, :1], (gap.size, 2, 1))
+        by_bin = self.allowance[:, 1 + bins].T[:, :, None]
+        allowed = np.concatenate([overall, by_bin], axis=2)
+        # Never a loss of all: the share of the stake is below 1.
+        ratio = STAKES * (payoff - allowed)[..., None] / (1.0 + allowed)[..., None]
+        return np.asarray(np.floor(np.log1p(ratio) * _UNITS))
 
     def _bet(self, gains: FloatArray, bins: IntArray) -> None:
         """Bet on examples of one block, (m, 2, 2, stakes) and (m,), and check after each."""
@@ -168,12 +168,6 @@ class EProcess:
         shares = np.full(1 + n_bins, (1.0 - _OVERALL_SHARE) / max(n_bins, 1))
         shares[0] = _OVERALL_SHARE if n_bins else 1.0
         return np.asarray(np.log(shares / (2.0 * STAKES.shape[0]))[:, None])
-
-
-def _log_gain(payoff: FloatArray, allowed: FloatArray, stake: float) -> FloatArray:
-    """Log of 1 + stake * (payoff less the allowance), (n,) in units; never a loss of all."""
-    log_gain = np.log1p(stake * (payoff - allowed) / (1.0 + allowed))
-    return np.asarray(np.floor(log_gain * _UNITS))
 
 
 def _log_entry(block: int) -> float:

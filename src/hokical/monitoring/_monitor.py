@@ -109,8 +109,8 @@ class CalibrationMonitor:
         groups: Any = None,
         max_waiting: int = 100_000,
     ) -> None:
-        known = isinstance(reference, Reference)  # of `from_validation`
-        if not known and not isinstance(reference, (Calibrator, ConfidenceCalibrator, type(None))):
+        allowed = (Calibrator, ConfidenceCalibrator, Reference, type(None))
+        if not isinstance(reference, allowed):
             raise TypeError(
                 f"`reference` must be a fitted calibrator or None; got {reference!r}. For "
                 "examples use `from_validation`; for a `Dense`, its `fitted_calibrator()` and rows "
@@ -123,10 +123,9 @@ class CalibrationMonitor:
             window, n_bins, delta, tolerance, min_labels, n_classes, class_tolerance, coverage,
             _as_coding(groups, reference), max_waiting,
         )  # fmt: skip
+        histogram = reference if isinstance(reference, Reference) else None  # of `from_validation`
         if isinstance(reference, Calibrator):
-            histogram: Any = Reference.from_calibrator(reference, options.n_bins)
-        else:
-            histogram = reference if known else None
+            histogram = Reference.from_calibrator(reference, options.n_bins)
         self._state = MonitorState.start(options, histogram)
         if isinstance(reference, (Calibrator, ConfidenceCalibrator)):
             self._watch(reference)
@@ -146,18 +145,17 @@ class CalibrationMonitor:
         `ConfidenceCalibrator` they are confidences (n,) and whether the labels were right (n,); for
         None the same, as the model outputs them. Options are those of the class.
         """
-        n_bins, groups = options.get("n_bins", 15), options.get("groups")
-        if calibrator is None or isinstance(calibrator, ConfidenceCalibrator):
-            if calibrator is not None:
-                x = calibrator.predict(x, groups)
-                options["groups"] = calibrator.rule_.coding if groups is None else groups
-            monitor = cls(Reference.from_examples(x, y, n_bins), **options)  # type: ignore[arg-type]
-        else:
+        groups = options.get("groups")
+        if isinstance(calibrator, Calibrator):
             data = as_logits(calibrator._attach_groups(x, groups), fitted_by=calibrator)
-            correct = calibrator.predict(data) == as_labels(y, data.n_rows, data.n_classes)
-            known = Reference.from_examples(calibrator.predict_confidence(data), correct, n_bins)
+            y = calibrator.predict(data) == as_labels(y, data.n_rows, data.n_classes)
+            x = calibrator.predict_confidence(data)
             options = {"n_classes": calibrator.n_classes_} | options
-            monitor = cls(known, **options)  # type: ignore[arg-type]
+        elif calibrator is not None:
+            x = calibrator.predict(x, groups)
+            options["groups"] = calibrator.rule_.coding if groups is None else groups
+        known: Any = Reference.from_examples(x, y, options.get("n_bins", 15))
+        monitor = cls(known, **options)
         if calibrator is not None:
             monitor._watch(calibrator)
         return monitor
@@ -198,10 +196,7 @@ class CalibrationMonitor:
         if has_no_rows(confidence):
             return self
         values = as_confidence(np.atleast_1d(to_host(confidence)))
-        truth = as_partial_labels(
-            None if correct is None else np.atleast_1d(to_host(correct)), values.size, 2,
-            name="correct",
-        )  # fmt: skip
+        truth = as_partial_labels(correct, values.size, 2, name="correct")
         n_classes = self.options.n_classes
         if predicted is None:
             classes = np.full(values.size, -1)
@@ -214,8 +209,7 @@ class CalibrationMonitor:
         numbers = self.options.group_numbers(groups, values.size)
         rows = LabelledRows(values, truth == 1, classes, numbers)
         with self._lock:
-            keys = None if ids is None else as_ids(ids, len(rows))
-            self._state.count(rows, truth, keys, None if again else values)
+            self._state.count(rows, truth, ids, None if again else values)
         return self
 
     def update_logits(
@@ -246,13 +240,12 @@ class CalibrationMonitor:
         numbers = self.options.group_numbers(groups, data.n_rows)
         confidence = to_host(calibrator.predict_confidence(data)).astype(np.float64)
         rows = LabelledRows(confidence, predicted == truth, predicted.astype(np.int64), numbers)
-        keys = None if ids is None else as_ids(ids, len(rows))
         sets, members = self._state.sets, None
-        if sets is not None and (keys is not None or (truth >= 0).any()):
+        if sets is not None and (ids is not None or (truth >= 0).any()):
             members = to_host(calibrator.predict_set(data, coverage=sets.coverage).members)
         with self._lock:
             hashes = None if again else row_hashes(data)
-            self._state.count(rows, truth, keys, hashes, members, of_logits=True)
+            self._state.count(rows, truth, ids, hashes, members, of_logits=True)
         return self
 
     def add_labels(self, ids: Any, labels: Any) -> Self:
@@ -261,10 +254,8 @@ class CalibrationMonitor:
         Labels are true classes of logits, or whether a confidence of `update` was right. An id that
         is unknown, labelled already or given twice is refused, and then none is counted.
         """
-        keys = as_ids(ids)
         with self._lock:
-            if keys:
-                self._state.add_labels(keys, labels, self.class_names)
+            self._state.add_labels(ids, labels, self.class_names)
         return self
 
     def waits_for(self, ids: Any) -> BoolArray:
@@ -327,20 +318,13 @@ class CalibrationMonitor:
 
     def _watch(self, calibrator: Calibrator | ConfidenceCalibrator) -> None:
         """Monitor a calibrator, unless it is another than before; one of confidences is noted."""
-        if isinstance(calibrator, ConfidenceCalibrator):
-            self._check_stamp(calibrator.name, fingerprint({"rule": calibrator.rule_}))
-            return
-        self._check_stamp(
-            f"{calibrator.name} of {calibrator.n_classes_} classes", calibrator._stamp()
-        )
-        self._calibrator = calibrator
-        options = self.options
-        if options.coverage is not None and self._state.sets is None:
-            allowed = options.delta, options.tolerance
-            self._state.sets = CoverageMonitor.of(calibrator, options.coverage, *allowed)
-        self.class_names = tuple(map(str, calibrator.class_names)) or self.class_names
-
-    def _check_stamp(self, name: str, digest: str) -> None:
+        if isinstance(calibrator, Calibrator):
+            name, digest = (
+                f"{calibrator.name} of {calibrator.n_classes_} classes",
+                calibrator._stamp(),
+            )
+        else:
+            name, digest = calibrator.name, fingerprint({"rule": calibrator.rule_})
         stamp = f"{name}, stamp {digest.rpartition(':')[2][:16]}"
         if self._state.stamp not in (None, stamp):
             raise ValueError(
@@ -349,6 +333,13 @@ class CalibrationMonitor:
                 "new calibrator."
             )
         self._state.stamp = stamp
+        if isinstance(calibrator, Calibrator):
+            self._calibrator = calibrator
+            options = self.options
+            if options.coverage is not None and self._state.sets is None:
+                allowed = options.delta, options.tolerance
+                self._state.sets = CoverageMonitor.of(calibrator, options.coverage, *allowed)
+            self.class_names = tuple(map(str, calibrator.class_names)) or self.class_names
 
 
 def _as_coding(groups: Any, reference: Any) -> GroupCoding | None:

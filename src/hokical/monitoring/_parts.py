@@ -5,10 +5,8 @@ betting and an equal share of the error probability: by Ville's inequality and a
 false alarm about any of them is ever raised with probability at most delta.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
 
 import numpy as np
 
@@ -41,48 +39,31 @@ class PartStatus:
 @storable("monitor-parts")
 @dataclass(eq=False)
 class PartTests:
-    """The test of each part by its number; `tolerance` and `delta` are those of a single test."""
+    """The test of each part by its number, as text; `tolerance` and `delta` are those of each."""
 
     tolerance: float
     delta: float
-    tests: dict[int, EProcess] = field(default_factory=dict)
+    tests: dict[str, EProcess] = field(default_factory=dict)
 
     def add(self, parts: IntArray, rows: LabelledRows) -> None:
         """Add labelled rows of the parts (n,), -1 where they are not known."""
         order = np.argsort(parts, kind="stable")
         for own in np.split(order, np.flatnonzero(np.diff(parts[order])) + 1):
-            part = int(parts[own[0]]) if own.size else -1
-            if part >= 0:
-                test = self.tests.get(part)
-                if test is None:
-                    test = EProcess.start(np.full((2, 1), self.tolerance), self.delta)
-                    self.tests[part] = test
-                test.add(rows.confidence[own], rows.correct[own])
+            if own.size and parts[own[0]] >= 0:
+                part = str(parts[own[0]])
+                if part not in self.tests:
+                    allowance = np.full((2, 1), self.tolerance)
+                    self.tests[part] = EProcess.start(allowance, self.delta)
+                self.tests[part].add(rows.confidence[own], rows.correct[own])
 
     def table(
         self, parts: IntArray, window: LabelledRows, names: Sequence[str]
     ) -> tuple[PartStatus, ...]:
         """The parts to show: alarms first, then by evidence; `parts` (n, columns) of the window."""
-        known, row = parts.ravel() >= 0, np.repeat(np.arange(len(window)), parts.shape[1])
-        numbers = (np.ones(len(window)), window.confidence, window.correct)
-        sums = [np.bincount(parts.ravel()[known], each[row[known]]) for each in numbers]
         found = []
-        for part, test in self.tests.items():
-            n, *shares = (float(each[part]) if part < each.size else 0.0 for each in sums)
-            says, right = (share / n if n else math.nan for share in shares)
+        for part, test in ((int(number), test) for number, test in self.tests.items()):
+            own = window.take((parts == part).any(axis=1))
             name = names[part] if part < len(names) else str(part)
-            found.append(PartStatus(part, int(n), says, right, test.log_e, test.alarm, name))
+            found.append(PartStatus(part, len(own), *own.shares(), test.log_e, test.alarm, name))
         found.sort(key=lambda each: (each.alarm is None, -each.log_e, each.label))
         return tuple(found[:_SHOWN])
-
-    def to_stored(self) -> dict[str, Any]:
-        """For a monitor's file; JSON has no integer keys."""
-        parts = sorted(self.tests)
-        tests = [self.tests[part] for part in parts]
-        return {"tolerance": self.tolerance, "delta": self.delta, "parts": parts, "tests": tests}
-
-    @classmethod
-    def from_stored(cls, stored: dict[str, Any]) -> Self:
-        """The inverse of `to_stored`."""
-        tests = dict(zip(stored["parts"], stored["tests"], strict=True))
-        return cls(stored["tolerance"], stored["delta"], tests)

@@ -80,7 +80,7 @@ def as_partial_labels(
     found = np.full(n_rows, -1)
     if labels is None:
         return found
-    array = to_numpy(labels, name)
+    array = np.atleast_1d(to_numpy(labels, name))
     if array.shape != (n_rows,):
         return as_labels(array, n_rows, n_classes, name=name)  # which raises
     known = np.array([each is not None and each == each and each != -1 for each in array.tolist()])

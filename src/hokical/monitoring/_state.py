@@ -19,7 +19,7 @@ from hokical.monitoring._e_process import EProcess
 from hokical.monitoring._parts import PartTests
 from hokical.monitoring._reference import Reference
 from hokical.monitoring._rows import LabelledRows
-from hokical.monitoring._waiting import SeenRows, WaitingRows
+from hokical.monitoring._waiting import SeenRows, WaitingRows, as_ids
 
 
 @storable("monitor-settings")
@@ -122,7 +122,7 @@ class MonitorState:
         self,
         rows: LabelledRows,
         truth: IntArray,
-        ids: list[str] | None,
+        ids: Any,
         hashes: FloatArray | None,
         members: AnyArray | None = None,
         *,
@@ -135,31 +135,34 @@ class MonitorState:
         """
         known = truth >= 0
         if ids is not None:
-            self.waiting.add(ids, rows, known, members, of_logits=of_logits)
+            keys = as_ids(ids, len(rows))
+            self.waiting.add(keys, rows, known, members, of_logits=of_logits)
         elif hashes is not None:
             self.seen.add(hashes)
         self.inputs = np.concatenate([self.inputs, rows.confidence])[-self.options.window :]
         self.n_observed += len(rows)
-        if members is not None:
-            self._count_sets(members[known], truth[known])
+        if members is not None and self.sets is not None:
+            self.sets.update(members[known, truth[known]])
         self._count_labelled(rows.take(known))
 
-    def add_labels(self, ids: list[str], labels: Any, class_names: Sequence[str]) -> None:
+    def add_labels(self, ids: Any, labels: Any, class_names: Sequence[str]) -> None:
         """Count rows that wait under these ids, with their labels (n,)."""
-        rows, of_logits, members = self.waiting.find(ids, self.options.n_classes or 2)
+        keys = as_ids(ids)
+        if not keys:
+            return
+        rows, of_logits, members = self.waiting.find(keys)
         if of_logits:
-            truth = as_labels(labels, len(ids), members.shape[1], classes=class_names)
-            self._count_sets(members, truth)
+            n_classes = self.options.n_classes or 2
+            truth = as_labels(labels, len(keys), n_classes, classes=class_names)
+            if self.sets is not None:
+                covered = [label in own for label, own in zip(truth.tolist(), members, strict=True)]
+                self.sets.update(covered)
             rows = replace(rows, correct=rows.predicted == truth)
         else:
-            right = as_labels(np.atleast_1d(labels), len(ids), 2, name="labels")
+            right = as_labels(np.atleast_1d(labels), len(keys), 2, name="labels")
             rows = replace(rows, correct=right == 1)
         self._count_labelled(rows)
-        self.waiting.close(ids)
-
-    def _count_sets(self, members: AnyArray, truth: IntArray) -> None:
-        if self.sets is not None and len(truth):
-            self.sets.update(members[np.arange(len(truth)), truth])
+        self.waiting.close(keys)
 
     def _count_labelled(self, rows: LabelledRows) -> None:
         """Add labelled rows, in order of arrival."""

@@ -27,14 +27,14 @@ class WaitingRow(NamedTuple):
     """A prediction without a label: confidence, class (-1: unknown), groups, and its set.
 
     `of_logits` says what its label will be: a class, or else whether it was right. `members` are
-    the bits of its prediction set, in hexadecimal.
+    the classes of its prediction set, if sets are tested.
     """
 
     confidence: float
     predicted: int
     groups: tuple[int, ...]
     of_logits: bool
-    members: str
+    members: tuple[int, ...]
 
 
 @storable("monitor-waiting")
@@ -49,6 +49,9 @@ class WaitingRows:
     rows: dict[str, WaitingRow] = field(default_factory=dict)
     labelled: dict[str, None] = field(default_factory=dict)
     dropped: int = 0
+
+    def __post_init__(self) -> None:
+        self.rows = {each: WaitingRow(*row) for each, row in self.rows.items()}
 
     def add(
         self,
@@ -65,10 +68,12 @@ class WaitingRows:
         """
         self._check_new(ids)
         for k in np.flatnonzero(~known).tolist():
-            bits = "" if members is None else np.packbits(members[k]).tobytes().hex()
-            groups = tuple(rows.groups[k].tolist())
-            shares = float(rows.confidence[k]), int(rows.predicted[k])
-            self.rows[ids[k]] = WaitingRow(*shares, groups, of_logits, bits)
+            classes = () if members is None else np.flatnonzero(members[k]).tolist()
+            groups, shares = (
+                rows.groups[k].tolist(),
+                (float(rows.confidence[k]), int(rows.predicted[k])),
+            )
+            self.rows[ids[k]] = WaitingRow(*shares, tuple(groups), of_logits, tuple(classes))
         surplus = max(0, len(self.rows) - self.limit)
         _drop_oldest(self.rows, surplus)
         self.dropped += surplus
@@ -88,7 +93,7 @@ class WaitingRows:
                     "row out, or give a new prediction a new id."
                 )
 
-    def find(self, ids: list[str], n_classes: int) -> tuple[LabelledRows, bool, BoolArray]:
+    def find(self, ids: list[str]) -> tuple[LabelledRows, bool, list[tuple[int, ...]]]:
         """The rows that wait under these ids, whether they are of logits, and their sets.
 
         Raise if one of them does not wait, or if they are of two kinds.
@@ -111,11 +116,11 @@ class WaitingRows:
                 "`ids` must be of one kind; got rows of `update` and of `update_logits`. Add their "
                 "labels in two calls."
             )
-        confidence, predicted, groups, of_logits, bits = zip(*found, strict=True)
+        confidence, predicted, groups, of_logits, members = zip(*found, strict=True)
         numbers = np.array(groups, int).reshape(len(ids), -1)
         unknown = np.zeros(len(ids), np.bool_)
         rows = LabelledRows(np.array(confidence), unknown, np.array(predicted), numbers)
-        return rows, of_logits[0], np.array([_unpack_bits(each, n_classes) for each in bits])
+        return rows, of_logits[0], list(members)
 
     def close(self, ids: list[str]) -> None:
         """Note that these ids have been labelled."""
@@ -123,17 +128,6 @@ class WaitingRows:
             self.rows.pop(each, None)
         self.labelled.update(dict.fromkeys(ids))
         _drop_oldest(self.labelled, len(self.labelled) - self.limit)
-
-    def to_stored(self) -> dict[str, Any]:
-        rows = [[each, *row] for each, row in self.rows.items()]
-        stored = {"rows": rows, "labelled": [*self.labelled]}
-        return {"limit": self.limit, "dropped": self.dropped, **stored}
-
-    @classmethod
-    def from_stored(cls, stored: dict[str, Any]) -> Self:
-        rows = {str(each): WaitingRow(*row) for each, *row in stored["rows"]}
-        labelled = dict.fromkeys(stored["labelled"])
-        return cls(stored["limit"], rows, labelled, stored["dropped"])
 
 
 @storable("monitor-seen")
@@ -168,12 +162,6 @@ class SeenRows:
     def from_stored(cls, stored: dict[str, Any]) -> Self:
         pairs = zip(stored["hashes"].tolist(), stored["counts"].tolist(), strict=True)
         return cls(stored["limit"], dict(pairs))
-
-
-def _unpack_bits(members: str, n_classes: int) -> BoolArray:
-    """The members (classes,) of a set from hexadecimal bits; none if there is no set."""
-    bits = np.frombuffer(bytes.fromhex(members), np.uint8)
-    return np.unpackbits(bits, count=n_classes) > 0 if members else np.zeros(n_classes, np.bool_)
 
 
 def as_ids(ids: Any, n_rows: int | None = None) -> list[str]:
