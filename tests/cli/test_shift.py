@@ -64,9 +64,15 @@ def test_apply_adapts_what_learned_from_groups(files: Path) -> None:
     np.savez(files / "grouped.npz", logits=logits, labels=labels, site=site)
     cal, out = files / "grouped.json", files / "adapted.npz"
     run("fit", files / "grouped.npz", "-o", cal, "--groups", "site")
-    run("apply", cal, files / "grouped.npz", "-o", out, "--adapt")
-    adapted = load(cal).estimate_shift(logits).adapt()
-    np.testing.assert_array_equal(np.load(out)["labels"], adapted.predict(logits))
+    words = ("apply", cal, files / "grouped.npz", "-o", out, "--adapt", "--proba")
+    run(*words, "--groups", "site")
+    adapted = load(cal).estimate_shift(logits).adapt().predict_proba(logits, groups=site)
+    np.testing.assert_array_equal(np.load(out)["probabilities"], adapted)
+    run(*words)  # the columns of the fit are found by their names
+    np.testing.assert_array_equal(np.load(out)["probabilities"], adapted)
+    np.savez(files / "without.npz", logits=logits)
+    text = run("apply", cal, files / "without.npz", "-o", out, "--adapt", code=2)
+    assert "site" in " ".join(text.split())
 
 
 def test_groups(files: Path) -> None:

@@ -459,7 +459,7 @@ def test_what_the_old_balance_certified_is_refused(cal) -> None:
 
 
 def test_calibrators_with_groups() -> None:
-    """They are asked as if they had learned from no groups."""
+    """They are asked as if they had learned from no groups, and adapt with them."""
     rng = np.random.default_rng(0)
     site = rng.integers(0, 3, 3000)
     logits = 2.0 * rng.normal(size=(3000, 4))
@@ -475,8 +475,13 @@ def test_calibrators_with_groups() -> None:
     for rows in (fitted._attach_groups(logits, site), logits):
         assert fitted.estimate_shift(rows).accuracy == found.accuracy
     assert alone.estimate_shift(logits).accuracy == found.accuracy
-    assert found.adapt().rule_.needed_groups is None
-    sets = found.adapt().predict_set(logits, coverage=0.9)
+    adapted = found.adapt()
+    raised = fitted.predict_proba(logits, groups=site) * found.weights
+    raised /= raised.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(adapted.predict_proba(logits, groups=site), raised)
+    with pytest.raises(ValueError, match="`groups` must be given"):
+        adapted.predict_proba(logits)
+    sets = adapted.predict_set(logits, coverage=0.9, groups=site)
     assert sets.members[np.arange(3000), labels].mean() > 0.88
     known = fitted.reweight_classes([0.25] * 4).predict_set(logits, coverage=0.9, groups=site)
     assert known.members[np.arange(3000), labels].mean() > 0.88

@@ -272,8 +272,8 @@ class Calibrator(FittedPredictions):
         the same distribution as in the fit. `holds` and `verdict` say whether that explains the
         rows; where it does not, intervals are from 0 to 1. See `docs/shift.md`.
 
-        A calibrator that learned from groups is used without them: class frequencies by group may
-        have changed too. So is that of `adapt()`.
+        A calibrator that learned from groups is used without them, so that the groups of these
+        rows need not be known. That of `adapt()` has them, and asks for them.
 
         Parameters
         ----------
@@ -325,13 +325,13 @@ class Calibrator(FittedPredictions):
             counts = as_weights(weights, data.n_rows)
             counts = np.ones(data.n_rows) if counts is None else counts
             rows = shift.read_rows(judge.rule_, kept, data, counts)
-            found, by_group = estimate_shift(rows, known, delta, judge), {}
+            found, by_group = estimate_shift(rows, known, delta, self), {}
             parts = shift.rows_by_group(groups, data.n_rows, chosen)
             for name, own in parts.items():
                 if counts[own].any():
                     rows = shift.read_rows(judge.rule_, kept, data.take(own), counts[own])
                     by_group[name] = estimate_shift(
-                        rows, known, delta, judge, around=found, n_tests=len(parts)
+                        rows, known, delta, self, around=found, n_tests=len(parts)
                     )
         return replace(found, by_group=by_group)
 

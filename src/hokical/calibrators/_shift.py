@@ -25,8 +25,6 @@ from hokical.rules._wrapped import BalancedRule, GroupedRule
 
 #: Probabilities that an estimate holds at most; of more rows a sample is taken.
 MOST_NUMBERS = 1 << 24
-#: The share of duplicate rows in the fit up to which equal rows are counted once.
-_FEW_TWINS = 0.05
 
 
 def class_weights(
@@ -138,8 +136,7 @@ def _merge_twins(
     kept: CalibrationData, hashes: FloatArray, counts: FloatArray
 ) -> tuple[IntArray, FloatArray]:
     """One row of each hash, in no order, and its count; if the rows of the fit differed too."""
-    twins = 0.0 if kept.fit_rows is None else kept.fit_rows.share_of_twins
-    if twins > _FEW_TWINS:  # rows of few distinct values are equal by themselves
+    if kept.fit_rows is not None and kept.fit_rows.has_twins:
         order = np.argsort(hashes, kind="stable")
         total = counts[order]
     else:

@@ -25,6 +25,8 @@ Reused = Literal["refuse", "ignore"]
 _KEPT, _COLUMNS = 512, 8
 #: Steps of a margin that tell rows apart, and the largest margin that does.
 _PER_UNIT, _FARTHEST = 4096.0, 1e12
+#: The share of equal rows in a fit up to which they are copies.
+_FEW_TWINS = 0.05
 #: Added to a number from 0 to itself it leaves the nearest whole one.
 _ROUNDER = 2.0**52
 #: Rows that are hashed at a time, as each takes some 200 bytes.
@@ -120,6 +122,11 @@ class RowSketch:
     def share_of_twins(self) -> float:
         """How often a row comes again by itself (Good and Turing)."""
         return float(1.0 - np.count_nonzero(self.counts == 1) / max(self.counts.sum(), 1))
+
+    @property
+    def has_twins(self) -> bool:
+        """Whether equal rows are no copies of one another, because rows have few values."""
+        return self.share_of_twins > _FEW_TWINS
 
     def holds_too_many(self, hashes: FloatArray) -> bool:
         """Whether more of the rows with these hashes (n,) are of the fit than of fresh ones.

@@ -39,7 +39,7 @@ from hokical.calibrators._catalog import make, new_calibrator
 from hokical.calibrators._multilabel import MultilabelCalibrator
 from hokical.calibrators._shift import in_order
 from hokical.guarantees._decisions import Decisions, Detections, cost_table, decide
-from hokical.guarantees._row_sketch import Reused, RowSketch, refuse_rows_of_fit
+from hokical.guarantees._row_sketch import Reused, RowSketch, refuse_rows_of_fit, row_draws
 from hokical.guarantees._selective import SelectivePrediction
 from hokical.guarantees._shift import ShiftEstimate
 from hokical.integrations.sklearn import _held_out as held_out
@@ -352,23 +352,18 @@ class CalibratedClassifier(
         """Class frequencies and accuracy of rows without labels; see `Calibrator.estimate_shift`.
 
         `adapt()` of what is found is a classifier like this one. Rows are compared with held-out
-        predictions of the fit; those of folds are of other models than the final one, which can be
-        a little more or less sure, so "something else changed" may be a false alarm. To rely on
-        the verdict, calibrate a `FrozenEstimator` on data that it has not seen.
+        predictions of the fit, which are of the single models of an ensemble: so each row is
+        scored by one of them, and the accuracy is theirs; their mean is as accurate or a little
+        more. Without an ensemble the final model has seen more data than those of the folds, and
+        "something else changed" may be a false alarm: to rely on it, calibrate a
+        `FrozenEstimator` on data that it has not seen.
         """
         calibrator: Calibrator = self.calibrator_
-        given = self._logits(X), sample_weight
-        found = calibrator.estimate_shift(*given, delta=delta, groups=groups)
-        if not (found.holds or hasattr(self, "estimator_")):
-            warn_user(
-                "an average of models was compared with single ones: likely a false alarm. Use "
-                "`ensemble=False`.",
-                UserWarning,
-            )
-        own: dict[str, Any] = {
-            "class_names": tuple(map(str, self.classes_.tolist())),
-            "_calibrator": self._with_calibrator(calibrator._without_groups()),
-        }
+        learned = getattr(calibrator, "groups_", None) is not None
+        logits = self._logits(X, groups if learned else None, of_one=True)
+        found = calibrator.estimate_shift(logits, sample_weight, delta=delta, groups=groups)
+        names = tuple(map(str, self.classes_.tolist()))
+        own: dict[str, Any] = {"class_names": names, "_calibrator": self}
         parts = {name: replace(part, **own) for name, part in found.by_group.items()}
         return replace(found, by_group=parts, **own)
 
@@ -392,13 +387,20 @@ class CalibratedClassifier(
             twin.models_ = [replace(self.models_[0], calibrator=calibrator)]
         return twin
 
-    def _logits(self, X: Any, groups: Any = None) -> FloatArray:
-        """The estimator's logits (n, classes), raised to the lowest; or those of the mean."""
+    def _logits(self, X: Any, groups: Any = None, *, of_one: bool = False) -> FloatArray:
+        """The estimator's logits (n, classes), raised to the lowest; or those of the mean.
+
+        Or, of each row, those of one model of an ensemble, the same for copies of a row.
+        """
         check_is_fitted(self, "models_")
         _check_feature_names(self, X, reset=False)
         if hasattr(self, "estimator_"):
             return self.models_[0].logits(X)
         found = [pair.spread(pair.logits(X), self.classes_, groups) for pair in self.models_]
+        if of_one:
+            n, twins = len(found[0]), self._fit_rows.has_twins
+            draws = row_draws(0, n) if twins else held_out.example_hashes(X)
+            found = [np.stack(found)[(draws * len(found)).astype(np.int64), np.arange(n)]]
         return held_out.log_of_mean(found)
 
     def _new_calibrator(self, data: ClassifierExamples) -> Any:
