@@ -24,8 +24,8 @@ from hokical.guarantees import clopper_pearson, plan
 from hokical.guarantees._selective import (
     LEVELS,
     ScoreTable,
-    choose_threshold,
     level_log_odds,
+    lowest_level,
     score_levels,
     starting_levels,
 )
@@ -81,9 +81,9 @@ def test_clopper_pearson_refuses_what_is_no_count() -> None:
 
 def slow_threshold(
     level: np.ndarray, wrong: np.ndarray, risk: float, delta: float, starts: list[int]
-) -> int | None:
+) -> int:
     """The fallback procedure, from the examples one by one."""
-    lowest, spent_above = None, 0.0
+    lowest, spent_above = LEVELS, 0.0
     for threshold in sorted(range(LEVELS), reverse=True):
         accepted = level >= threshold
         budget = delta / len(starts) * starts.count(threshold) + spent_above
@@ -103,20 +103,20 @@ def test_the_threshold_equals_the_slow_twin(seed: int) -> None:
     wrong = rng.random(90) < np.where(level > 2004, 0.03, 0.5)
     starts = [2010, 2007, 2007, 2003]
     table = ScoreTable.from_examples(level, wrong)
-    found = choose_threshold(table, 0.15, 0.2, np.array(starts))
-    assert found.level == slow_threshold(level, wrong, 0.15, 0.2, starts)
-    accepted = level >= (LEVELS if found.level is None else found.level)
-    assert (found.accepted, found.wrong) == (accepted.sum(), wrong[accepted].sum())
-    assert found.total == 90
+    found = lowest_level(table, 0.15, 0.2, np.array(starts))
+    assert found == slow_threshold(level, wrong, 0.15, 0.2, starts)
+    accepted = level >= found
+    assert (table.count[found:].sum(), table.total) == (accepted.sum(), 90)
+    assert table.wrong[found:].sum() == wrong[accepted].sum()
 
 
 def test_some_of_those_tables_accept_and_others_do_not() -> None:
     none = ScoreTable.from_examples(np.full(90, 2005), np.ones(90, np.bool_))
-    assert choose_threshold(none, 0.15, 0.2, np.array([2005])).level is None
+    assert lowest_level(none, 0.15, 0.2, np.array([2005])) == LEVELS
     every = ScoreTable.from_examples(np.full(90, 2005), np.zeros(90, np.bool_))
-    assert choose_threshold(every, 0.15, 0.2, np.array([2005])).level == 0
-    too_high = choose_threshold(every, 0.15, 0.2, np.array([2006]))  # starts with no examples
-    assert too_high.level is None
+    assert lowest_level(every, 0.15, 0.2, np.array([2005])) == 0
+    too_high = lowest_level(every, 0.15, 0.2, np.array([2006]))  # starts with no examples
+    assert too_high == LEVELS
 
 
 @given(st.integers(0, 10_000), st.integers(1, 40))
@@ -128,10 +128,10 @@ def test_a_mistake_more_never_lowers_the_threshold(seed: int, extra: int) -> Non
     worse[rng.integers(300, size=extra)] = True
     starts = starting_levels(RISK, "fit")
     better, other = (
-        choose_threshold(ScoreTable.from_examples(level, bad), RISK, DELTA, starts).level
+        lowest_level(ScoreTable.from_examples(level, bad), RISK, DELTA, starts)
         for bad in (wrong, worse)
     )
-    assert other is None or (better is not None and better <= other)
+    assert better <= other
 
 
 @pytest.mark.parametrize("risk", [0.01, 0.05, 0.3])
@@ -189,9 +189,9 @@ def test_the_risk_is_kept_as_often_as_promised(shape: str, source: Any) -> None:
         count = rng.multinomial(800, MASS)
         table = ScoreTable(np.zeros(LEVELS, np.int64), np.zeros(LEVELS, np.int64))
         table.count[CELLS], table.wrong[CELLS] = count, rng.binomial(count, rates)
-        chosen = choose_threshold(table, RISK, DELTA, starts).level
+        chosen = lowest_level(table, RISK, DELTA, starts)
         naive = naive_threshold(table, RISK)
-        broken += chosen is not None and risks[chosen] > RISK
+        broken += chosen < LEVELS and risks[chosen] > RISK
         broken_naively += naive is not None and risks[naive] > RISK
     assert broken <= DELTA * repeats + 2 * np.sqrt(repeats * DELTA * (1 - DELTA))
     if shape.startswith(("just", "bad at")):  # the same count does catch a rule that breaks it

@@ -101,7 +101,9 @@ def _(rule: rules.StructuredRule, row: Row) -> Row:
     (z, miss, p), (_, softer, _) = (
         _tempered(logs, times * rule.temperature, possible) for times in (1.0, 3.0)
     )
-    scores = rule.scale * z + rule.bias + rule.shape @ np.stack([miss, p, softer][: rule.shape.size])
+    scores = (
+        rule.scale * z + rule.bias + rule.shape @ np.stack([miss, p, softer][: rule.shape.size])
+    )
     if rule.cross.size:
         scores = scores + rule.cross @ z
     out = np.zeros(row.size)

@@ -96,8 +96,8 @@ class Calibrator(FittedPredictions):
         (True, True)
         """
         data = self._check_logits(self._attach_groups(logits, groups))
-        asked = {"risk": risk, "delta": delta, "by": by, "groups": groups}
-        found = decisions.abstain(self.rule_, self.kept_, data, **asked)
+        rows = decisions.scored_labels(self.rule_, self.kept_, data, "predict_or_abstain")
+        found = rows.accept(risk=risk, delta=delta, by=by, groups=groups)
         return found.map_arrays(lambda array: to_input_library(array, logits))
 
     def predict_interval(

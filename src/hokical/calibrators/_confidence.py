@@ -28,7 +28,7 @@ from hokical.guarantees._row_sketch import (
 )
 from hokical.guarantees._score_table import ScoreTable
 from hokical.guarantees._scores import confidence_log_odds, conservative_levels, score_levels
-from hokical.guarantees._selective import SelectivePrediction, selective_prediction
+from hokical.guarantees._selective import ScoredLabels, SelectivePrediction
 from hokical.rules._confidence import ConfidenceCurve
 
 #: What to do about confidences above the scale.
@@ -193,17 +193,9 @@ class ConfidenceCalibrator(OutcomeCalibrator):
                 "`predict_or_abstain` has no examples to go by. Call `certify(confidence, right)` "
                 "first, with answers that nothing was fitted on."
             )
-        chosen = selective_prediction(
-            np.ones(found.size, np.int64),
-            found,
-            score_levels(confidence_log_odds(found)),
-            self.held_out_,
-            risk=risk,
-            delta=delta,
-            by=by,
-            groups=groups,
-            certified_on="held-out",
-        )
+        level, ones = score_levels(confidence_log_odds(found)), np.ones(found.size, np.int64)
+        rows = ScoredLabels(ones, found, level, self.held_out_, "held-out")
+        chosen = rows.accept(risk=risk, delta=delta, by=by, groups=groups)
         return chosen.map_arrays(lambda array: to_input_library(array, confidence))
 
     def _predict(self, confidence: Any, groups: Any) -> FloatArray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,13 +13,13 @@ from hokical._core.grouped_logits import GroupedLogits
 from hokical._core.groups import read_columns, take_rows
 from hokical._core.logits import Logits, as_logits
 from hokical._core.topk import TopK
-from hokical._core.types import BoolArray, FloatArray, IntArray
+from hokical._core.types import FloatArray, IntArray
 from hokical.guarantees import _scores as scores
 from hokical.guarantees._calibration_data import CalibrationData, HeldOutPart
 from hokical.guarantees._conformity import Conformity
 from hokical.guarantees._control import can_be_counts, remembered
 from hokical.guarantees._score_table import ScoreTable, class_levels
-from hokical.guarantees._selective import Evidence, SelectivePrediction, selective_prediction
+from hokical.guarantees._selective import Evidence, ScoredLabels
 from hokical.guarantees._sets import CertifiedSets, SetOptions, prove_sets
 from hokical.rules._base import Rule
 from hokical.rules._predicting import labels_and_confidence, predict_on_host
@@ -67,53 +67,34 @@ def _serving_forms(logits: Logits) -> list[Logits]:
     return [logits, replace(logits, values=narrow.values, top=narrow.top)]
 
 
-@dataclass(frozen=True, eq=False)
-class _TestedRows:
-    """Predictions (n,), and the examples that test them: counts by score, and the rows' levels.
+def scored_labels(rule: Rule, kept: CalibrationData, data: Logits, asked: str) -> ScoredLabels:
+    """Labels with held-out examples that test them, or those of the fit; or an error.
 
-    `untested` (n,) are labels that the examples do not test; None where they test all.
+    It names what was `asked` for, and says how to get examples.
     """
-
-    labels: IntArray
-    confidence: FloatArray
-    source: Evidence
-    table: ScoreTable
-    level: IntArray
-    untested: BoolArray | None = None
-
-    @classmethod
-    def predict(cls, rule: Rule, kept: CalibrationData, data: Logits, asked: str) -> _TestedRows:
-        """By held-out examples or those of the fit, or an error that says how to get them."""
-        found, table = labels_and_confidence(rule, data), kept.held_out_scores
-        if table is not None:
-            level = scores.score_levels(scores.confidence_log_odds(found[1]))
-            return cls(*found, "held-out", table, level)
-        if kept.held_out_conformity is not None:
-            raise ValueError(
-                f"`{asked}` needs held-out examples of equal weight; those of `certify` have "
-                "unequal ones, with which only promises on average hold: use `predict_set`. If "
-                "the weights are numbers of examples, call `certify(..., counts=True)`."
+    labels, confidence = labels_and_confidence(rule, data)
+    if kept.held_out_scores is not None:
+        level = scores.score_levels(scores.confidence_log_odds(confidence))
+        return ScoredLabels(labels, confidence, level, kept.held_out_scores, "held-out")
+    if kept.held_out_conformity is not None:
+        raise ValueError(
+            f"`{asked}` needs held-out examples of equal weight; those of `certify` have "
+            "unequal ones, with which only promises on average hold: use `predict_set`. If "
+            "the weights are numbers of examples, call `certify(..., counts=True)`."
+        )
+    if kept.fit_scores is None:
+        reason = "those of its fit, and of an earlier `certify`, have the old class frequencies"
+        if not isinstance(rule, BalancedRule):
+            reason = (
+                "those of its fit are no test of it (unequal weights, pixels or tokens of the "
+                "same items, folds of a cross-validation, or a file before 0.4 of a method "
+                "that may change labels)"
             )
-        if kept.fit_scores is None:
-            reason = "those of its fit, and of an earlier `certify`, have the old class frequencies"
-            if not isinstance(rule, BalancedRule):
-                reason = (
-                    "those of its fit are no test of it (unequal weights, pixels or tokens of the "
-                    "same items, folds of a cross-validation, or a file before 0.4 of a method "
-                    "that may change labels)"
-                )
-            raise ValueError(f"`{asked}` has no examples to go by: {reason}. {_CERTIFY}")
-        level = scores.score_levels(data.to_host(scores.label_log_odds(data)))
-        # Examples of a fit test the classifier's own labels, which do not depend on them.
-        other = None if rule.preserves_labels else found[0] != data.to_host(data.labels)
-        return cls(*found, "fit", kept.fit_scores, level, other)
-
-
-def abstain(rule: Rule, kept: CalibrationData, data: Logits, **asked: Any) -> SelectivePrediction:
-    """Labels on the host, and which of them to accept; see `selective_prediction`."""
-    rows = _TestedRows.predict(rule, kept, data, "predict_or_abstain")
-    asked |= {"certified_on": rows.source, "untested": rows.untested}
-    return selective_prediction(rows.labels, rows.confidence, rows.level, rows.table, **asked)
+        raise ValueError(f"`{asked}` has no examples to go by: {reason}. {_CERTIFY}")
+    level = scores.score_levels(data.to_host(scores.label_log_odds(data)))
+    # Examples of a fit test the classifier's own labels, which do not depend on them.
+    other = None if rule.preserves_labels else labels != data.to_host(data.labels)
+    return ScoredLabels(labels, confidence, level, kept.fit_scores, "fit", other)
 
 
 def accuracy_interval(rule: Rule, kept: CalibrationData, data: Logits, delta: float) -> FloatArray:
@@ -122,7 +103,7 @@ def accuracy_interval(rule: Rule, kept: CalibrationData, data: Logits, delta: fl
         own = rule.on_device_of(data).label_interval(data)
         if own is not None:
             return np.stack([data.to_host(end) for end in own], axis=1)
-    rows = _TestedRows.predict(rule, kept, data, "predict_interval")
+    rows = scored_labels(rule, kept, data, "predict_interval")
     # Examples were counted one level away where that is conservative (`conservative_levels`).
     found = _extend(rows.table.whole.intervals(rows.level, delta), rows.confidence)
     if rows.untested is not None:
@@ -163,11 +144,11 @@ def certified_sets(
             f"cross-validation). {_CERTIFY}"
         )
     if only is not None:
-        given = (known, only, source)
-        known = remembered(known, ("class", only, source), lambda: _of_class(*given))
-    return prove_sets(asked, known, source, n_classes)
+        known = _of_class(known, only, source)
+    return prove_sets(known, asked, source, n_classes)
 
 
+@remembered
 def _of_class(known: Conformity, label: int, source: Evidence) -> Conformity:
     """The examples of one class, which count alike: class frequencies weight classes."""
     found = known.take(known.labels == label)

@@ -14,9 +14,10 @@ tools bound the mean loss of new examples (proofs: `docs/theory.md`):
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -24,6 +25,8 @@ from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical.guarantees._binomial import binomial_tail, check_chance, scipy_special
 from hokical.guarantees._row_sketch import row_draws
 
+Of = TypeVar("Of")
+Asked = ParamSpec("Asked")
 Found = TypeVar("Found")
 #: What rounding may take from the number of examples that must be covered.
 _ROUNDING = 1e-9
@@ -35,15 +38,23 @@ _PSEUDO = 60.0
 _MOST_REMEMBERED = 64
 
 
-def remembered(examples: Any, question: Hashable, answer: Callable[[], Found]) -> Found:
-    """The answer to a question about immutable examples, worked out once and kept with them."""
-    known = examples.__dict__.setdefault("_remembered", {})
-    if question not in known:
-        if len(known) >= _MOST_REMEMBERED:
-            known.clear()
-        known[question] = answer()
-    found: Found = known[question]
-    return found
+def remembered(
+    work: Callable[Concatenate[Of, Asked], Found],
+) -> Callable[Concatenate[Of, Asked], Found]:
+    """Decorator: what is asked about immutable examples is worked out once, and kept with them."""
+
+    @wraps(work)
+    def answer(examples: Of, /, *asked: Asked.args, **named: Asked.kwargs) -> Found:
+        known = examples.__dict__.setdefault("_remembered", {})
+        question = (work.__qualname__, asked, *named.items())
+        if question not in known:
+            if len(known) >= _MOST_REMEMBERED:
+                known.clear()
+            known[question] = work(examples, *asked, **named)
+        found: Found = known[question]
+        return found
+
+    return answer
 
 
 def fewest_examples(risk: float, delta: float | None = None) -> int:
@@ -139,7 +150,7 @@ def pooled_class_thresholds(
     n_classes: int,
     coverage: float,
     *,
-    weights: FloatArray | None = None,
+    weights: FloatArray,
     unit: float = 1.0,
 ) -> Thresholds:
     """Thresholds by class that borrow from all, with coverage promised on average over all.
@@ -147,14 +158,11 @@ def pooled_class_thresholds(
     Of half of the examples, by their place: the quantile of each class's scores together with
     60 pseudo-examples that have everyone's. By the other half: one correction of them all.
     """
-    counts = np.ones(scores.size) if weights is None else weights
     first = row_draws(0, scores.size) < 0.5
-    shape = _shrunk_quantiles(scores[first], labels[first], counts[first], n_classes, coverage)
-    rest = ~first
-    gap = scores[rest] - shape[labels[rest]]
+    shape = _shrunk_quantiles(scores[first], labels[first], weights[first], n_classes, coverage)
+    gap, rest = (scores - shape[labels])[~first], weights[~first]
     place = np.zeros(gap.size, np.int64)
-    own = None if weights is None else weights[rest]
-    found = find_thresholds(gap, place, 1, coverage, weights=own, unit=unit)
+    found = find_thresholds(gap, place, 1, coverage, weights=rest, unit=unit)
     return Thresholds(shape + found.values, np.zeros(n_classes, np.bool_), found.fewest)
 
 

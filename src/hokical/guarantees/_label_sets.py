@@ -65,24 +65,21 @@ class HeldOutLabels:
         """The probabilities (labels,) that this share of a label's positives reaches, or 0."""
         return self._find_ends(n_labels, recall, delta, "label")[0]
 
+    @remembered
     def _find_ends(
         self, n_labels: int, coverage: float, delta: float | None, by: By
     ) -> tuple[FloatArray, FloatArray]:
         """The same, not yet in order: one threshold for all labels of a row, or two for each."""
-
-        def work() -> tuple[FloatArray, FloatArray]:
-            scores, cells, n_cells = self.worst, np.zeros(self.worst.size, np.int64), 1
-            if by == "label":
-                scores, n_cells = np.append(-self.proba, self.absent), 2 * n_labels
-                cells = np.append(self.label, n_labels + self.absent_label)
-            found = find_thresholds(scores, cells, n_cells, coverage, delta, pool=False).values
-            sides = found if by == "row" else found.reshape(2, n_labels)
-            low, high = np.broadcast_to(sides, (2, n_labels))
-            low, high = 1.0 - low if by == "row" else -low, np.minimum(high, 1.0)
-            high = np.minimum(high + _SLACK * (1.0 - high) + _ULP, 1.0)
-            return np.maximum(low, 0.0) * (1.0 - _SLACK), high
-
-        return remembered(self, (n_labels, coverage, delta, by), work)
+        scores, cells, n_cells = self.worst, np.zeros(self.worst.size, np.int64), 1
+        if by == "label":
+            scores, n_cells = np.append(-self.proba, self.absent), 2 * n_labels
+            cells = np.append(self.label, n_labels + self.absent_label)
+        found = find_thresholds(scores, cells, n_cells, coverage, delta, pool=False).values
+        sides = found if by == "row" else found.reshape(2, n_labels)
+        low, high = np.broadcast_to(sides, (2, n_labels))
+        low, high = 1.0 - low if by == "row" else -low, np.minimum(high, 1.0)
+        high = np.minimum(high + _SLACK * (1.0 - high) + _ULP, 1.0)
+        return np.maximum(low, 0.0) * (1.0 - _SLACK), high
 
 
 @dataclass(frozen=True, eq=False)

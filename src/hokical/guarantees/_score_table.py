@@ -122,11 +122,12 @@ class ScoreTable:
         The part is that which each `wanted` level (n,) belongs to, or the levels next to it:
         rounding may move an example by a level, and some are counted one level away on purpose.
         """
-        part, found = remembered(self, delta, lambda: self._by_part(delta))
+        part, found = self._by_part(delta)
         sides = [found[part[np.clip(wanted + k, 0, part.size - 1)]] for k in (-1, 1)]
         low, high = np.moveaxis(np.stack(sides), -1, 0)
         return np.stack([low.min(axis=0), high.max(axis=0)], axis=1)
 
+    @remembered
     def _by_part(self, delta: float) -> tuple[IntArray, FloatArray]:
         """The part of each level, (levels,), and the interval of each part, (parts, 2)."""
         part = part_of_level(self.count)

@@ -65,9 +65,10 @@ def conservative_levels(
     return score_levels(score + away * (1.0 + np.abs(top)) + away * size)
 
 
-def level_log_odds(level: int) -> float:
-    """The smallest log-odds on a level, -inf for the lowest."""
-    return float(np.sinh((level + _LOWEST) / _PER_UNIT)) if level > 0 else -np.inf
+def level_log_odds(level: Any) -> FloatArray:
+    """The smallest log-odds (...) on levels, -inf on the lowest, inf beyond the highest."""
+    found = np.sinh((np.asarray(level) + _LOWEST) / _PER_UNIT)
+    return np.select([np.equal(level, 0), np.equal(level, LEVELS)], [-np.inf, np.inf], found)
 
 
 def confidence_log_odds(confidence: FloatArray) -> FloatArray:

@@ -36,26 +36,15 @@ _TEMPERATURES = np.array([0.5, 1.0, 2.0, 4.0, 8.0])
 _SHARES = np.array([0.125, 0.25, 0.5, 1.0])
 
 
-@dataclass(frozen=True)
-class Threshold:
-    """Accept from `level` up (None: nothing); how many of `total` examples that accepts."""
-
-    level: int | None
-    accepted: int
-    wrong: int
-    total: int
-
-
-def choose_threshold(table: ScoreTable, risk: float, delta: float, starts: IntArray) -> Threshold:
+def lowest_level(table: ScoreTable, risk: float, delta: float, starts: IntArray) -> int:
     """The lowest level at which "the error rate from here up exceeds `risk`" is rejected.
 
-    Levels are tested from the highest down; `delta` is divided equally among the `starts`.
+    Levels are tested from the highest down; `delta` is divided equally among the `starts`. LEVELS
+    if none is rejected.
     """
     accepted, wrong = (np.cumsum(part[::-1]) for part in (table.count, table.wrong))
     last = last_proven(binomial_tail(wrong, accepted, risk), LEVELS - 1 - starts, delta)
-    if last < 0:
-        return Threshold(None, 0, 0, table.total)
-    return Threshold(LEVELS - 1 - last, int(accepted[last]), int(wrong[last]), table.total)
+    return LEVELS if last < 0 else LEVELS - 1 - last
 
 
 def starting_levels(risk: float, source: Evidence) -> IntArray:
@@ -114,45 +103,47 @@ class SelectivePrediction(Guaranteed):
         return f"{kept:,} of {math.prod(self.accepted.shape):,} accepted. {self.guarantee}"
 
 
-def selective_prediction(
-    labels: IntArray,
-    confidence: FloatArray,
-    levels: IntArray,
-    table: ScoreTable,
-    *,
-    risk: float,
-    delta: float,
-    by: str,
-    groups: Any,
-    certified_on: Evidence,
-    untested: BoolArray | None = None,
-) -> SelectivePrediction:
-    """Apply the thresholds that a table proves to the levels (n,) of new examples.
+@dataclass(frozen=True, eq=False)
+class ScoredLabels:
+    """Labels and confidences (n,), and the examples that test them: counts by score, `level` (n,)
+    that of each row.
 
-    With `by="group"` the risk is that of each of the table's groups; of rows of other `groups`
-    nothing is accepted. `untested` labels (n,) are others than those that the table counts, and are
-    not accepted: then the risk is that of a wrong label among rows that reach the threshold,
-    accepted or not.
+    `untested` labels (n,) are others than those that the table counts, and are not accepted: then
+    the risk is that of a wrong label among rows that reach the threshold, accepted or not.
     """
-    risk, delta = check_chance("risk", risk), check_chance("delta", delta)
-    cell: Any = 0
-    if by not in ("all", "group"):
-        raise ValueError(f'`by` must be "all" or "group"; got {by!r}.')
-    if by == "group":
-        if table.groups is None or groups is None:
-            raise ValueError(
-                '`by="group"` needs `groups`, of the rows and of examples that count alike: call '
-                "`certify(..., groups=groups)` first."
-            )
-        cell, _ = table.groups.match(groups, levels.size, "are not accepted")
-    question = (risk, delta, certified_on, by == "group", untested is None)
-    proof = remembered(table, question, lambda: _prove(table, *question))
-    accepted = levels >= proof.least[cell]
-    if untested is not None:
-        accepted &= ~untested
-    threshold = proof.log_odds if by == "group" else float(proof.log_odds[0])
-    promise = (risk, delta, threshold, proof.coverage, certified_on, proof.guarantee)
-    return SelectivePrediction(labels, confidence, accepted, *promise)
+
+    labels: IntArray
+    confidence: FloatArray
+    level: IntArray
+    table: ScoreTable
+    certified_on: Evidence
+    untested: BoolArray | None = None
+
+    def accept(self, *, risk: float, delta: float, by: str, groups: Any) -> SelectivePrediction:
+        """Apply the thresholds that the table proves.
+
+        With `by="group"` the risk is that of each of the table's groups; of rows of other `groups`
+        nothing is accepted.
+        """
+        risk, delta = check_chance("risk", risk), check_chance("delta", delta)
+        names, cell = self.table.groups, np.zeros(1, np.int64)
+        if by not in ("all", "group"):
+            raise ValueError(f'`by` must be "all" or "group"; got {by!r}.')
+        if by == "group":
+            if names is None or groups is None:
+                raise ValueError(
+                    '`by="group"` needs `groups`, of the rows and of examples that count alike: '
+                    "call `certify(..., groups=groups)` first."
+                )
+            cell, _ = names.match(groups, self.level.size, "are not accepted")
+        tested = self.untested is None
+        proof = _prove(self.table, risk, delta, self.certified_on, by == "group", tested)
+        accepted = self.level >= proof.least[cell]
+        if self.untested is not None:
+            accepted &= ~self.untested
+        threshold = proof.log_odds if by == "group" else float(proof.log_odds[0])
+        promise = (risk, delta, threshold, proof.coverage, self.certified_on, proof.guarantee)
+        return SelectivePrediction(self.labels, self.confidence, accepted, *promise)
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,22 +156,23 @@ class _Proof:
     guarantee: str
 
 
+@remembered
 def _prove(
     table: ScoreTable, risk: float, delta: float, source: Evidence, by_group: bool, tested: bool
 ) -> _Proof:
     """Thresholds of all examples together or of each group, and the promise in words."""
     tables, starts = table.rows if by_group else (table.whole,), starting_levels(risk, source)
-    found = [choose_threshold(each, risk, delta, starts) for each in tables]
-    least = [LEVELS if each.level is None else each.level for each in found]
-    odds = [np.inf if level == LEVELS else level_log_odds(level) for level in least]
-    reached, wrong, total = (sum(getattr(each, name) for each in found)
-                             for name in ("accepted", "wrong", "total"))  # fmt: skip
+    least = [lowest_level(each, risk, delta, starts) for each in tables]
+    pairs = list(zip(tables, least, strict=True))
+    reached = sum(int(each.count[level:].sum()) for each, level in pairs)
+    wrong = sum(int(each.wrong[level:].sum()) for each, level in pairs)
     place = "examples of the fit" if source == "fit" else "held-out examples"
     what = f"At most {risk:.4g} of the accepted labels{' of each group' * by_group} are wrong"
     if not tested:
         what = f"At most {risk:.4g} of the rows that reach the threshold get a wrong label"
     behind = (
-        f"of {total:,} {place} the same rule accepts {reached:,}, and {wrong:,} of those are wrong"
+        f"of {table.total:,} {place} the same rule accepts {reached:,}, and {wrong:,} of those are "
+        "wrong"
     )
     words = state_promise(what, behind, delta=delta, by="group" if by_group else "all")
     if none := least.count(LEVELS):
@@ -189,7 +181,8 @@ def _prove(
         words += " A label that calibration has changed is not accepted; `certify` tests such too."
     if none == len(least):
         words = _why_nothing(tables, risk, delta, source)
-    return _Proof(np.array([*least, LEVELS]), np.array(odds), reached / max(total, 1), words)
+    share = reached / max(table.total, 1)
+    return _Proof(np.array([*least, LEVELS]), level_log_odds(least), share, words)
 
 
 def _why_nothing(tables: Sequence[ScoreTable], risk: float, delta: float, source: Evidence) -> str:
@@ -202,8 +195,7 @@ def _why_nothing(tables: Sequence[ScoreTable], risk: float, delta: float, source
     def proves(other: float) -> bool:
         # Where tests start depends on the risk, so a smaller one than the best of these may have
         # been proven, if it had been asked for at first.
-        starts = starting_levels(other, source)
-        return choose_threshold(table, other, delta, starts).level is not None
+        return lowest_level(table, other, delta, starting_levels(other, source)) < LEVELS
 
     def would_prove(times: float) -> bool:
         return bool((binomial_tail(*more_examples(wrong, accepted, times), risk) <= share).any())

@@ -106,11 +106,9 @@ class CertifiedSets:
         values = self.thresholds.values
         return values if self.options.kind == "adaptive" else np.abs(np.minimum(values, 0.0))
 
+    @remembered
     def guarantee(self, promise: str | None = None, what: str = "examples") -> str:
-        """The promise in words, or another one about `what` was counted; remembered."""
-        return remembered(self, (promise, what), lambda: self._in_words(promise, what))
-
-    def _in_words(self, promise: str | None, what: str) -> str:
+        """The promise in words, or another one about `what` was counted."""
         asked, known = self.options, self.examples
         place = "held-out ones" if what == "examples" else f"held-out {what}"
         if self.certified_on == "fit":
@@ -142,17 +140,11 @@ class CertifiedSets:
         return f" {pooled.sum()} of {pooled.size} {kinds} have less than {needed}; {end}."
 
 
+@remembered
 def prove_sets(
-    options: SetOptions, examples: Conformity, source: Evidence, n_classes: int
-) -> CertifiedSets:
-    """The thresholds that the examples prove for these options, remembered."""
-    question = (options, source, n_classes)
-    return remembered(examples, question, lambda: _find_sets(examples, *question))
-
-
-def _find_sets(
     known: Conformity, asked: SetOptions, source: Evidence, n_classes: int
 ) -> CertifiedSets:
+    """The thresholds that examples prove for these options."""
     cells, n_cells = np.zeros(known.n, np.int64), 1
     if asked.by == "class":
         cells, n_cells = known.labels, n_classes
@@ -165,7 +157,7 @@ def _find_sets(
         cells, n_cells = known.group, len(known.group_names.names) + 1  # the last: unknown
     scores = known.scores(asked.kind, asked.penalty, asked.free_ranks)
     given = (scores, cells, n_cells, float(asked.coverage))
-    weights: dict[str, Any] = {"weights": known.weights, "unit": known.unit}
+    weights: dict[str, Any] = {"weights": known.counts, "unit": known.unit}
     if asked.pooled:
         found = pooled_class_thresholds(*given, **weights)
     else:
