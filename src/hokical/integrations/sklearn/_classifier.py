@@ -192,22 +192,16 @@ class CalibratedClassifier(
         parts = self._hold_out(data, final, of_splits, counts)
         self.n_calibration_ = sum(part.rows.size for part in parts)
         self._fit_rows = RowSketch.from_hashes(held_out.example_hashes(X)[used])
-        self.models_ = [
-            self._calibrate(some[0].model if averages else final, calibrator, some, data)
-            for some in ([[part] for part in parts] if averages else [parts])
-        ]
         if averages:
+            self.models_ = [self._calibrate(one.model, calibrator, [one], data) for one in parts]
             self.calibrator_ = self._calibrate_mean(parts, data)
         else:
-            (one,) = self.models_
-            self.estimator_, self.calibrator_, self.lowest_logit_ = (
-                final,
-                one.calibrator,
-                one.lowest,
-            )
-        reasons = [getattr(pair.calibrator, "reason_", "") for pair in self.models_]
+            one = self._calibrate(final, calibrator, parts, data)
+            self.models_, self.calibrator_ = [one], one.calibrator
+            self.estimator_, self.lowest_logit_ = final, one.lowest
+        reasons = dict.fromkeys(getattr(pair.calibrator, "reason_", "") for pair in self.models_)
         if any(reasons):
-            self.reason_ = "; ".join(dict.fromkeys(reasons))
+            self.reason_ = "; ".join(reasons)
         return self
 
     def predict(self, X: Any, *, groups: Any = None) -> AnyArray:
@@ -219,7 +213,7 @@ class CalibratedClassifier(
         if self.keep_labels:
             return np.asarray(self.classes_[self._ask("predict", X, groups=groups)])
         proba = self.predict_proba(X, groups=groups)
-        if isinstance(self.calibrator_, MultilabelCalibrator):
+        if self._several:
             return np.asarray(proba >= 0.5, np.int64)
         return np.asarray(self.classes_[proba.argmax(axis=1)])
 
@@ -235,7 +229,7 @@ class CalibratedClassifier(
         if self.keep_labels:
             return np.asarray(self._ask("predict_confidence", X, groups=groups))
         proba = self.predict_proba(X, groups=groups)
-        if isinstance(self.calibrator_, MultilabelCalibrator):
+        if self._several:
             return np.maximum(proba, 1.0 - proba)
         return np.asarray(proba.max(axis=1))
 
@@ -259,7 +253,7 @@ class CalibratedClassifier(
         X, labels = held_out.check_examples(self, X, y)
         logits = self._logits(X, groups)
         refuse_rows_of_fit([self._fit_rows], [held_out.example_hashes(X)], "X", reused)
-        if isinstance(self.calibrator_, MultilabelCalibrator):
+        if self._several:
             self.calibrator_.certify(logits, labels, reused=reused)
         else:
             truth = class_index(labels, self.classes_, "y")
@@ -273,8 +267,7 @@ class CalibratedClassifier(
         `MultilabelCalibrator.predict_set`.
         """
         found = self._ask("predict_set", X, groups=groups, **options)
-        several = isinstance(self.calibrator_, MultilabelCalibrator)
-        return found if several else replace(found, classes=self.classes_.tolist())
+        return found if self._several else replace(found, classes=self.classes_.tolist())
 
     def predict_or_abstain(
         self, X: Any, *, groups: Any = None, **options: Any
@@ -289,11 +282,9 @@ class CalibratedClassifier(
         found: SelectivePrediction = self._ask("predict_or_abstain", X, groups=groups, **options)
         if not self.keep_labels and self.calibrator_.rule_.preserves_labels:
             proba = self.predict_proba(X, groups=groups)
-            likeliest = proba.argmax(axis=1)
-            accepted = found.accepted & (likeliest == found.labels)  # others were not tested
-            found = replace(
-                found, labels=likeliest, confidence=proba.max(axis=1), accepted=accepted
-            )
+            labels, confidence = proba.argmax(axis=1), proba.max(axis=1)
+            accepted = found.accepted & (labels == found.labels)  # others were not tested
+            found = replace(found, labels=labels, confidence=confidence, accepted=accepted)
         return replace(found, labels=self.classes_[found.labels])
 
     def predict_interval(
@@ -305,7 +296,7 @@ class CalibratedClassifier(
         for `predict_or_abstain`.
         """
         if label is not None:
-            options["label"] = int(class_index(np.array([label]), self.classes_, "label")[0])
+            options["label"] = self._place(label)
         return np.asarray(self._ask("predict_interval", X, groups=groups, **options))
 
     def detect(self, X: Any, label: Any, *, groups: Any = None, **options: Any) -> Detections:
@@ -313,10 +304,14 @@ class CalibratedClassifier(
 
         `label` is one of `classes_`. Call `certify` first; see `Calibrator.detect`.
         """
-        index = int(class_index(np.array([label]), self.classes_, "label")[0])
+        index = self._place(label)
         found: Detections = self._ask("detect", X, index, groups=groups, **options)
         words = found.guarantee.replace(f"class {index}", f"class {label}", 1)
         return replace(found, guarantee=words)
+
+    def _place(self, label: Any) -> int:
+        """The column of a label."""
+        return int(class_index(np.array([label]), self.classes_, "label")[0])
 
     def _ask(self, name: str, X: Any, *more: Any, groups: Any, **options: Any) -> Any:
         """What the calibrator's method of this name gives for rows of the estimator."""
@@ -449,6 +444,11 @@ class CalibratedClassifier(
         return params | given, of_splits
 
     @property
+    def _several(self) -> bool:
+        """Whether rows have several labels."""
+        return isinstance(self.calibrator_, MultilabelCalibrator)
+
+    @property
     def _prefit(self) -> bool:
         named = isinstance(self.cv, str) and self.cv == "prefit"
         return named or isinstance(self.estimator, FrozenEstimator)
@@ -485,16 +485,15 @@ class CalibratedClassifier(
     ) -> CalibratedModel:
         """The model, and a calibrator that was fitted on the pooled held-out scores."""
         labels, weights, groups = data.of_parts(parts)
-        lowest = -math.inf
+        scores = [part.scores for part in parts]
         if data.several:
-            scores = np.concatenate([part.scores for part in parts])
-            if hasattr(model, "predict_proba"):
-                lowest = held_out.label_resolution(scores)
-            fitted = calibrator.fit(np.clip(scores, lowest, -lowest), labels, weights)
-            return CalibratedModel(model, fitted, lowest)
+            logits, given = np.concatenate(scores), hasattr(model, "predict_proba")
+            lowest = held_out.label_resolution(logits) if given else -math.inf
+            logits = np.clip(logits, lowest, -lowest)
+            return CalibratedModel(model, calibrator.fit(logits, labels, weights), lowest)
         classes = held_out.classes_of(model)
-        if not hasattr(model, "decision_function"):
-            lowest = held_out.resolution([part.scores for part in parts], classes.size)
+        exact = hasattr(model, "decision_function")
+        lowest = -math.inf if exact else held_out.resolution(scores, classes.size)
         logits = np.concatenate([part.logits(classes, lowest) for part in parts])
         labels = class_index(labels, classes, "y")
         fitted = clone(calibrator).fit(logits, labels, weights, groups=groups)
@@ -506,12 +505,10 @@ class CalibratedClassifier(
 
     def _calibrate_mean(self, parts: list[HeldOutScores], data: ClassifierExamples) -> Any:
         """A calibrator that keeps probabilities as they are, of which guarantees can be made."""
-        found = [
-            pair.spread(
-                part.logits(part.known, pair.lowest), self.classes_, data.of_parts([part])[2]
-            )
-            for part, pair in zip(parts, self.models_, strict=True)
-        ]
+        found = []
+        for part, pair in zip(parts, self.models_, strict=True):
+            logits, (_, _, groups) = np.maximum(part.scores, pair.lowest), data.of_parts([part])
+            found.append(pair.spread(logits, self.classes_, groups))
         labels, weights, _ = data.of_parts(parts)
         labels = class_index(labels, self.classes_, "y")
         logits = held_out.log_of_mean([np.concatenate(found)])
