@@ -15,7 +15,7 @@ from hokical.cli import options as opt
 from hokical.cli.console import DASH, bad_option, check_options, refuse, say, show_result, spinner
 from hokical.cli.reading import Source, read_calibrator, warn_of_own_examples
 from hokical.io._examples import Examples
-from hokical.io._opening import list_files
+from hokical.io._reading import list_files
 from hokical.io._writing import TABLES, check_output
 
 #: For which examples the coverage is guaranteed; see `Calibrator.predict_set`.

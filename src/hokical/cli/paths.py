@@ -7,8 +7,7 @@ from typing import Any
 from typer.core import TyperCommand
 
 import hokical
-from hokical.io._opening import is_pattern, list_files
-from hokical.io._reading import labels_beside
+from hokical.io._reading import is_pattern, labels_beside, list_files
 from hokical.io._writing import check_output
 
 #: Parameters of commands that name what is written; all other paths are read.

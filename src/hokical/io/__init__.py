@@ -11,10 +11,9 @@ One module per format. The format is found by a file's first bytes; nothing in a
 2
 """
 
-from hokical.io._agreement import agreement
+from hokical.io._answers import agreement, read_lm_eval, read_logprobs
 from hokical.io._errors import DataFileError
 from hokical.io._examples import Examples
-from hokical.io._logprobs import read_lm_eval, read_logprobs
 from hokical.io._reading import read_examples
 from hokical.io._writing import write_table
 

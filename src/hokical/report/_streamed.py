@@ -14,7 +14,7 @@ from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._catalog import make
 from hokical.dense import Dense
 from hokical.io._chunks import block_rows, reblock
-from hokical.io._opening import open_source
+from hokical.io._reading import open_source
 from hokical.metrics._groups import label_table
 from hokical.metrics._metric import SummaryOptions
 from hokical.metrics._summaries import SummarySums, summarize

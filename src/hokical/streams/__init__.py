@@ -5,8 +5,8 @@ function takes a source, which is what `open_source` gives or takes. So does
 `hokical.evaluate`.
 """
 
-from hokical.io._opening import open_source
-from hokical.io._sources import ChunkSource as ChunkSource
+from hokical.io._chunks import ChunkSource as ChunkSource
+from hokical.io._reading import open_source
 from hokical.streams._fitting import certify, fit, partial_fit
 from hokical.streams._predicting import predict, predict_to
 from hokical.streams._shift import estimate_shift

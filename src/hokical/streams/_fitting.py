@@ -8,7 +8,7 @@ from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._hoki import Hoki
 from hokical.guarantees._row_sketch import Reused
 from hokical.io._chunks import block_rows, reblock
-from hokical.io._opening import open_source
+from hokical.io._reading import open_source
 from hokical.streams._partition import StreamedPartition, check_block
 
 Estimator = TypeVar("Estimator", bound=Calibrator)

@@ -10,9 +10,8 @@ from hokical._core.logits import as_logits
 from hokical._core.progress import progress_bar
 from hokical._core.types import AnyArray, FloatArray
 from hokical._fitting.examples import Examples, Partition, Result
-from hokical.io._chunks import Chunk, block_rows, reblock
+from hokical.io._chunks import Chunk, ChunkSource, block_rows, check_row_count, reblock
 from hokical.io._errors import count_from, report_file
-from hokical.io._sources import ChunkSource, check_row_count
 
 
 def check_block(chunk: Chunk, first_row: int, n_classes: int, path: Path | None = None) -> Examples:

@@ -13,9 +13,9 @@ from hokical._core.files import replace_file
 from hokical._core.grouped_logits import with_codes
 from hokical._core.types import AnyArray, IntArray
 from hokical.calibrators._calibrator import Calibrator
+from hokical.io._chunks import ChunkSource, check_row_count
 from hokical.io._errors import count_from, report_file
-from hokical.io._opening import open_source
-from hokical.io._sources import ChunkSource, check_row_count
+from hokical.io._reading import open_source
 from hokical.io._writing import check_output
 from hokical.rules._predicting import OF_CLASSES, Output
 

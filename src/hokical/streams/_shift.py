@@ -9,8 +9,8 @@ from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._shift import MOST_NUMBERS
 from hokical.guarantees._row_sketch import row_draws
 from hokical.guarantees._shift import ShiftEstimate
-from hokical.io._opening import open_source
-from hokical.io._sources import check_row_count
+from hokical.io._chunks import check_row_count
+from hokical.io._reading import open_source
 
 
 def estimate_shift(calibrator: Calibrator, source: Any, *, delta: float = 0.05) -> ShiftEstimate:
