@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from hokical.io import DataFileError
+from hokical.report import write_report
 
 from .conftest import embedded
 
@@ -107,7 +108,7 @@ def test_the_same_comparison_gives_the_same_bytes(comparison: Any, render: Rende
 
 
 def test_writing_is_whole_and_returns_the_path(comparison: Any, tmp_path: Path) -> None:
-    target = comparison.to_html(str(tmp_path / "r.html"))
+    target = write_report(comparison, str(tmp_path / "r.html"))
     assert target == tmp_path / "r.html"
     assert target.read_text(encoding="utf-8").endswith("</html>\n")
     assert list(tmp_path.iterdir()) == [target]
@@ -118,7 +119,7 @@ def test_paths_that_cannot_be_written(comparison: Any, tmp_path: Path) -> None:
     with pytest.raises(DataFileError, match="no folder"):
         comparison.to_html(tmp_path / "none" / "r.html")
     with pytest.raises(ValueError, match=r"`path` must end in .html or .htm.*got r.pdf.*print"):
-        comparison.to_html(tmp_path / "r.pdf")
+        write_report(comparison, tmp_path / "r.pdf")
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "x.html").mkdir()
     with pytest.raises(DataFileError, match="it is not a file"):
