@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -40,29 +41,22 @@ class TextTable(Table):
 
     def _load(self, scores: Sequence[str], others: Sequence[str]) -> Loaded:
         """Scores as numbers, NaN where there are none; other columns as text."""
-        numbers = [self.names.index(name) for name in scores]
-        texts = [self.names.index(name) for name in others]
+        numbers, texts = ([self.names.index(name) for name in own] for own in (scores, others))
         kinds = dict.fromkeys(range(len(self.names)), "U1")  # of what is not used
         kinds |= dict.fromkeys(texts, "O") | dict.fromkeys(numbers, "f8")
+        cells = np.dtype([(str(k), kind) for k, kind in kinds.items()])
+        text = io.StringIO(self._text.lstrip("\r\n"))
+        form: dict[str, Any] = {"delimiter": self._delimiter, "comments": None, "quotechar": '"'}
         try:
-            table: AnyArray = np.loadtxt(
-                io.StringIO(self._text.lstrip("\r\n")),
-                np.dtype([(str(k), kind) for k, kind in kinds.items()]),
-                delimiter=self._delimiter,
-                comments=None,
-                quotechar='"',
-                skiprows=1,
-                ndmin=1,
-            )
-            found = [table[str(k)] for k in (*numbers, *texts)]
+            table: AnyArray = np.loadtxt(text, cells, **form, skiprows=1, ndmin=1)
         except ValueError:  # percentages, decimal commas, missing values, and errors
-            rows = list(self._checked_rows())
-            found = [
-                np.array([self._number(row[k], line, k) for line, row in rows]) for k in numbers
+            rows = [
+                tuple(self._number(row[k], line, k) if k in numbers else row[k] for k in kinds)
+                for line, row in self._checked_rows()
             ]
-            found += [np.array([row[k] for _, row in rows]) for k in texts]
-        columns = [column.astype(np.str_) for column in found[len(numbers) :]]
-        return found[: len(numbers)], dict(zip(others, columns, strict=True))
+            table = np.array(rows, cells)
+        rest = {name: table[str(k)].astype(np.str_) for name, k in zip(others, texts, strict=True)}
+        return [table[str(k)] for k in numbers], rest
 
     def place(self, row: int) -> str:
         """Where an editor shows a row."""

@@ -24,10 +24,9 @@ from hokical.guarantees._row_sketch import row_hashes
 from hokical.metrics._examples import as_confidence
 from hokical.monitoring._coverage import CoverageMonitor, refuse_old_record
 from hokical.monitoring._reference import Reference
-from hokical.monitoring._rows import LabelledRows, as_partial_labels, has_no_rows
+from hokical.monitoring._rows import LabelledRows, as_ids, as_partial_labels, has_no_rows
 from hokical.monitoring._state import MonitorOptions, MonitorState
 from hokical.monitoring._status import Status, make_status
-from hokical.monitoring._waiting import as_ids
 
 _KIND = "CalibrationMonitor"
 

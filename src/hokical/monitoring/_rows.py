@@ -1,10 +1,14 @@
-"""The rows that a monitor keeps, and labels that may be missing."""
+"""The rows that a monitor keeps: labelled, waiting for their label by id, and counted before.
+
+Memory is bounded: of each kind the newest are kept.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence, Sized
-from dataclasses import dataclass
-from typing import Any, Self
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -13,6 +17,12 @@ from hokical._core.labels import as_labels
 from hokical._core.reading import to_numpy
 from hokical._core.storage import pack_array, storable
 from hokical._core.types import AnyArray, BoolArray, FloatArray, IntArray
+from hokical.guarantees._row_sketch import number_hashes
+
+#: Fewer rows than this can be equal to earlier ones by chance.
+_LEAST_ROWS = 10
+#: The share of distinct rows from which on equal rows are taken for the same row.
+_DISTINCT = 0.95
 
 
 @storable("monitor-labelled")
@@ -73,6 +83,147 @@ class LabelledRows:
         return float(own.confidence.mean()), float(own.correct.mean())
 
 
+class WaitingRow(NamedTuple):
+    """A prediction without a label: confidence, class (-1: unknown), groups, and its set.
+
+    `of_logits` says what its label will be: a class, or else whether it was right. `members` are
+    the classes of its prediction set, if sets are tested.
+    """
+
+    confidence: float
+    predicted: int
+    groups: tuple[int, ...]
+    of_logits: bool
+    members: tuple[int, ...]
+
+
+@storable("monitor-waiting")
+@dataclass(eq=False)
+class WaitingRows:
+    """Predictions by id, those that wait for a label, and ids that were labelled.
+
+    `dropped` counts rows that were given up because more than `limit` waited.
+    """
+
+    limit: int
+    rows: dict[str, WaitingRow] = field(default_factory=dict)
+    labelled: dict[str, None] = field(default_factory=dict)
+    dropped: int = 0
+
+    def __post_init__(self) -> None:
+        self.rows = {each: WaitingRow(*row) for each, row in self.rows.items()}
+
+    def add(
+        self,
+        ids: list[str],
+        rows: LabelledRows,
+        known: BoolArray,
+        members: AnyArray | None,
+        *,
+        of_logits: bool,
+    ) -> None:
+        """Keep what is needed of rows without a label, and the ids of those with one.
+
+        `members` (n, classes) are prediction sets. Raise if an id was used before.
+        """
+        self._check_new(ids)
+        for k in np.flatnonzero(~known).tolist():
+            classes = () if members is None else np.flatnonzero(members[k]).tolist()
+            groups, shares = (
+                rows.groups[k].tolist(),
+                (float(rows.confidence[k]), int(rows.predicted[k])),
+            )
+            self.rows[ids[k]] = WaitingRow(*shares, tuple(groups), of_logits, tuple(classes))
+        surplus = max(0, len(self.rows) - self.limit)
+        _drop_oldest(self.rows, surplus)
+        self.dropped += surplus
+        self.close([ids[k] for k in np.flatnonzero(known).tolist()])
+
+    def _check_new(self, ids: list[str]) -> None:
+        _check_distinct(ids)
+        for each in ids:
+            if each in self.rows:
+                raise ValueError(
+                    f"`ids` must be new; {each!r} waits for its label. Pass the label to "
+                    "`add_labels(ids, labels)`, and not the prediction again."
+                )
+            if each in self.labelled:
+                raise ValueError(
+                    f"`ids` must be new; {each!r} was counted with its label before. Leave the "
+                    "row out, or give a new prediction a new id."
+                )
+
+    def find(self, ids: list[str]) -> tuple[LabelledRows, bool, list[tuple[int, ...]]]:
+        """The rows that wait under these ids, whether they are of logits, and their sets.
+
+        Raise if one of them does not wait, or if they are of two kinds.
+        """
+        _check_distinct(ids)
+        for each in ids:
+            if each in self.labelled:
+                raise ValueError(
+                    f"`ids` must wait for a label; {each!r} has one already. Leave it out."
+                )
+            if each not in self.rows:
+                raise ValueError(
+                    f"`ids` must be those of predictions without labels; {each!r} is unknown. Pass "
+                    "`ids` with the predictions; if its row was one of more than "
+                    f"{self.limit:,} that waited, make the monitor with a larger `max_waiting`."
+                )
+        found = [self.rows[each] for each in ids]
+        if len({row.of_logits for row in found}) > 1:
+            raise ValueError(
+                "`ids` must be of one kind; got rows of `update` and of `update_logits`. Add their "
+                "labels in two calls."
+            )
+        confidence, predicted, groups, of_logits, members = zip(*found, strict=True)
+        numbers = np.array(groups, int).reshape(len(ids), -1)
+        unknown = np.zeros(len(ids), np.bool_)
+        rows = LabelledRows(np.array(confidence), unknown, np.array(predicted), numbers)
+        return rows, of_logits[0], list(members)
+
+    def close(self, ids: list[str]) -> None:
+        """Note that these ids have been labelled."""
+        for each in ids:
+            self.rows.pop(each, None)
+        self.labelled.update(dict.fromkeys(ids))
+        _drop_oldest(self.labelled, len(self.labelled) - self.limit)
+
+
+@storable("monitor-seen")
+@dataclass(eq=False)
+class SeenRows:
+    """How often rows without ids were counted, by a hash of what they hold, newest last."""
+
+    limit: int
+    counts: dict[float, int] = field(default_factory=dict)
+
+    def add(self, hashes: FloatArray) -> None:
+        """Remember rows and their batch; raise if it, or most of its rows, were counted before."""
+        batch = float(number_hashes(hashes[None])[0])  # for rows of few distinct values
+        known = hashes.size if batch in self.counts else 0
+        if len(self.counts) >= _DISTINCT * sum(self.counts.values()):
+            known = max(known, sum(each in self.counts for each in hashes.tolist()))
+        if known > hashes.size / 2 and hashes.size >= _LEAST_ROWS:
+            raise ValueError(
+                f"predictions must be counted once; {known:,} of these {hashes.size:,} rows were "
+                "counted before. If only their labels are new, pass `ids` with the predictions "
+                "and then `add_labels(ids, labels)`; if they are to count again, `again=True`."
+            )
+        for each in [*hashes[-self.limit :].tolist(), batch]:
+            self.counts[each] = self.counts.pop(each, 0) + 1
+        _drop_oldest(self.counts, len(self.counts) - self.limit)
+
+    def to_stored(self) -> dict[str, Any]:
+        parts = np.array([*self.counts], float), np.array([*self.counts.values()], int)
+        return {"limit": self.limit, "hashes": pack_array(parts[0]), "counts": pack_array(parts[1])}
+
+    @classmethod
+    def from_stored(cls, stored: dict[str, Any]) -> Self:
+        pairs = zip(stored["hashes"].tolist(), stored["counts"].tolist(), strict=True)
+        return cls(stored["limit"], dict(pairs))
+
+
 def as_partial_labels(
     labels: Any, n_rows: int, n_classes: int, names: Sequence[Any] = (), name: str = "labels"
 ) -> IntArray:
@@ -97,3 +248,29 @@ def has_no_rows(batch: Any) -> bool:
     if shape is not None:
         return tuple(shape[:1]) == (0,)
     return isinstance(batch, Sized) and len(batch) == 0
+
+
+def as_ids(ids: Any, n_rows: int | None = None) -> list[str]:
+    """Checked ids, text or integers, as text; of so many rows if that is known."""
+    array = np.atleast_1d(to_numpy(ids, "ids"))
+    if array.ndim != 1 or (n_rows is not None and array.size != n_rows):
+        rule = "1-D" if n_rows is None else f"1-D with one entry per row ({n_rows})"
+        raise ValueError(f"`ids` must be {rule}; got shape {array.shape}.")
+    found = array.tolist()
+    wrong = [each for each in found if type(each) not in (str, int) or each == ""]
+    if wrong:
+        raise TypeError(
+            f"`ids` must be text or integers; got {wrong[0]!r}. Give each prediction its own id."
+        )
+    return [str(each) for each in found]
+
+
+def _check_distinct(ids: list[str]) -> None:
+    if len(set(ids)) < len(ids):
+        twice = next(each for each in ids if ids.count(each) > 1)
+        raise ValueError(f"`ids` must be different; got {twice!r} twice. Leave one of them out.")
+
+
+def _drop_oldest(held: dict[Any, Any], n: int) -> None:
+    for key in list(islice(held, max(n, 0))):
+        del held[key]

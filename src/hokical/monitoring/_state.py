@@ -18,8 +18,7 @@ from hokical.monitoring._coverage import CoverageMonitor
 from hokical.monitoring._e_process import EProcess
 from hokical.monitoring._parts import PartTests
 from hokical.monitoring._reference import Reference
-from hokical.monitoring._rows import LabelledRows
-from hokical.monitoring._waiting import SeenRows, WaitingRows, as_ids
+from hokical.monitoring._rows import LabelledRows, SeenRows, WaitingRows, as_ids
 
 
 @storable("monitor-settings")

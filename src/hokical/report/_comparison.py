@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,16 @@ import numpy as np
 from hokical._core.arrays import to_host
 from hokical._core.logits import Logits
 from hokical._core.progress import track
+from hokical._core.topk import TopK
 from hokical._core.types import IntArray
+from hokical.calibrators import Calibrator
 from hokical.calibrators._automatic import AutoCalibrator
+from hokical.calibrators._catalog import make, method_names
+from hokical.calibrators._checks import check_plain_logits
+from hokical.calibrators._estimator import clone
 from hokical.metrics._metric import METRICS, SummaryOptions
 from hokical.report._data import best_of, main_columns, report_data
 from hokical.report._differences import Difference, paired_differences
-from hokical.report._entrants import Methods, choose_entrants, is_fitted
 from hokical.report._evaluate import check_examples, measure_sets
 from hokical.report._evaluation import DataFacts, Evaluation
 from hokical.report._judging import Predicted, Setting, check_names, judge
@@ -30,6 +34,7 @@ from hokical.report._tables import Cells, TableOutput
 
 #: The method that the headline is about if none is named: the default of the library.
 DEFAULT = "auto"
+Methods = Iterable[Any] | Mapping[str, Any] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,7 +198,7 @@ def compare(
         return rank_methods(found, metric, delta)
     known, new = check_examples(validation), check_examples(test)
     names = check_names(class_names, new[0].n_classes)
-    entrants, skipped = choose_entrants(methods, random_state, (known[0], new[0]))
+    entrants, skipped = _choose_entrants(methods, random_state, (known[0], new[0]))
     chosen = _choose_subject(subject, list(entrants))
     data = DataFacts(new[0].n_rows, new[0].n_classes, data_names[1])
     setting = Setting(SummaryOptions(delta=delta), data_names[1], groups[1], names)
@@ -248,9 +253,72 @@ def _choose_subject(subject: str | None, names: list[str]) -> str:
 
 def _fit(calibrator: Any, logits: Logits, labels: IntArray, groups: Any) -> float | None:
     """Fit, unless it is; the seconds it took."""
-    if is_fitted(calibrator):
+    if hasattr(calibrator, "rule_"):
         return None
     start = time.perf_counter()
     learns = groups is not None and isinstance(calibrator, AutoCalibrator)
     calibrator.fit(logits, labels, **({"groups": groups} if learns else {}))
     return time.perf_counter() - start
+
+
+def _choose_entrants(
+    methods: Methods, random_state: int, data: tuple[Logits, ...]
+) -> tuple[dict[str, Calibrator], dict[str, str]]:
+    """Calibrators by name, and the names of those that the data do not allow, with the reason."""
+    if isinstance(methods, str):
+        raise TypeError(
+            f"`methods` must be a list or dict of methods; got {methods!r}. Use a list."
+        )
+    given = [*method_names(2), "auto"] if methods is None else methods
+    named = given.items() if isinstance(given, Mapping) else ((None, each) for each in given)
+    found: dict[str, Calibrator] = {}
+    skipped: dict[str, str] = {}
+    for own_name, each in named:
+        calibrator = _as_calibrator(each, random_state)
+        changed = isinstance(each, Calibrator) and "()" not in str(each)
+        default = each if changed else calibrator.name
+        name = str(default if own_name is None else own_name)
+        if name in found:
+            raise ValueError(
+                f"`methods` must have different names; got {name!r} twice. Name them in a dict, "
+                f"such as {{'first': {calibrator}, ...}}."
+            )
+        reason = _obstacle(calibrator, data)
+        if reason is None:
+            found[name] = calibrator
+        else:
+            skipped[name] = reason
+    if not found:
+        raise ValueError(f"`methods` must have one that the data allow; got {skipped or 'none'}.")
+    return found, skipped
+
+
+def _as_calibrator(given: Any, random_state: int) -> Calibrator:
+    """A new estimator, or the given calibrator if it is fitted."""
+    if isinstance(given, str):
+        made = make(given)
+        seeded = "random_state" in made.get_params(deep=False)
+        return made.set_params(random_state=random_state) if seeded else made
+    if isinstance(given, type) and issubclass(given, Calibrator):
+        return given()
+    if not isinstance(given, Calibrator):
+        raise TypeError(
+            f"`methods` must hold names or calibrators; got {type(given).__name__}. Use a name of "
+            "`hokical.calibrators.method_names()`; for the probabilities of other models, "
+            "`hokical.metrics.summary`."
+        )
+    if hasattr(given, "rule_"):
+        return given
+    fresh: Calibrator = clone(given)
+    return fresh
+
+
+def _obstacle(calibrator: Any, data: tuple[Logits, ...]) -> str | None:
+    """Why the data do not allow a method, or None."""
+    check_plain_logits(calibrator.method, "methods")
+    n_classes = data[0].n_classes
+    if n_classes > 2 and calibrator.method.binary_only:
+        return f"for two classes, and there are {n_classes}"
+    if any(isinstance(logits, TopK) for logits in data) and not calibrator.method.accepts_top_k:
+        return "needs the logits of all classes"
+    return None

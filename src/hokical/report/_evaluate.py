@@ -25,7 +25,6 @@ from hokical.dense import Dense
 from hokical.metrics._examples import as_examples
 from hokical.metrics._metric import SummaryOptions
 from hokical.metrics._sets import SetSummary, summarize_sets
-from hokical.report._entrants import is_fitted
 from hokical.report._evaluation import DataFacts, Evaluation
 from hokical.report._judging import Predicted, Setting, check_names, judge
 from hokical.report._streamed import evaluate_dense, evaluate_source
@@ -192,7 +191,7 @@ def _evaluate_confidence(
     data = DataFacts(rows.n_rows, 1, setting.data_name, "confidences")
     own = Predicted(rows.confidence, rows.correct, weight)
     before = judge("uncalibrated", None, own, setting, data)
-    if cal is None or not is_fitted(cal):
+    if cal is None or not hasattr(cal, "rule_"):
         return before
     after = to_host(cal.predict(confidence, setting.groups))
     return judge(cal.name, cal, replace(own, confidence=after), setting, data, before)
@@ -212,7 +211,7 @@ def _evaluate_labels(
     setting = replace(setting, groups=np.broadcast_to(called, own.shape)[known])
     rows = Predicted(own[known], there)
     before = _by_example(judge("uncalibrated", None, rows, setting, data), example)
-    if not is_fitted(cal):
+    if not hasattr(cal, "rule_"):
         return before
     rows = replace(rows, confidence=to_host(cal.predict_proba(scores))[known])
     return _by_example(judge(cal.name, cal, rows, setting, data, before), example)
