@@ -2,7 +2,7 @@
 
 import math
 from numbers import Real
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -35,6 +35,12 @@ def check_count(value: Any, *, name: str = "n_bins", least: int = 1, most: float
         rule = f"of at least {least}" if most == math.inf else f"from {least} to {most}"
         raise ValueError(f"`{name}` must be an integer {rule}; got {value!r}.")
     return int(value)
+
+
+def check_choice(name: str, value: Any, choices: Any) -> None:
+    """Check that a value is one of those of a `Literal` type."""
+    if value not in get_args(choices):
+        raise ValueError(f"`{name}` must be one of {list(get_args(choices))}; got {value!r}.")
 
 
 def check_positive(name: str, value: Any, remedy: str) -> None:

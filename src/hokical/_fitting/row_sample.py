@@ -26,8 +26,7 @@ from hokical.guarantees._calibration_data import SAMPLE_SIZE, CalibrationData
 from hokical.guarantees._class_scores import ClassScores, row_features
 from hokical.guarantees._conformity import Conformity
 from hokical.guarantees._row_sketch import RowSketch, row_draws, row_hashes
-from hokical.guarantees._score_table import ScoreTable
-from hokical.guarantees._scores import Support, conservative_levels, label_log_odds
+from hokical.guarantees._scores import ScoreTable, Support, conservative_levels, label_log_odds
 from hokical.rules._base import Rule
 from hokical.rules._scaling import UncalibratedRule
 

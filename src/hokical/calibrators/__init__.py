@@ -14,29 +14,26 @@ from hokical.calibrators._catalog import make as make
 from hokical.calibrators._method import Fit, MethodInfo
 
 if TYPE_CHECKING:
-    from hokical.calibrators._adaptive import (
-        AdaptiveTemperatureScaling as AdaptiveTemperatureScaling,
-    )
     from hokical.calibrators._automatic import AutoCalibrator as AutoCalibrator
-    from hokical.calibrators._binary import BetaCalibration as BetaCalibration
-    from hokical.calibrators._binary import PlattScaling as PlattScaling
-    from hokical.calibrators._binary import VennAbers as VennAbers
-    from hokical.calibrators._hoki import Hoki as Hoki
-    from hokical.calibrators._isotonic import IsotonicMulticlass as IsotonicMulticlass
-    from hokical.calibrators._isotonic import IsotonicOneVsAllTS as IsotonicOneVsAllTS
+    from hokical.calibrators._binary import BetaCalibration, PlattScaling, VennAbers
+    from hokical.calibrators._hoki import Hoki
+    from hokical.calibrators._isotonic import IsotonicMulticlass, IsotonicOneVsAllTS
     from hokical.calibrators._scaling import (
-        EnsembleTemperatureScaling as EnsembleTemperatureScaling,
+        AdaptiveTemperatureScaling,
+        EnsembleTemperatureScaling,
+        TemperatureScaling,
+        Uncalibrated,
+        VectorScaling,
     )
-    from hokical.calibrators._scaling import TemperatureScaling as TemperatureScaling
-    from hokical.calibrators._scaling import Uncalibrated as Uncalibrated
-    from hokical.calibrators._scaling import VectorScaling as VectorScaling
-    from hokical.calibrators._structured import StructuredScaling as StructuredScaling
+    from hokical.calibrators._structured import StructuredScaling
 
 _METHODS = {kind: module for module, kind in (BUILT_IN | AUTOMATIC).values()}
 
 __all__ = [
-    "Calibrator", "Examples", "Fit", "MethodInfo", "method_names", "register", "with_sets",
-    *(kind for _, kind in BUILT_IN.values()),
+    "AdaptiveTemperatureScaling", "BetaCalibration", "Calibrator", "EnsembleTemperatureScaling",
+    "Examples", "Fit", "Hoki", "IsotonicMulticlass", "IsotonicOneVsAllTS", "MethodInfo",
+    "PlattScaling", "StructuredScaling", "TemperatureScaling", "Uncalibrated", "VectorScaling",
+    "VennAbers", "method_names", "register", "with_sets",
 ]  # fmt: skip
 
 

@@ -28,8 +28,7 @@ from hokical.calibrators._stored import StoredEstimator, check_stored
 from hokical.guarantees._calibration_data import CalibrationData
 from hokical.guarantees._class_scores import shrink
 from hokical.guarantees._row_sketch import row_draws
-from hokical.guarantees._score_table import ScoreTable
-from hokical.guarantees._scores import confidence_log_odds, score_levels
+from hokical.guarantees._scores import ScoreTable, confidence_log_odds, score_levels
 from hokical.rules._base import Rule
 from hokical.rules._predicting import Output, labels_and_confidence, predict_blocks, to_float32
 from hokical.rules._scaling import UncalibratedRule
@@ -60,8 +59,6 @@ class FittedPredictions(StoredEstimator):
     kept_: CalibrationData
     #: Names of the classes in the order of the columns, where known.
     class_names: tuple[str, ...] = ()
-    #: Names of the columns of the logits in the fit, if they were a frame's.
-    _columns: tuple[str, ...] = ()
 
     def fit(
         self, logits: Any, labels: Any = None, sample_weight: Any = None, *, groups: Any = None
@@ -333,19 +330,16 @@ class FittedPredictions(StoredEstimator):
         return {
             "n_classes": self.n_classes_,
             "class_names": list(self.class_names),
-            "columns": list(self._columns),
             **vars(self.kept_),
         }
 
     def _restore(self, document: dict[str, Any]) -> None:
-        rule, n_classes = _check_document(document)
-        kept = CalibrationData(**{name: document.get(name) for name in CalibrationData.names()})
+        rule, n_classes, kept = _check_document(document)
         self._keep(Fit(rule, document["report"]), n_classes, kept)
         # Files up to 0.3 have the names in their metadata, where `hokical fit` wrote them.
         names = document.get("class_names") or document["beside"].get("classes")
         if isinstance(names, list) and len(names) == n_classes:
             self.class_names = tuple(map(str, names))
-        self._columns = tuple(map(str, document.get("columns", ())))
 
     def __repr__(self) -> str:
         """The parameters, as in scikit-learn, and once fitted what was learned."""
@@ -393,26 +387,21 @@ def _add_counts(kept: CalibrationData, rule: Rule, block: Examples) -> Calibrati
     return replace(kept, class_scores=replace(kept.class_scores, implied=both))
 
 
-def _check_document(document: dict[str, Any]) -> tuple[Rule, int]:
-    """Rule and number of classes of a file's contents, if they belong together."""
+def _check_document(document: dict[str, Any]) -> tuple[Rule, int, CalibrationData]:
+    """Rule, number of classes and kept data of a file's contents, if they belong together."""
     rule: Rule = check_stored(document, "rule", Rule)
     n_classes: int = check_stored(document, "n_classes", int)
-    for name, kind in get_type_hints(CalibrationData).items():
-        document.setdefault(name, None)
-        check_stored(document, name, kind)
+    kinds = get_type_hints(CalibrationData).items()
+    kept = CalibrationData(**{name: check_stored(document, name, kind) for name, kind in kinds})
     if not 2 <= n_classes < _MOST_CLASSES:
         raise CalibratorFileError(f"the file must be for at least 2 classes; got {n_classes}.")
-    for name in ("fit_conformity", "held_out_conformity"):
-        noted = document[name]
-        if noted is not None and (not noted.n or noted.labels.max() >= n_classes):
-            raise CalibratorFileError(f"the file has no usable `{name}` for {n_classes} classes.")
-    if document["class_scores"] and document["class_scores"].n_classes != n_classes:
-        raise CalibratorFileError(f"the file has no usable `class_scores` for {n_classes} classes.")
     if rule.n_classes not in (None, n_classes):
         raise CalibratorFileError(
             f"the file is for {n_classes} classes, and its rule for {rule.n_classes}."
         )
-    return rule, n_classes
+    for name in kept.unsuitable(n_classes):
+        raise CalibratorFileError(f"the file has no usable `{name}` for {n_classes} classes.")
+    return rule, n_classes, kept
 
 
 def _narrow(found: Array, given: Any) -> Array:

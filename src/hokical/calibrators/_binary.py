@@ -7,12 +7,7 @@ logits (n, 2). Probabilities go through `hokical.from_probabilities`, 1-D or two
 import numpy as np
 
 from hokical._core.types import FloatArray
-from hokical._fitting.binary import (
-    binary_scores,
-    fit_logistic,
-    fit_venn_abers,
-    with_both_classes,
-)
+from hokical._fitting.binary import binary_scores, fit_logistic, fit_venn_abers, with_both_classes
 from hokical._fitting.examples import Examples
 from hokical._fitting.pooled_terms import binary_losses
 from hokical.calibrators._calibrator import Calibrator

@@ -21,13 +21,13 @@ from hokical._core.types import FloatArray
 from hokical.calibrators import _decisions as decisions
 from hokical.calibrators import _shift as shift
 from hokical.calibrators._base import FittedPredictions
+from hokical.calibrators._decisions import Decisions, decide
 from hokical.guarantees._binomial import check_chance
 from hokical.guarantees._calibration_data import CalibrationData
-from hokical.guarantees._decisions import Decisions, Detections, decide
 from hokical.guarantees._risk import RiskControl, control_risk
 from hokical.guarantees._row_sketch import Reused, refuse_rows_of_fit, row_hashes
 from hokical.guarantees._selective import SelectivePrediction
-from hokical.guarantees._sets import CertifiedSets, PredictionSets, SetOptions
+from hokical.guarantees._sets import CertifiedSets, Detections, PredictionSets, SetOptions
 from hokical.guarantees._shift import ShiftEstimate, estimate_shift
 from hokical.rules._base import Rule
 from hokical.rules._predicting import predict_on_host

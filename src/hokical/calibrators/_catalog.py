@@ -22,7 +22,7 @@ BUILT_IN: dict[str, tuple[str, str]] = {
     "temps": ("scaling", "TemperatureScaling"),
     "vecs": ("scaling", "VectorScaling"),
     "structured": ("structured", "StructuredScaling"),
-    "adaptive": ("adaptive", "AdaptiveTemperatureScaling"),
+    "adaptive": ("scaling", "AdaptiveTemperatureScaling"),
     "ets": ("scaling", "EnsembleTemperatureScaling"),
     "irm": ("isotonic", "IsotonicMulticlass"),
     "irova_ts": ("isotonic", "IsotonicOneVsAllTS"),
@@ -107,11 +107,7 @@ def make(name: str, **parameters: Any) -> Calibrator:
     >>> make("hoki", n_bins=10)
     Hoki(n_bins=10)
     """
-    return _create(name, "name", parameters)
-
-
-def _create(name: str, argument: str, parameters: dict[str, Any]) -> Calibrator:
-    made: Calibrator = load_class(name, argument)()
+    made: Calibrator = load_class(name)()
     known = made.get_params()
     for parameter in parameters:
         if parameter not in known:
@@ -122,7 +118,8 @@ def _create(name: str, argument: str, parameters: dict[str, Any]) -> Calibrator:
 def new_calibrator(method: Any, *, argument: str = "method", **parameters: Any) -> Calibrator:
     """An unfitted calibrator for logits alone: by its name, or a copy of the one given."""
     if isinstance(method, str):
-        made = _create(method, argument, parameters)
+        load_class(method, argument)  # whose error names the argument
+        made = make(method, **parameters)
     elif not isinstance(method, Calibrator):
         raise TypeError(
             f"`{argument}` must be a method's name or a calibrator; got {type(method).__name__}. "

@@ -15,7 +15,7 @@ from hokical._core.reading import check_row_order, to_numpy
 from hokical._core.types import AnyArray, BoolArray, FloatArray, IntArray
 from hokical._core.warn import warn_user
 from hokical.calibrators._method import MethodInfo
-from hokical.calibrators._outcomes import OutcomeCalibrator
+from hokical.calibrators._stored import OutcomeCalibrator
 from hokical.guarantees._control import can_be_counts
 from hokical.guarantees._group_names import GroupNames
 from hokical.guarantees._row_sketch import (
@@ -26,8 +26,12 @@ from hokical.guarantees._row_sketch import (
     refuse_rows_of_fit,
     scatter,
 )
-from hokical.guarantees._score_table import ScoreTable
-from hokical.guarantees._scores import confidence_log_odds, conservative_levels, score_levels
+from hokical.guarantees._scores import (
+    ScoreTable,
+    confidence_log_odds,
+    conservative_levels,
+    score_levels,
+)
 from hokical.guarantees._selective import ScoredLabels, SelectivePrediction
 from hokical.rules._confidence import ConfidenceCurve
 

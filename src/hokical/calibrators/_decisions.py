@@ -1,8 +1,8 @@
-"""Abstention, intervals and sets of labels, by a rule and its calibration data."""
+"""Abstention, intervals and sets of labels, by a rule and its calibration data; and actions."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from hokical.guarantees import _scores as scores
 from hokical.guarantees._calibration_data import CalibrationData, HeldOutPart
 from hokical.guarantees._conformity import Conformity
 from hokical.guarantees._control import can_be_counts, remembered
-from hokical.guarantees._score_table import ScoreTable, class_levels
+from hokical.guarantees._scores import ScoreTable, class_levels
 from hokical.guarantees._selective import Evidence, ScoredLabels
 from hokical.guarantees._sets import CertifiedSets, SetOptions, prove_sets
 from hokical.rules._base import Rule
@@ -178,3 +178,34 @@ def count_members(members: Array) -> Array:
         return np.count_nonzero(members, axis=1)
     xp = (backend_of(members) or NUMPY).namespace(members)
     return members.sum(axis=1) if xp is np else xp.sum(xp.astype(members, xp.int64), axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Decisions:
+    """`actions` (n,), and the `costs` (n,) that are expected of them."""
+
+    actions: Array
+    costs: Array
+
+
+def decide(proba: Array, costs: Any, n_classes: int) -> Decisions:
+    """The action of least expected cost under probabilities (n, classes); the first of equals."""
+    table = cost_table(costs, n_classes)
+    backend = backend_of(proba) or NUMPY
+    xp = backend.namespace(proba)
+    expected = proba @ xp.astype(backend.from_host(table, proba), proba.dtype)
+    return Decisions(xp.argmin(expected, axis=1), xp.min(expected, axis=1))
+
+
+def cost_table(costs: Any, n_classes: int) -> FloatArray:
+    """Costs (classes, actions), of two classes also from those of its two errors."""
+    table = np.asarray(costs, np.float64)
+    if table.shape == (2,) and n_classes == 2:
+        table = np.array([[0.0, table[0]], [table[1], 0.0]])
+    if table.ndim != 2 or table.shape[0] != n_classes or not np.isfinite(table).all():
+        raise ValueError(
+            f"`costs` must be finite numbers of shape ({n_classes}, actions), a row for each true "
+            f"class; got shape {table.shape}. Of two classes (false_positive, false_negative) is "
+            "enough."
+        )
+    return table

@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from hokical._core.arrays import Array, float64_scope, to_input_library
-from hokical._core.bins import check_count, sum_by
+from hokical._core.bins import check_choice, check_count, sum_by
 from hokical._core.blocks import by_blocks
 from hokical._core.types import BoolArray, FloatArray
 from hokical._core.warn import ConvergenceWarning, warn_user
@@ -20,13 +20,14 @@ from hokical._fitting.stability_counts import count_stability, count_with_stats
 from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._method import Fit, MethodInfo
 from hokical.guarantees._calibration_data import CalibrationData
-from hokical.guarantees._score_table import ScoreTable
-from hokical.guarantees._scores import LEVELS, confidence_log_odds, score_levels
+from hokical.guarantees._scores import LEVELS, ScoreTable, confidence_log_odds, score_levels
 from hokical.rules._hoki import Curve, HokiRule, Steps
 from hokical.stability._noise import Noise, check_noise
 from hokical.stability._sampled import Draws, check_draw_count, draw_seed
 from hokical.stability._table import EXACT_LEVELS, StabilityTable
 
+Init = Literal["accuracy", "confidence"]
+Unseen = Literal["nearest", "as_printed"]
 _ONE_PASS = (
     '`noise` must be given for more than 4 million logits that can be read only once; got "auto", '
     "which reads them twice: to choose the noise, and to count all rows. Pass a function that "
@@ -130,8 +131,8 @@ class Hoki(Calibrator):
         draws: int | None = None,
         n_bins: int = 15,
         max_iter: int = 200,
-        init: Literal["accuracy", "confidence"] = "accuracy",
-        unseen: Literal["nearest", "as_printed"] = "nearest",
+        init: Init = "accuracy",
+        unseen: Unseen = "nearest",
         random_state: Any = 0,
     ) -> None:
         self.noise = noise
@@ -207,10 +208,8 @@ class Hoki(Calibrator):
             check_noise(self.noise)
         if self.draws is not None:
             check_draw_count(self.draws)
-        if self.init not in ("accuracy", "confidence"):
-            raise ValueError(f'`init` must be "accuracy" or "confidence"; got {self.init!r}.')
-        if self.unseen not in ("nearest", "as_printed"):
-            raise ValueError(f'`unseen` must be "nearest" or "as_printed"; got {self.unseen!r}.')
+        check_choice("init", self.init, Init)
+        check_choice("unseen", self.unseen, Unseen)
 
     def _fit_all(self, examples: Partition) -> tuple[Fit, ExampleStats]:
         """Choose the noise on the sample that other methods are fitted on; then count all rows."""
@@ -255,19 +254,10 @@ class Hoki(Calibrator):
                 ConvergenceWarning,
             )
         link = self._link(schedule, table, rule.levels, init == "accuracy", n_classes)
-        report = {
-            "accuracy": table.accuracy,
-            "alpha": schedule.alpha,
-            "beta": schedule.beta,
-            "occupied": schedule.occupied,
-            "n_iter": schedule.n_steps,
-            "ending": schedule.ending,
-            "converged": schedule.converged,
-            "validation_ece": schedule.validation_ece,
-            "init": init,
-            "n_bins": n_bins,
-            "table": table,
-        }
+        shown = ("alpha", "beta", "occupied", "ending", "converged", "validation_ece")
+        report = {name: getattr(schedule, name) for name in shown}
+        report |= {"accuracy": table.accuracy, "n_iter": schedule.n_steps, "init": init}
+        report |= {"n_bins": n_bins, "table": table}
         return Fit(replace(rule, link=link), report)
 
     def _link(

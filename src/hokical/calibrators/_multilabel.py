@@ -13,7 +13,7 @@ from hokical._core.reading import check_row_order, column_names, first_true, ord
 from hokical._core.types import FloatArray
 from hokical._core.warn import FitDataWarning, warn_user
 from hokical.calibrators._method import MethodInfo
-from hokical.calibrators._outcomes import OutcomeCalibrator
+from hokical.calibrators._stored import OutcomeCalibrator
 from hokical.guarantees._binomial import check_chance
 from hokical.guarantees._label_sets import By, HeldOutLabels, LabelSets, label_sets
 from hokical.guarantees._risk import RiskControl, control_risk
@@ -58,14 +58,6 @@ class MultilabelCalibrator(OutcomeCalibrator):
 
     rule_: MultilabelCurves
     held_out_: HeldOutLabels | None
-    _columns: tuple[str, ...] = ()
-
-    def _stored_data(self) -> dict[str, Any]:
-        return super()._stored_data() | {"columns": list(self._columns)}
-
-    def _restore(self, document: dict[str, Any]) -> None:
-        super()._restore(document)
-        self._columns = tuple(map(str, document.get("columns", ())))
 
     @property
     def n_labels_(self) -> int:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import inspect
 import os
+from collections.abc import Iterable
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from hokical._core.groups import count_rows
 from hokical._core.storage import CalibratorFileError, write_document
-from hokical._core.types import IntArray
+from hokical._core.types import FloatArray, IntArray
 from hokical._core.version import VERSION
 from hokical._core.warn import ConvergenceWarning, NotFittedError, sklearn_class, warn_user
 from hokical.calibrators._estimator import Estimator
 from hokical.calibrators._method import MethodInfo
+from hokical.guarantees._row_sketch import RowSketch
 
 
 class StoredEstimator(Estimator):
@@ -26,6 +28,8 @@ class StoredEstimator(Estimator):
     rule_: Any
     #: Plain values from the file that the calibrator was loaded from; empty after a fit.
     metadata_: dict[str, Any]
+    #: Names of the columns of the scores in the fit, if they were a frame's.
+    _columns: tuple[str, ...] = ()
     #: The version that wrote the file, or this one.
     _library_version: str = VERSION
     #: What the fit reports besides the rule; its entries are attributes with an underscore.
@@ -54,6 +58,7 @@ class StoredEstimator(Estimator):
             "rule": self.rule_,
             "report": self._report,
             "beside": self.metadata_ if metadata is None else metadata,
+            "columns": list(self._columns),
             **self._stored_data(),
         }
         write_document(path, body)
@@ -81,6 +86,7 @@ class StoredEstimator(Estimator):
         found = cls(**{name: value for name, value in given.items() if name in known})
         found._restore(document)
         found.metadata_ = document["beside"]
+        found._columns = tuple(map(str, document.get("columns", ())))
         found._library_version = str(document.get("library_version", "unknown"))
         return found
 
@@ -117,6 +123,45 @@ class StoredEstimator(Estimator):
             raise sklearn_class(NotFittedError)(
                 f"This {type(self).__name__} instance is not fitted yet. Call `fit` first."
             )
+
+
+class OutcomeCalibrator(StoredEstimator):
+    """The base of calibrators of yes-or-no outcomes: one confidence per row, or several labels.
+
+    A subclass has a `method`, and `fit` calls `_keep` with its rule and a report.
+    """
+
+    #: What `certify` notes.
+    _held_out_kind: ClassVar[type[Any]]
+
+    reason_: str
+    held_out_log_loss_: dict[str, float]
+    #: What `certify` noted, or None.
+    held_out_: Any
+    #: Fingerprints of the examples of the fit, which cannot certify it.
+    fit_rows_: tuple[RowSketch, ...]
+
+    def _stored_data(self) -> dict[str, Any]:
+        return {"held_out": self.held_out_, "fit_rows": list(self.fit_rows_)}
+
+    def _restore(self, document: dict[str, Any]) -> None:
+        rule = check_stored(document, "rule", self.method.rule)
+        held_out = check_stored(document, "held_out", self._held_out_kind | None)
+        sketches = tuple(document.get("fit_rows", ()))  # which files of 0.2 do not have
+        if not all(isinstance(sketch, RowSketch) for sketch in sketches):
+            raise CalibratorFileError(f"the file of this {self.name} has no usable `fit_rows`.")
+        self._keep(rule, document["report"])
+        self.held_out_, self.fit_rows_ = held_out, sketches
+
+    def _keep(self, rule: Any, report: dict[str, Any], hashes: Iterable[FloatArray] = ()) -> None:
+        """Store the result of a fit; what `certify` noted for an earlier one is dropped.
+
+        `hashes` (n,) of the examples are noted, in one way or several.
+        """
+        self._keep_rule(rule, report)
+        self.fit_rows_, self.held_out_ = tuple(map(RowSketch.from_hashes, hashes)), None
+        if not report.get("converged", True):
+            warn_user(f"{type(self).__name__} did not converge: {self.reason_}", ConvergenceWarning)
 
 
 def check_stored(document: dict[str, Any], name: str, kind: Any) -> Any:

@@ -8,12 +8,7 @@ from hokical._core.bins import check_positive
 from hokical._core.types import FloatArray
 from hokical._fitting.examples import Examples
 from hokical._fitting.floor import choose_base
-from hokical._fitting.structured import (
-    MAX_CROSS_CLASSES,
-    STRENGTH,
-    StructuredFit,
-    fit_structured,
-)
+from hokical._fitting.structured import MAX_CROSS_CLASSES, STRENGTH, StructuredFit, fit_structured
 from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._method import Fit, MethodInfo
 from hokical.rules._structured import StructuredRule

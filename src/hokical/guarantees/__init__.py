@@ -2,12 +2,11 @@
 
 from hokical.guarantees._binomial import clopper_pearson
 from hokical.guarantees._bounds import calibration_bound
-from hokical.guarantees._decisions import Detections
 from hokical.guarantees._label_sets import LabelSets
 from hokical.guarantees._plan import plan
 from hokical.guarantees._risk import RiskControl
 from hokical.guarantees._selective import SelectivePrediction
-from hokical.guarantees._sets import PredictionSets
+from hokical.guarantees._sets import Detections, PredictionSets
 from hokical.guarantees._shift import ShiftEstimate
 
 __all__ = [

@@ -7,9 +7,9 @@ bound; the tests check their coverage by simulation.
 
 import math
 from numbers import Real
-from typing import Literal, get_args
+from typing import Literal
 
-from hokical._core.bins import check_count
+from hokical._core.bins import check_choice, check_count
 from hokical.guarantees._binomial import check_chance
 
 Method = Literal["mcdiarmid", "bousquet", "union", "paper"]
@@ -51,8 +51,7 @@ def calibration_bound(
         if not isinstance(value, Real) or not 0.0 <= value <= 1.0:
             raise ValueError(f"`{name}` must lie in [0, 1]; got {value!r}.")
     n, n_bins, delta = check_count(n, name="n"), check_count(n_bins), check_chance("delta", delta)
-    if method not in get_args(Method):
-        raise ValueError(f"`method` must be one of {list(get_args(Method))}; got {method!r}.")
+    check_choice("method", method, Method)
     if brier is not None and method in ("union", "paper"):
         raise ValueError(f'`brier` cannot be used by method="{method}"; leave it out.')
     if brier is None and method == "bousquet":

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import Any, Self
 
@@ -15,8 +15,7 @@ from hokical.guarantees._class_scores import ClassScores
 from hokical.guarantees._conformity import Conformity
 from hokical.guarantees._group_names import GroupNames
 from hokical.guarantees._row_sketch import RowSketch
-from hokical.guarantees._score_table import ScoreTable
-from hokical.guarantees._scores import Support
+from hokical.guarantees._scores import ScoreTable, Support
 
 #: Examples that are kept for prediction sets: a sample, so that a fitted calibrator stays small.
 SAMPLE_SIZE = 2048
@@ -58,10 +57,16 @@ class CalibrationData:
     #: Features of the rows of the fit by true class.
     class_scores: ClassScores | None = None
 
-    @classmethod
-    def names(cls) -> list[str]:
-        """The names of the fields, which are those in files."""
-        return [field.name for field in fields(cls)]
+    def unsuitable(self, n_classes: int) -> Iterator[str]:
+        """The names of what cannot be of so many classes, in a forged file."""
+        for name in ("fit_conformity", "held_out_conformity"):
+            noted = getattr(self, name)
+            if noted is not None and (not noted.n or noted.labels.max() >= n_classes):
+                yield name
+        if self.class_scores is not None and self.class_scores.n_classes != n_classes:
+            yield "class_scores"
+        if self.held_out_classes is not None and len(self.held_out_classes.count) != n_classes:
+            yield "held_out_classes"
 
     def without_fit(self) -> Self:
         """Without what the examples of the fit would prove, where they are not independent."""

@@ -211,12 +211,6 @@ def smallest_risk(proves: Callable[[float], bool], risk: float) -> float:
     return high
 
 
-def examples_needed(proves: Callable[[float], bool], n: int) -> int | None:
-    """About how many examples prove it, if so many times the n that are there do; None: none."""
-    tried = np.geomspace(1.1, 1000.0, 60).tolist()
-    return next((math.ceil(times * n) for times in tried if proves(times)), None)
-
-
 def more_examples(sums: Any, counts: Any, times: float) -> tuple[FloatArray, FloatArray]:
     """Sums of losses and counts as of so many times the examples, half a loss more than these."""
     return np.ceil(times * (sums + 0.5)), np.floor(times * counts)
@@ -251,3 +245,37 @@ def can_be_counts(weights: FloatArray | None) -> bool:
 def check_promise(risk: Any, delta: Any, name: str = "risk") -> tuple[float, float | None]:
     """A risk, and a delta if there is one, each strictly between 0 and 1."""
     return check_chance(name, risk), None if delta is None else check_chance("delta", delta)
+
+
+class Guaranteed:
+    """Base of results that come with a promise: `guarantee` states it in plain English."""
+
+    guarantee: str
+
+
+def state_promise(
+    what: str, behind: str, *, delta: float | None, by: str = "all", weighted: bool = False
+) -> str:
+    """`what` is promised, how surely, and the examples `behind` it.
+
+    >>> state_promise("At most 0.1 are missed", "of 50 examples 2 are", delta=0.1, by="group")
+    'At most 0.1 are missed, with confidence 0.9 for each group: of 50 examples 2 are.'
+    """
+    sure = "on average over such examples"
+    if delta is not None:
+        sure = f"with confidence {1.0 - delta:.4g}" + f" for each {by}" * (by != "all")
+    if weighted:
+        sure += ", if the weights of the examples are right"
+    return f"{what}, {sure}: {behind}."
+
+
+def state_limits(
+    n: int, best: str, wanted: str, fewest: int, would_prove: Callable[[float], bool]
+) -> str:
+    """What n examples prove instead of the `wanted` risk, and how many more would prove it."""
+    end = "More examples will hardly help: no score has so small an error rate."
+    if n < fewest:
+        end = f"It takes at least {fewest:,} examples, even without a mistake."
+    elif enough := next(filter(would_prove, np.geomspace(1.1, 1000.0, 60).tolist()), None):
+        end = f"About {math.ceil(enough * n):,} examples of this kind would prove {wanted}."
+    return f"The smallest risk that they prove is {best}. {end}"

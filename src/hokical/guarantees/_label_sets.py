@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self
 
 import numpy as np
 
 from hokical._core.arrays import Array, backend_of
+from hokical._core.bins import check_choice
 from hokical._core.storage import pack_array, storable
 from hokical._core.types import FloatArray, IntArray
-from hokical.guarantees._control import check_promise, find_thresholds, remembered
-from hokical.guarantees._words import Guaranteed, state_promise
+from hokical.guarantees._control import (
+    Guaranteed,
+    check_promise,
+    find_thresholds,
+    remembered,
+    state_promise,
+)
 
 #: Whom the coverage is promised to: all labels of a row at once, or each label alone.
 By = Literal["row", "label"]
@@ -112,8 +118,7 @@ def label_sets(
 ) -> LabelSets:
     """Sets for calibrated probabilities (n, labels); see `MultilabelCalibrator.predict_set`."""
     coverage, delta = check_promise(coverage, delta, "coverage")
-    if by not in get_args(By):
-        raise ValueError(f"`by` must be one of {list(get_args(By))}; got {by!r}.")
+    check_choice("by", by, By)
     n_labels = int(proba.shape[1])
     low, high = ends = known.ends(n_labels, coverage, delta, by)
     backend = backend_of(proba)

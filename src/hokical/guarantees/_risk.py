@@ -9,16 +9,7 @@ from typing import Any
 import numpy as np
 
 from hokical._core.types import FloatArray
-from hokical.guarantees._control import (
-    check_promise,
-    examples_needed,
-    fewest_examples,
-    last_proven,
-    loss_p_values,
-    more_examples,
-    smallest_risk,
-)
-from hokical.guarantees._words import Guaranteed, state_limits, state_promise
+from hokical.guarantees import _control as control
 
 #: Thresholds where testing may start: at the first a loss may count few examples.
 _STARTS = 10
@@ -30,7 +21,7 @@ Loss = Callable[[Any, Any, float], Any] | Any
 
 
 @dataclass(frozen=True, eq=False)
-class RiskControl(Guaranteed):
+class RiskControl(control.Guaranteed):
     """The `threshold` up to which the mean loss is proven to be at most the risk; NaN if none is.
 
     `thresholds` (m,) were tried in this order; `losses` has the mean losses (m,) of the n examples,
@@ -69,7 +60,7 @@ def control_risk(
     if {*wanted} != {*limits}:
         raise ValueError(f"`risk` must have a number for each loss, {[*wanted]}; got {[*limits]}.")
     for limit in limits.values():
-        check_promise(limit, delta)
+        control.check_promise(limit, delta)
     if weights is not None and delta is not None:
         raise ValueError("`sample_weight` cannot be given with `delta`; leave one of them out.")
     tables = {name: _losses(each, proba, labels, tried) for name, each in wanted.items()}
@@ -78,7 +69,7 @@ def control_risk(
             _check_monotone(name, table)
     counts = np.ones(len(labels)) if weights is None else weights
 
-    def control(rows: Any = slice(None)) -> RiskControl:
+    def prove(rows: Any = slice(None)) -> RiskControl:
         sums = {name: _LossSums.of(table[rows], counts[rows]) for name, table in tables.items()}
         means, n = {name: each.means for name, each in sums.items()}, counts[rows].size
         last = _last_safe(sums, limits, delta)
@@ -87,15 +78,15 @@ def control_risk(
         at, seen = float(tried[last]), {name: mean[last] for name, mean in means.items()}
         what = f"The mean loss of new examples is at most {_list(limits)} at the threshold {at:.6g}"
         behind = f"of {n:,} held-out examples it is {_list(seen)}"
-        words = state_promise(what, behind, delta=delta, weighted=weights is not None)
+        words = control.state_promise(what, behind, delta=delta, weighted=weights is not None)
         return RiskControl(at, tried, means, n, words)
 
     if groups is None:
-        return control()
+        return prove()
     places: dict[Any, int] = {}
     place = np.array([places.setdefault(name, len(places)) for name in groups])
-    by_group = {name: control(place == k) for name, k in places.items()}
-    return replace(control(), by_group=by_group)
+    by_group = {name: prove(place == k) for name, k in places.items()}
+    return replace(prove(), by_group=by_group)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +106,7 @@ class _LossSums:
 
     def repeated(self, times: float) -> _LossSums:
         """As of so many times the examples."""
-        return _LossSums(*more_examples(self.sums, self.counts, times), self.binary)
+        return _LossSums(*control.more_examples(self.sums, self.counts, times), self.binary)
 
     @property
     def means(self) -> FloatArray:
@@ -136,13 +127,13 @@ def _last_safe(
             passed = each.sums + 1.0 <= limits[name] * (each.counts + 1.0) * (1.0 + _ROUNDING)
             last = min(last, int(np.flatnonzero(passed).max(initial=-1)))
         else:  # all risks at once: the worst of them
-            tail = loss_p_values(each.sums, each.counts, limits[name], binary=each.binary)
+            tail = control.loss_p_values(each.sums, each.counts, limits[name], binary=each.binary)
             p_values = np.maximum(p_values, tail)
     if delta is None:
         return last
     spread = np.linspace(0, m - 1, _STARTS).astype(np.int64)
     # Half of delta is for the first.
-    return last_proven(p_values, np.append(np.zeros(_STARTS - 2, np.int64), spread), delta)
+    return control.last_proven(p_values, np.append(np.zeros(_STARTS - 2, np.int64), spread), delta)
 
 
 def _why_none(
@@ -153,13 +144,16 @@ def _why_none(
     def relaxed(share: float) -> dict[str, float]:
         return {name: limit + share * (1.0 - limit) for name, limit in limits.items()}
 
+    def proves(share: float) -> bool:
+        return _last_safe(losses, relaxed(share), delta) >= 0
+
     def would_prove(times: float) -> bool:
         more = {name: each.repeated(times) for name, each in losses.items()}
         return _last_safe(more, limits, delta) >= 0
 
-    best = relaxed(smallest_risk(lambda share: _last_safe(losses, relaxed(share), delta) >= 0, 0.0))
-    fewest = max(fewest_examples(limit, delta) for limit in limits.values())
-    words = state_limits(n, _list(best), _list(limits), fewest, examples_needed(would_prove, n))
+    best = relaxed(control.smallest_risk(proves, 0.0))
+    fewest = max(control.fewest_examples(limit, delta) for limit in limits.values())
+    words = control.state_limits(n, _list(best), _list(limits), fewest, would_prove)
     sure = "on average" if delta is None else f"with confidence {1.0 - delta:.4g}"
     return (
         f"No threshold is proven: {n:,} examples do not prove a mean loss of at most "

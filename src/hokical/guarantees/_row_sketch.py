@@ -6,12 +6,13 @@ be joined in any order, and the share of given rows that is among those of the f
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, Self, get_args
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hokical._core.arrays import to_float64
+from hokical._core.bins import check_choice
 from hokical._core.logits import Logits
 from hokical._core.parallel import cut_rows
 from hokical._core.special import at_most
@@ -93,6 +94,12 @@ class RowSketch:
     hashes: FloatArray
     counts: IntArray
 
+    def __post_init__(self) -> None:
+        kinds = (self.hashes.dtype.kind, self.counts.dtype.kind)
+        rising = kinds == ("f", "i") and (np.diff(self.hashes) > 0.0).all()
+        if not rising or self.hashes.shape != self.counts.shape or (self.counts < 1).any():
+            raise ValueError("a sketch of rows must hold rising hashes and how often each was seen")
+
     @classmethod
     def from_hashes(cls, hashes: FloatArray, counts: IntArray | None = None) -> Self:
         """From hashes (n,) in any order, and how often each was seen."""
@@ -109,14 +116,6 @@ class RowSketch:
 
     def to_stored(self) -> dict[str, object]:
         return {"hashes": pack_array(self.hashes), "counts": pack_array(self.counts)}
-
-    @classmethod
-    def from_stored(cls, stored: dict[str, Any]) -> Self:
-        hashes, counts = stored["hashes"], stored["counts"]
-        rising = (hashes.dtype.kind, counts.dtype.kind) == ("f", "i") and np.diff(hashes) > 0.0
-        if not np.all(rising) or hashes.shape != counts.shape or (counts < 1).any():
-            raise ValueError("a sketch of rows must hold rising hashes and how often each was seen")
-        return cls(hashes, counts)
 
     @property
     def share_of_twins(self) -> float:
@@ -153,8 +152,7 @@ def refuse_rows_of_fit(
 
     `hashes` (n,) are those of the rows, made as those of each sketch.
     """
-    if reused not in get_args(Reused):
-        raise ValueError(f"`reused` must be one of {list(get_args(Reused))}; got {reused!r}.")
+    check_choice("reused", reused, Reused)
     pairs = zip(sketches, hashes, strict=False)
     if reused == "refuse" and any(sketch.holds_too_many(own) for sketch, own in pairs):
         raise ValueError(

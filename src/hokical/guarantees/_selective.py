@@ -14,18 +14,9 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from hokical._core.types import BoolArray, FloatArray, IntArray
+from hokical.guarantees import _control as control
 from hokical.guarantees._binomial import binomial_tail, check_chance
-from hokical.guarantees._control import (
-    examples_needed,
-    fewest_examples,
-    last_proven,
-    more_examples,
-    remembered,
-    smallest_risk,
-)
-from hokical.guarantees._score_table import ScoreTable
-from hokical.guarantees._scores import LEVELS, level_log_odds, score_levels
-from hokical.guarantees._words import Guaranteed, state_limits, state_promise
+from hokical.guarantees._scores import LEVELS, ScoreTable, level_log_odds, score_levels
 
 #: The examples behind a guarantee: those of `fit`, or those passed to `certify`.
 Evidence = Literal["fit", "held-out"]
@@ -43,7 +34,7 @@ def lowest_level(table: ScoreTable, risk: float, delta: float, starts: IntArray)
     if none is rejected.
     """
     accepted, wrong = (np.cumsum(part[::-1]) for part in (table.count, table.wrong))
-    last = last_proven(binomial_tail(wrong, accepted, risk), LEVELS - 1 - starts, delta)
+    last = control.last_proven(binomial_tail(wrong, accepted, risk), LEVELS - 1 - starts, delta)
     return LEVELS if last < 0 else LEVELS - 1 - last
 
 
@@ -60,7 +51,7 @@ def starting_levels(risk: float, source: Evidence) -> IntArray:
 
 
 @dataclass(frozen=True, eq=False)
-class SelectivePrediction(Guaranteed):
+class SelectivePrediction(control.Guaranteed):
     """Labels, and which of them to give as answers.
 
     `labels`, `confidence` and `accepted` (n,) are of all examples, accepted or not; see
@@ -156,7 +147,7 @@ class _Proof:
     guarantee: str
 
 
-@remembered
+@control.remembered
 def _prove(
     table: ScoreTable, risk: float, delta: float, source: Evidence, by_group: bool, tested: bool
 ) -> _Proof:
@@ -174,7 +165,7 @@ def _prove(
         f"of {table.total:,} {place} the same rule accepts {reached:,}, and {wrong:,} of those are "
         "wrong"
     )
-    words = state_promise(what, behind, delta=delta, by="group" if by_group else "all")
+    words = control.state_promise(what, behind, delta=delta, by="group" if by_group else "all")
     if none := least.count(LEVELS):
         words += f" Of {none} of {len(least)} groups nothing is accepted."
     if not tested:
@@ -198,12 +189,12 @@ def _why_nothing(tables: Sequence[ScoreTable], risk: float, delta: float, source
         return lowest_level(table, other, delta, starting_levels(other, source)) < LEVELS
 
     def would_prove(times: float) -> bool:
-        return bool((binomial_tail(*more_examples(wrong, accepted, times), risk) <= share).any())
+        more = control.more_examples(wrong, accepted, times)
+        return bool((binomial_tail(*more, risk) <= share).any())
 
-    best, needed = smallest_risk(proves, risk), examples_needed(would_prove, table.total)
-    fewest = fewest_examples(risk, share)
+    n, wanted, best = table.total, f"{risk:.4g}", f"{control.smallest_risk(proves, risk):.3g}"
+    words = control.state_limits(n, best, wanted, control.fewest_examples(risk, share), would_prove)
     return (
-        f"Nothing is accepted: {table.total:,} examples do not prove a risk of {risk:.4g} with "
-        f"confidence {1.0 - delta:.4g}. "
-        f"{state_limits(table.total, f'{best:.3g}', f'{risk:.4g}', fewest, needed)}"
+        f"Nothing is accepted: {n:,} examples do not prove a risk of {wanted} with confidence "
+        f"{1.0 - delta:.4g}. {words}"
     )

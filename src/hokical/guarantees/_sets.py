@@ -4,23 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 
-from hokical._core.arrays import to_host
-from hokical._core.bins import check_count
+from hokical._core.arrays import Array, to_host
+from hokical._core.bins import check_choice, check_count
 from hokical._core.types import BoolArray, FloatArray, IntArray
+from hokical.guarantees import _control as control
 from hokical.guarantees._conformity import Conformity
-from hokical.guarantees._control import (
-    Thresholds,
-    check_promise,
-    find_thresholds,
-    pooled_class_thresholds,
-    remembered,
-)
 from hokical.guarantees._selective import Evidence
-from hokical.guarantees._words import Guaranteed, state_promise
 from hokical.rules._base import Rule
 from hokical.rules._sets import SLACK, Kind, SetRule
 
@@ -43,12 +36,9 @@ class SetOptions:
     pooled: bool = False
 
     def __post_init__(self) -> None:
-        check_promise(self.coverage, self.delta, "coverage")
-        for name, kinds in (("by", By), ("kind", Kind)):
-            if getattr(self, name) not in get_args(kinds):
-                raise ValueError(
-                    f"`{name}` must be one of {list(get_args(kinds))}; got {getattr(self, name)!r}."
-                )
+        control.check_promise(self.coverage, self.delta, "coverage")
+        check_choice("by", self.by, By)
+        check_choice("kind", self.kind, Kind)
         check_count(self.free_ranks, name="free_ranks", least=0)
         if self.kind != "adaptive" and self.penalty:
             raise ValueError(f'`penalty` goes with kind="adaptive"; got kind="{self.kind}".')
@@ -73,20 +63,14 @@ class CertifiedSets:
     certified_on: Evidence
     scores: FloatArray
     cells: IntArray
-    thresholds: Thresholds
+    thresholds: control.Thresholds
 
     def rule(self, rule: Rule, cell: int | None = None) -> SetRule:
         """The rule with its sets: with the thresholds of all classes, or that of one cell."""
         asked, values = self.options, self.thresholds.values
-        return SetRule(
-            rule,
-            asked.kind,
-            self._with_slack(values if cell is None else values[cell : cell + 1]),
-            own_scores=self.certified_on == "fit",
-            penalty=asked.penalty,
-            free_ranks=asked.free_ranks,
-            allow_empty=asked.allow_empty,
-        )
+        limits = self._with_slack(values if cell is None else values[cell : cell + 1])
+        scoring = (self.certified_on == "fit", asked.penalty, asked.free_ranks)
+        return SetRule(rule, asked.kind, limits, *scoring, asked.allow_empty)
 
     def _with_slack(self, values: FloatArray) -> FloatArray:
         """Thresholds moved outwards by what rounding may change."""
@@ -96,17 +80,12 @@ class CertifiedSets:
             return moved if (self.examples.proba == 0.0).any() else np.minimum(moved, 1e300)
         return np.minimum(moved, 0.0 if (self.scores == 0.0).any() else _EVERYTHING)
 
-    def covered(self) -> BoolArray:
-        """Which of the examples (n,) the sets cover."""
-        inside = self.scores <= self.thresholds.values[self.cells]
-        return inside if self.options.allow_empty else inside | (self.examples.rank == 1)
-
     def least_and_most(self) -> FloatArray:
         """The thresholds as probabilities: the least of a member, or the largest sum."""
         values = self.thresholds.values
         return values if self.options.kind == "adaptive" else np.abs(np.minimum(values, 0.0))
 
-    @remembered
+    @control.remembered
     def guarantee(self, promise: str | None = None, what: str = "examples") -> str:
         """The promise in words, or another one about `what` was counted."""
         asked, known = self.options, self.examples
@@ -116,12 +95,16 @@ class CertifiedSets:
         n = known.n if what == "examples" else round(float(known.counts.sum()))
         behind = f"of {n:,} {place}"
         if known.n:
-            behind += f", {np.average(self.covered(), weights=known.counts):.1%} are covered"
+            covered = self.scores <= self.thresholds.values[self.cells]
+            covered |= (known.rank == 1) & (not asked.allow_empty)
+            behind += f", {np.average(covered, weights=known.counts):.1%} are covered"
         together = asked.by == "all" or asked.pooled
         whom = "the same kind" if together else f"each {asked.by}"
-        default = f"At least {asked.coverage:.4g} of new examples of {whom} have their true class "
+        if promise is None:
+            share = f"At least {asked.coverage:.4g} of new examples of {whom}"
+            promise = f"{share} have their true class in the set"
         given: dict[str, Any] = {"by": asked.by, "weighted": not known.counted}
-        words = state_promise(promise or default + "in the set", behind, delta=asked.delta, **given)
+        words = control.state_promise(promise, behind, delta=asked.delta, **given)
         return words + self._about_few(what, together)
 
     def _about_few(self, what: str, together: bool) -> str:
@@ -140,7 +123,7 @@ class CertifiedSets:
         return f" {pooled.sum()} of {pooled.size} {kinds} have less than {needed}; {end}."
 
 
-@remembered
+@control.remembered
 def prove_sets(
     known: Conformity, asked: SetOptions, source: Evidence, n_classes: int
 ) -> CertifiedSets:
@@ -157,16 +140,15 @@ def prove_sets(
         cells, n_cells = known.group, len(known.group_names.names) + 1  # the last: unknown
     scores = known.scores(asked.kind, asked.penalty, asked.free_ranks)
     given = (scores, cells, n_cells, float(asked.coverage))
-    weights: dict[str, Any] = {"weights": known.counts, "unit": known.unit}
     if asked.pooled:
-        found = pooled_class_thresholds(*given, **weights)
+        found = control.pooled_class_thresholds(*given, weights=known.counts, unit=known.unit)
     else:
-        found = find_thresholds(*given, asked.delta, **weights)
+        found = control.find_thresholds(*given, asked.delta, weights=known.counts, unit=known.unit)
     return CertifiedSets(asked, known, source, scores, cells, found)
 
 
 @dataclass(frozen=True, eq=False)
-class PredictionSets(Guaranteed):
+class PredictionSets(control.Guaranteed):
     """The classes that each example may have, with the promise about them.
 
     `members` (n, classes) is True for the classes in the set, `sizes` (n,) counts them. `other`
@@ -215,3 +197,12 @@ class PredictionSets(Guaranteed):
         n_sets = int(np.prod(self.sizes.shape))
         mean = float(self.sizes.sum()) / max(1, n_sets)
         return f"{n_sets:,} sets of {mean:.2f} classes on average. {self.guarantee}"
+
+
+@dataclass(frozen=True, eq=False)
+class Detections(control.Guaranteed):
+    """Rows that are `flagged` (n,), at which `threshold` (1,), and the promise in words."""
+
+    flagged: Array
+    threshold: FloatArray
+    guarantee: str

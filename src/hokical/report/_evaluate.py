@@ -20,7 +20,7 @@ from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._catalog import make
 from hokical.calibrators._confidence import ConfidenceCalibrator
 from hokical.calibrators._multilabel import MultilabelCalibrator, read_labels
-from hokical.calibrators._outcomes import OutcomeCalibrator
+from hokical.calibrators._stored import OutcomeCalibrator
 from hokical.dense import Dense
 from hokical.metrics._examples import as_examples
 from hokical.metrics._metric import SummaryOptions

@@ -5,11 +5,12 @@ Classes are taken in the order of falling probability, equal ones in the order o
 
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from hokical._core.arrays import Array
+from hokical._core.bins import check_choice
 from hokical._core.logits import Logits
 from hokical._core.topk import TopK, mark_seen
 from hokical._core.types import FloatArray
@@ -49,8 +50,7 @@ class SetRule(WrappedRule):
 
     def __post_init__(self) -> None:
         store_float(self, "penalty", 0.0, np.inf)
-        if self.kind not in get_args(Kind):
-            raise ValueError(f"`kind` must be one of {list(get_args(Kind))}; got {self.kind!r}.")
+        check_choice("kind", self.kind, Kind)
 
     accepts_top_k = property(attrgetter("rule.accepts_top_k"))
     draws = property(lambda self: getattr(self.rule, "draws", None))

@@ -4,11 +4,12 @@ import io
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
 from hokical._core.arrays import to_host
+from hokical._core.bins import check_choice
 from hokical._core.files import replace_file
 from hokical._core.grouped_logits import with_codes
 from hokical._core.types import AnyArray, IntArray
@@ -38,7 +39,7 @@ def predict(
     >>> [labels.tolist() for labels in predict(cal, chunks, what="labels")]
     [[0, 1, 2], [0, 1]]
     """
-    _check_what(what)
+    check_choice("what", what, Output)
     calibrator._check_fitted()
     chunks = open_source(source)
     codes = _group_codes(calibrator, chunks, groups)
@@ -98,7 +99,7 @@ def predict_to(
     >>> predict_to(cal, open_source(np.eye(3)), path, what="labels"), np.load(path).tolist()
     (3, [0, 1, 2])
     """
-    _check_what(what)
+    check_choice("what", what, Output)
     target = Path(path)
     check_output(target, suffix=".npy")
     rows = open_source(source)
@@ -115,11 +116,6 @@ def predict_to(
         stream.seek(0)
         stream.write(_header(dtype, columns, done))
     return done
-
-
-def _check_what(what: Output) -> None:
-    if what not in get_args(Output):
-        raise ValueError(f"`what` must be one of {list(get_args(Output))}; got {what!r}.")
 
 
 def _header(dtype: np.dtype[Any], columns: tuple[int, ...], rows: int) -> bytes:

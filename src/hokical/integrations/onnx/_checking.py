@@ -13,7 +13,7 @@ from hokical._core.arrays import NUMPY
 from hokical._core.conversion import from_probabilities
 from hokical._core.grouped_logits import with_codes
 from hokical.calibrators._calibrator import Calibrator
-from hokical.calibrators._outcomes import OutcomeCalibrator
+from hokical.calibrators._stored import OutcomeCalibrator
 from hokical.integrations.onnx._backend import onnx_module
 from hokical.integrations.onnx._models import load_model
 

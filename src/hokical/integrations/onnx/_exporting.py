@@ -8,7 +8,7 @@ import numpy as np
 from hokical._core.conversion import Zeros, check_zeros
 from hokical._core.warn import warn_user
 from hokical.calibrators._calibrator import Calibrator
-from hokical.calibrators._outcomes import OutcomeCalibrator
+from hokical.calibrators._stored import OutcomeCalibrator
 from hokical.integrations.onnx import _models as models
 from hokical.integrations.onnx import _tracing as tracing
 from hokical.integrations.onnx._backend import onnx_module

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from hokical._core.arrays import Array, to_float64
-from hokical.calibrators._outcomes import OutcomeCalibrator
+from hokical.calibrators._stored import OutcomeCalibrator
 from hokical.integrations.onnx import _tracing as tracing
 from hokical.integrations.onnx._backend import BACKEND, onnx_module
 

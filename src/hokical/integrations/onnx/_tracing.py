@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 
 from hokical._core.arrays import Array, to_float64
+from hokical._core.bins import check_choice
 from hokical._core.conversion import LOG_ZERO, Zeros
 from hokical._core.grouped_logits import GroupedLogits
 from hokical._core.logits import Logits
@@ -115,10 +116,8 @@ def make_plan(
 def check_types(opset: Any, input_dtype: str, precision: str) -> None:
     """Refuse what a graph cannot be written in."""
     check_opset(opset)
-    given = (("input_dtype", input_dtype, InputType), ("precision", precision, Precision))
-    for name, value, kind in given:
-        if value not in get_args(kind):
-            raise ValueError(f"`{name}` must be one of {list(get_args(kind))}; got {value!r}.")
+    check_choice("input_dtype", input_dtype, InputType)
+    check_choice("precision", precision, Precision)
     if input_dtype == "float64" and precision == "float32":
         raise ValueError(
             '`precision` must be "float64" for inputs of float64; got "float32". A runtime that '

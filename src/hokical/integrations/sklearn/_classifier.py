@@ -36,11 +36,12 @@ from hokical._core.warn import warn_user
 from hokical.calibrators._automatic import AutoCalibrator
 from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._catalog import make, new_calibrator
+from hokical.calibrators._decisions import Decisions, cost_table, decide
 from hokical.calibrators._multilabel import MultilabelCalibrator
 from hokical.calibrators._shift import in_order
-from hokical.guarantees._decisions import Decisions, Detections, cost_table, decide
 from hokical.guarantees._row_sketch import Reused, RowSketch, refuse_rows_of_fit, row_draws
 from hokical.guarantees._selective import SelectivePrediction
+from hokical.guarantees._sets import Detections
 from hokical.guarantees._shift import ShiftEstimate
 from hokical.integrations.sklearn import _held_out as held_out
 from hokical.integrations.sklearn._held_out import (
