@@ -183,7 +183,7 @@ def _describe_sets(sets: hokical.monitoring._coverage.SetStatus) -> str:
     return f"{held}, {sets.coverage:.4g} was guaranteed{found}"
 
 
-def _show_parts(parts: tuple[hokical.monitoring._parts.PartStatus, ...], rows_of: str) -> None:
+def _show_parts(parts: tuple[hokical.monitoring._e_process.PartStatus, ...], rows_of: str) -> None:
     """The classes or groups with most evidence against them."""
     table = new_table([rows_of, "confidence", "accuracy", "rows", ""])
     for each in parts[:_SHOWN]:

@@ -14,12 +14,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from array_api_compat import device, is_writeable_array
 
-from hokical._core.arrays import NUMPY, Array, backend_of, to_host, to_input_library
+from hokical._core.arrays import NUMPY, Array, Backend, backend_of, to_host, to_input_library
 from hokical._core.reading import to_numpy
 from hokical._core.types import AnyArray, BoolArray, IntArray
 from hokical.io._chunks import block_rows, split_parts
 from hokical.io._convention import LABELS, LOGITS, WEIGHTS
 
+_WANTED = (
+    "a batch must be logits (n, ..., classes), a tuple (logits, labels) or (logits, labels, "
+    "sample_weight), or a mapping with these names and `mask`"
+)
 _PARTS = (LOGITS, LABELS, WEIGHTS, ("mask", "attention_mask"))
 
 
@@ -107,12 +111,12 @@ class Maps:
         """The logits (rows, classes) of a slab, checked; 0 where positions do not count."""
         part = self.logits[items, ...]
         here = part if stays_in_place(part) else to_numpy(part, "logits")
-        xp = _namespace(here)
+        xp = _backend(here).namespace(here)
         rows = xp.reshape(xp.moveaxis(here, self.axis, -1), (-1, self.n_classes))
         if not keep.all():
-            counts = _on_device_of(rows, keep.reshape(-1, 1))
+            counts = _backend(rows).from_host(keep.reshape(-1, 1), rows)
             rows = xp.where(counts, rows, xp.zeros_like(rows))
-        if (backend_of(rows) or NUMPY).kind(rows) == "float":
+        if _backend(rows).kind(rows) == "float":
             with np.errstate(all="ignore"):
                 bad = ~np.isfinite(to_host(xp.max(rows, axis=1)))
             if bad.any():
@@ -130,8 +134,8 @@ class Maps:
                 keep = _draw_positions(keep, most, seed, self.first_item + items.start)
             if keep.any():
                 rows = self.rows(items, keep)
-                chosen = rows[_on_device_of(rows, keep.reshape(-1))]
-                backend = backend_of(rows) or NUMPY
+                backend = _backend(rows)
+                chosen = rows[backend.from_host(keep.reshape(-1), rows)]
                 labels = None if self.labels is None else self._labels(items, keep)
                 weights = None if self.weights is None else self._weights(items, keep)
                 numbers = np.nonzero(keep)[0] + items.start + self.first_item
@@ -145,7 +149,7 @@ class Maps:
         Where no position counts there is the fill of each result.
         """
         here = stays_in_place(self.logits)
-        xp = _namespace(self.logits) if here else np
+        xp = _backend(self.logits).namespace(self.logits) if here else np
         where = {"device": device(self.logits)} if here else {}
         results: list[Array] = []
         for items, keep in self.slabs():
@@ -153,7 +157,8 @@ class Maps:
             if not results:
                 shape = self.shape if of_classes else self.positions
                 results = [xp.empty(shape, dtype=part.dtype, **where) for part in found]
-            counts = _on_device_of(found[0], keep[..., None] if of_classes else keep)
+            counts = keep[..., None] if of_classes else keep
+            counts = _backend(found[0]).from_host(counts, found[0])
             for result, part, fill in zip(results, found, fills, strict=True):
                 shaped = xp.reshape(part, (*keep.shape, *part.shape[1:]))
                 if not keep.all():
@@ -193,20 +198,18 @@ def open_maps(
     logits: Any, labels: Any, mask: Any, weights: Any, class_axis: int, ignored: tuple[int, ...]
 ) -> Iterator[Maps]:
     """The maps of an array, or of batches."""
-    if not holds_batches(logits):
-        labels, weights, mask = map(_as_array, (labels, weights, mask))
-        yield Maps(logits, labels, weights, mask, class_axis, ignored)
-        return
-    if any(part is not None for part in (labels, mask, weights)):
-        raise TypeError(
-            "labels, masks and weights come with the batches, as (logits, labels, sample_weight) "
-            "or a mapping; they cannot be given beside them."
-        )
+    batches: Iterable[Any] = [(logits, labels, weights, mask)]
+    if holds_batches(logits):
+        if any(part is not None for part in (labels, mask, weights)):
+            raise TypeError(
+                "labels, masks and weights come with the batches, as (logits, labels, "
+                "sample_weight) or a mapping; they cannot be given beside them."
+            )
+        given = logits() if callable(logits) else logits
+        batches = (split_parts(batch, _PARTS, _WANTED) for batch in given)
     first_item = 0
-    wanted = "a batch must be logits (n, ..., classes), a tuple (logits, labels) or (logits, "
-    wanted += "labels, sample_weight), or a mapping with these names and `mask`"
-    for batch in logits() if callable(logits) else logits:
-        given, *beside = map(_as_array, split_parts(batch, _PARTS, wanted))
+    for batch in batches:
+        given, *beside = map(_as_array, batch)
         labels, weights, mask = beside
         found = Maps(given, labels, weights, mask, class_axis, ignored, first_item)
         yield found
@@ -253,13 +256,9 @@ def _draw_positions(counting: BoolArray, most: int, seed: int, first_item: int) 
     return chosen.reshape(counting.shape)
 
 
-def _namespace(array: Array) -> Any:
-    return (backend_of(array) or NUMPY).namespace(array)
-
-
-def _on_device_of(array: Array, keep: BoolArray) -> Any:
-    """A mask in the library and on the device of an array."""
-    return (backend_of(array) or NUMPY).from_host(keep, array)
+def _backend(array: Array) -> Backend:
+    """What knows the array's library; NumPy of all others."""
+    return backend_of(array) or NUMPY
 
 
 def _check_mask(mask: Any) -> BoolArray:

@@ -14,7 +14,7 @@ import numpy as np
 from hokical._core.topk import TopK
 from hokical._core.types import FloatArray, IntArray
 from hokical.io._errors import DataFileError, report_damage
-from hokical.io._formats import find_format, read_text
+from hokical.io._tables import find_format, read_text
 
 #: What tokenizers and prompts put around a letter.
 _AROUND = " \t\n\r\u2581\u0120\u010a()[]*.:\"'"

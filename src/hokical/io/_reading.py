@@ -15,9 +15,16 @@ from hokical.io._chunks import ChunkSource, from_array
 from hokical.io._convention import LABELS, Columns, Kind, Roles, find_roles
 from hokical.io._errors import DataFileError, report_file
 from hokical.io._examples import Examples, Labelled, make_examples
-from hokical.io._formats import find_format
 from hokical.io._labels import encode_labels
-from hokical.io._tables import NAMELESS, FileSplit, Table, in_memory, open_npy, open_npz
+from hokical.io._tables import (
+    NAMELESS,
+    FileSplit,
+    Table,
+    find_format,
+    in_memory,
+    open_npy,
+    open_npz,
+)
 from hokical.io._text_table import TextTable
 
 Location = str | os.PathLike[str]

@@ -12,9 +12,8 @@ import numpy as np
 
 from hokical._core.types import AnyArray
 from hokical.io._errors import report_damage
-from hokical.io._formats import read_text
 from hokical.io._labels import MISSING
-from hokical.io._tables import Loaded, Table
+from hokical.io._tables import Loaded, Table, read_text
 
 _KIND = "a table (.csv) with columns logit_0, logit_1, ... and label"
 

@@ -10,16 +10,23 @@ is raised by the very example that brings it there, and stays. In detail:
   which keeps the guarantee and makes sums of integers: batches of any size give the same bits.
 - A change may come late, after bets from the start have lost their wealth. So new bets start with
   each block p of 100 examples, with 1/((p + 1)(p + 2)) of the total stake.
+
+A class or a group can be off while confidence as a whole looks fine. The rows with one predicted
+label, or of one group, are a stream of their own, with its own test and an equal share of the error
+probability: by a union bound, a false alarm about any of them is ever raised with probability at
+most delta.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Literal, Self
 
 import numpy as np
 
 from hokical._core.storage import storable
 from hokical._core.types import BoolArray, FloatArray, IntArray
+from hokical.monitoring._rows import LabelledRows
 
 Direction = Literal["over", "under"]
 DIRECTIONS: tuple[Direction, Direction] = ("over", "under")
@@ -34,6 +41,8 @@ _ROWS = 1 << 14
 _UNITS = float(1 << 30)
 #: The share of the total stake that is bet on all examples; the bins share the rest equally.
 _OVERALL_SHARE = 0.5
+#: Classes or groups in a status.
+_SHOWN = 20
 
 
 @storable("alarm")
@@ -173,3 +182,53 @@ class EProcess:
 def _log_entry(block: int) -> float:
     """Log of the share of the total stake that enters with a block."""
     return -math.log((block + 1) * (block + 2))
+
+
+@dataclass(frozen=True)
+class PartStatus:
+    """Rows of the window with one predicted label, or of one group, and their test.
+
+    `mean_confidence` and `accuracy` are NaN if there are no rows. An alarm stays; its `since` and
+    `n` count rows of this part. `name` is that of the class or group, or its number.
+    """
+
+    label: int
+    n: int
+    mean_confidence: float
+    accuracy: float
+    log_e: float
+    alarm: Alarm | None
+    name: str = ""
+
+
+@storable("monitor-parts")
+@dataclass(eq=False)
+class PartTests:
+    """The test of each part by its number, as text; `tolerance` and `delta` are those of each."""
+
+    tolerance: float
+    delta: float
+    tests: dict[str, EProcess] = field(default_factory=dict)
+
+    def add(self, parts: IntArray, rows: LabelledRows) -> None:
+        """Add labelled rows of the parts (n,), -1 where they are not known."""
+        order = np.argsort(parts, kind="stable")
+        for own in np.split(order, np.flatnonzero(np.diff(parts[order])) + 1):
+            if own.size and parts[own[0]] >= 0:
+                part = str(parts[own[0]])
+                if part not in self.tests:
+                    allowance = np.full((2, 1), self.tolerance)
+                    self.tests[part] = EProcess.start(allowance, self.delta)
+                self.tests[part].add(rows.confidence[own], rows.correct[own])
+
+    def table(
+        self, parts: IntArray, window: LabelledRows, names: Sequence[str]
+    ) -> tuple[PartStatus, ...]:
+        """The parts to show: alarms first, then by evidence; `parts` (n, columns) of the window."""
+        found = []
+        for part, test in ((int(number), test) for number, test in self.tests.items()):
+            own = window.take((parts == part).any(axis=1))
+            name = names[part] if part < len(names) else str(part)
+            found.append(PartStatus(part, len(own), *own.shares(), test.log_e, test.alarm, name))
+        found.sort(key=lambda each: (each.alarm is None, -each.log_e, each.label))
+        return tuple(found[:_SHOWN])

@@ -24,7 +24,7 @@ from hokical.guarantees._row_sketch import row_hashes
 from hokical.metrics._examples import as_confidence
 from hokical.monitoring._coverage import CoverageMonitor, refuse_old_record
 from hokical.monitoring._reference import Reference
-from hokical.monitoring._rows import LabelledRows, as_ids, as_partial_labels, has_no_rows
+from hokical.monitoring._rows import Batch, LabelledRows, as_ids, as_partial_labels, has_no_rows
 from hokical.monitoring._state import MonitorOptions, MonitorState
 from hokical.monitoring._status import Status, make_status
 
@@ -206,9 +206,9 @@ class CalibrationMonitor:
         else:
             classes = as_labels(np.atleast_1d(predicted), values.size, n_classes, name="predicted")
         numbers = self.options.group_numbers(groups, values.size)
-        rows = LabelledRows(values, truth == 1, classes, numbers)
+        batch = Batch(LabelledRows(values, truth == 1, classes, numbers), truth)
         with self._lock:
-            self._state.count(rows, truth, ids, None if again else values)
+            self._state.count(batch, ids, None if again else values)
         return self
 
     def update_logits(
@@ -244,7 +244,7 @@ class CalibrationMonitor:
             members = to_host(calibrator.predict_set(data, coverage=sets.coverage).members)
         with self._lock:
             hashes = None if again else row_hashes(data)
-            self._state.count(rows, truth, ids, hashes, members, of_logits=True)
+            self._state.count(Batch(rows, truth, members, of_logits=True), ids, hashes)
         return self
 
     def add_labels(self, ids: Any, labels: Any) -> Self:

@@ -83,6 +83,25 @@ class LabelledRows:
         return float(own.confidence.mean()), float(own.correct.mean())
 
 
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Rows as they arrive, with the true class `truth` (n,), -1 where it is not known yet.
+
+    Of rows that are not `of_logits`, the class is 1 if a confidence was right and 0 otherwise.
+    `members` (n, classes) are their prediction sets, where these are tested.
+    """
+
+    rows: LabelledRows
+    truth: IntArray
+    members: AnyArray | None = None
+    of_logits: bool = False
+
+    @property
+    def known(self) -> BoolArray:
+        """Whether there is a label (n,)."""
+        return self.truth >= 0
+
+
 class WaitingRow(NamedTuple):
     """A prediction without a label: confidence, class (-1: unknown), groups, and its set.
 
@@ -113,31 +132,24 @@ class WaitingRows:
     def __post_init__(self) -> None:
         self.rows = {each: WaitingRow(*row) for each, row in self.rows.items()}
 
-    def add(
-        self,
-        ids: list[str],
-        rows: LabelledRows,
-        known: BoolArray,
-        members: AnyArray | None,
-        *,
-        of_logits: bool,
-    ) -> None:
+    def add(self, ids: list[str], batch: Batch) -> None:
         """Keep what is needed of rows without a label, and the ids of those with one.
 
-        `members` (n, classes) are prediction sets. Raise if an id was used before.
+        Raise if an id was used before.
         """
         self._check_new(ids)
-        for k in np.flatnonzero(~known).tolist():
+        rows, members = batch.rows, batch.members
+        for k in np.flatnonzero(~batch.known).tolist():
             classes = () if members is None else np.flatnonzero(members[k]).tolist()
             groups, shares = (
                 rows.groups[k].tolist(),
                 (float(rows.confidence[k]), int(rows.predicted[k])),
             )
-            self.rows[ids[k]] = WaitingRow(*shares, tuple(groups), of_logits, tuple(classes))
+            self.rows[ids[k]] = WaitingRow(*shares, tuple(groups), batch.of_logits, tuple(classes))
         surplus = max(0, len(self.rows) - self.limit)
         _drop_oldest(self.rows, surplus)
         self.dropped += surplus
-        self.close([ids[k] for k in np.flatnonzero(known).tolist()])
+        self.close([ids[k] for k in np.flatnonzero(batch.known).tolist()])
 
     def _check_new(self, ids: list[str]) -> None:
         _check_distinct(ids)

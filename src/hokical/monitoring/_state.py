@@ -12,13 +12,12 @@ from hokical._core.bins import bin_index, check_count
 from hokical._core.groups import GroupCoding
 from hokical._core.labels import as_labels
 from hokical._core.storage import pack_array, storable
-from hokical._core.types import AnyArray, FloatArray, IntArray
+from hokical._core.types import FloatArray, IntArray
 from hokical.guarantees._binomial import check_chance
 from hokical.monitoring._coverage import CoverageMonitor
-from hokical.monitoring._e_process import EProcess
-from hokical.monitoring._parts import PartTests
+from hokical.monitoring._e_process import EProcess, PartTests
 from hokical.monitoring._reference import Reference
-from hokical.monitoring._rows import LabelledRows, SeenRows, WaitingRows, as_ids
+from hokical.monitoring._rows import Batch, LabelledRows, SeenRows, WaitingRows, as_ids
 
 
 @storable("monitor-settings")
@@ -117,32 +116,21 @@ class MonitorState:
             SeenRows(options.max_waiting),
         )
 
-    def count(
-        self,
-        rows: LabelledRows,
-        truth: IntArray,
-        ids: Any,
-        hashes: FloatArray | None,
-        members: AnyArray | None = None,
-        *,
-        of_logits: bool = False,
-    ) -> None:
-        """Count checked rows; those without a label (-1 in `truth`) wait under their ids.
+    def count(self, batch: Batch, ids: Any, hashes: FloatArray | None) -> None:
+        """Count checked rows; those without a label wait under their ids.
 
-        Rows without ids are recognized by their `hashes`. `members` (n, classes) are their
-        prediction sets, where these are tested.
+        Rows without ids are recognized by their `hashes`.
         """
-        known = truth >= 0
         if ids is not None:
-            keys = as_ids(ids, len(rows))
-            self.waiting.add(keys, rows, known, members, of_logits=of_logits)
+            self.waiting.add(as_ids(ids, len(batch.rows)), batch)
         elif hashes is not None:
             self.seen.add(hashes)
-        self.inputs = np.concatenate([self.inputs, rows.confidence])[-self.options.window :]
-        self.n_observed += len(rows)
-        if members is not None and self.sets is not None:
-            self.sets.update(members[known, truth[known]])
-        self._count_labelled(rows.take(known))
+        newest = np.concatenate([self.inputs, batch.rows.confidence])
+        self.inputs = newest[-self.options.window :]
+        self.n_observed += len(batch.rows)
+        if batch.members is not None and self.sets is not None:
+            self.sets.update(batch.members[batch.known, batch.truth[batch.known]])
+        self._count_labelled(batch.rows.take(batch.known))
 
     def add_labels(self, ids: Any, labels: Any, class_names: Sequence[str]) -> None:
         """Count rows that wait under these ids, with their labels (n,)."""

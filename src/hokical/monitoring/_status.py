@@ -14,8 +14,7 @@ from hokical._core.storage import json_values
 from hokical.guarantees._bounds import calibration_bound
 from hokical.metrics._summaries import Estimate
 from hokical.monitoring._coverage import SetStatus
-from hokical.monitoring._e_process import DIRECTIONS, Alarm, Direction
-from hokical.monitoring._parts import PartStatus
+from hokical.monitoring._e_process import DIRECTIONS, Alarm, Direction, PartStatus
 from hokical.monitoring._reference import InputShift, input_shift
 from hokical.monitoring._state import MonitorState
 

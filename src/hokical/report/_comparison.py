@@ -29,8 +29,7 @@ from hokical.report._evaluate import check_examples, measure_sets
 from hokical.report._evaluation import DataFacts, Evaluation
 from hokical.report._judging import Predicted, Setting, check_names, judge
 from hokical.report._page import write_page
-from hokical.report._standings import rank_methods
-from hokical.report._tables import Cells, TableOutput
+from hokical.report._tables import Cells, TableOutput, rank_methods
 
 #: The method that the headline is about if none is named: the default of the library.
 DEFAULT = "auto"
@@ -208,7 +207,7 @@ def compare(
         seconds = _fit(method, *known, groups[0])
         sets = None if coverage is None else measure_sets(method, new, coverage, groups[1])
         rows = Predicted.of_logits(method, *new, groups=groups[1])
-        one = judge(name, method, rows, setting, data, sets=sets)
+        one = judge(name, method, rows, setting, data, sets)
         results.append(replace(one, fit_seconds=seconds))
     before = next((one for one in results if one.name == "uncalibrated"), None)
     linked = (one if one is before else replace(one, before=before) for one in results)

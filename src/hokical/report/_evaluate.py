@@ -156,7 +156,7 @@ def _evaluate_logits(
     softmax = make("uncalibrated").fit(*test)
     sets = measure_sets(softmax, test, coverage) if cal is None and coverage is not None else None
     rows = Predicted.of_logits(softmax, *test, weight, setting.groups)
-    before = judge("uncalibrated", softmax, rows, setting, data, sets=sets)
+    before = judge("uncalibrated", softmax, rows, setting, data, sets)
     if cal is None or cal.name == "uncalibrated":
         return before
     if coverage is not None:
@@ -165,7 +165,7 @@ def _evaluate_logits(
         source = "Thresholds are those of the calibrator."
         sets = summarize_sets(to_host(members), test[1], goal=coverage, source=source)
     rows = Predicted.of_logits(cal, *test, weight, setting.groups)
-    return judge(cal.name, cal, rows, setting, data, before, sets)
+    return replace(judge(cal.name, cal, rows, setting, data, sets), before=before)
 
 
 def measure_sets(
@@ -193,8 +193,8 @@ def _evaluate_confidence(
     before = judge("uncalibrated", None, own, setting, data)
     if cal is None or not hasattr(cal, "rule_"):
         return before
-    after = to_host(cal.predict(confidence, setting.groups))
-    return judge(cal.name, cal, replace(own, confidence=after), setting, data, before)
+    own = replace(own, confidence=to_host(cal.predict(confidence, setting.groups)))
+    return replace(judge(cal.name, cal, own, setting, data), before=before)
 
 
 def _evaluate_labels(
@@ -214,7 +214,8 @@ def _evaluate_labels(
     if not hasattr(cal, "rule_"):
         return before
     rows = replace(rows, confidence=to_host(cal.predict_proba(scores))[known])
-    return _by_example(judge(cal.name, cal, rows, setting, data, before), example)
+    after = _by_example(judge(cal.name, cal, rows, setting, data), example)
+    return replace(after, before=before)
 
 
 def _by_example(found: Evaluation, example: IntArray) -> Evaluation:

@@ -15,7 +15,6 @@ from hokical._core.types import AnyArray, FloatArray, IntArray
 from hokical.metrics._examples import Examples, Predictions
 from hokical.metrics._groups import LABEL, audit, class_question, label_rows
 from hokical.metrics._metric import SummaryOptions
-from hokical.metrics._sets import SetSummary
 from hokical.metrics._summaries import SummarySums, summarize
 from hokical.metrics._vectors import class_scores, top_label_rows
 from hokical.report._evaluation import DataFacts, Evaluation
@@ -88,13 +87,7 @@ def check_names(names: Sequence[str], n_classes: int) -> tuple[str, ...]:
 
 
 def judge(
-    name: str,
-    calibrator: Any,
-    rows: Predicted,
-    setting: Setting,
-    data: DataFacts,
-    before: Evaluation | None = None,
-    sets: SetSummary | None = None,
+    name: str, calibrator: Any, rows: Predicted, setting: Setting, data: DataFacts, sets: Any = None
 ) -> Evaluation:
     """The evaluation of one method's predictions; rows of weight 0 do not count."""
     options, names, groups = setting.options, setting.class_names, None
@@ -106,5 +99,5 @@ def judge(
     rows = rows.counted()
     classes = None if rows.label is None else label_rows(rows, rows.label, names, options.delta)
     sums = SummarySums.from_rows(rows, rows.vectors, options)
-    found = (summarize(sums, options), sums.levels.levels, data, before, classes, groups, sets)
+    found = (summarize(sums, options), sums.levels.levels, data, None, classes, groups, sets)
     return Evaluation(name, calibrator, *found, rows.scores, rows.weight)
