@@ -24,9 +24,9 @@ from hokical._core.warn import FitDataWarning, warn_user
 from hokical._fitting.examples import FEWEST_EXAMPLES, Examples, Partition, Result, has_zeros
 from hokical.guarantees._calibration_data import SAMPLE_SIZE, CalibrationData
 from hokical.guarantees._class_scores import ClassScores, row_features
-from hokical.guarantees._conformity import Conformity
 from hokical.guarantees._row_sketch import RowSketch, row_draws, row_hashes
 from hokical.guarantees._scores import ScoreTable, Support, conservative_levels, label_log_odds
+from hokical.guarantees._sets import Conformity
 from hokical.rules._base import Rule
 from hokical.rules._scaling import UncalibratedRule
 

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from hokical.calibrators._scaling import (
         AdaptiveTemperatureScaling,
         EnsembleTemperatureScaling,
+        StructuredScaling,
         TemperatureScaling,
         Uncalibrated,
         VectorScaling,
     )
-    from hokical.calibrators._structured import StructuredScaling
 
 _METHODS = {kind: module for module, kind in (BUILT_IN | AUTOMATIC).values()}
 

@@ -143,13 +143,6 @@ class FittedPredictions(StoredEstimator):
         """
         return self._output("support", logits)
 
-    def group_codes(self, groups: Any) -> IntArray:
-        """Integers (n, columns), which torch modules and ONNX graphs take in place of groups.
-
-        The last code of each column stands for a group that is missing or was not in the fit.
-        """
-        return self._group_codes(groups)
-
     def score(
         self, logits: Any, labels: Any, sample_weight: Any = None, *, groups: Any = None
     ) -> float:
@@ -178,10 +171,8 @@ class FittedPredictions(StoredEstimator):
         groups: Any = None,
     ) -> Self:
         """Call `learn` with the examples as a partition; `fitted_by` as in `as_logits`."""
-        given = read_table(logits, labels, sample_weight, groups)
-        logits, labels, sample_weight, groups = given
-        backend = backend_of(logits)
-        lazy = None if backend is None else backend.partition(logits, labels, sample_weight)
+        logits, labels, sample_weight, groups = read_table(logits, labels, sample_weight, groups)
+        lazy = (backend_of(logits) or NUMPY).partition(logits, labels, sample_weight)
         with float64_scope(logits):
             if fitted_by is None:
                 self._columns = column_names(logits)
@@ -232,12 +223,9 @@ class FittedPredictions(StoredEstimator):
     def _fit_all(self, examples: Partition) -> tuple[Fit, ExampleStats]:
         """Read all examples once, and fit on a sample of them, zeros raised to a floor."""
         sample, stats = read_sample(examples, rows_per_class=self.method.rows_per_class)
-        floor = 0.0
-        if self.method.fits_floor and stats.has_zeros:
-            floor = choose_floor(sample.learnable)
-            found = self._fit(with_floor(sample, floor))
-        else:
-            found = self._fit(sample)
+        needed = self.method.fits_floor and stats.has_zeros
+        floor = choose_floor(sample.learnable) if needed else 0.0
+        found = self._fit(with_floor(sample, floor))
         if floor > 0.0:
             found = replace(found, rule=FlooredRule(floor, found.rule))
         return found, replace(stats, kept=_add_counts(stats.kept, found.rule, sample))
@@ -260,8 +248,7 @@ class FittedPredictions(StoredEstimator):
                 "sets need a coverage: use `predict_set(logits, coverage=0.9)`, or pass "
                 "`hokical.calibrators.with_sets(cal, coverage=0.9)` in place of the calibrator."
             )
-        backend = backend_of(logits)
-        lazy = None if backend is None else backend.predict_lazily(self, what, logits)
+        lazy = (backend_of(logits) or NUMPY).predict_lazily(self, what, logits)
         if lazy is not None:
             return lazy
         given = getattr(logits, "given", logits)

@@ -21,7 +21,7 @@ BUILT_IN: dict[str, tuple[str, str]] = {
     "uncalibrated": ("scaling", "Uncalibrated"),
     "temps": ("scaling", "TemperatureScaling"),
     "vecs": ("scaling", "VectorScaling"),
-    "structured": ("structured", "StructuredScaling"),
+    "structured": ("scaling", "StructuredScaling"),
     "adaptive": ("scaling", "AdaptiveTemperatureScaling"),
     "ets": ("scaling", "EnsembleTemperatureScaling"),
     "irm": ("isotonic", "IsotonicMulticlass"),

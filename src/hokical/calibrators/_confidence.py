@@ -12,7 +12,7 @@ from hokical._core.grouped_logits import tell_unknown
 from hokical._core.groups import GroupCoding
 from hokical._core.labels import as_weights
 from hokical._core.reading import check_row_order, to_numpy
-from hokical._core.types import AnyArray, BoolArray, FloatArray, IntArray
+from hokical._core.types import AnyArray, BoolArray, FloatArray
 from hokical._core.warn import warn_user
 from hokical.calibrators._method import MethodInfo
 from hokical.calibrators._stored import OutcomeCalibrator
@@ -133,10 +133,6 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         """The confidences (n,) as they are stated, on a scale to 1; the mean of several signals."""
         stated = self._read(confidence)
         return stated if stated.ndim == 1 else np.asarray(stated.mean(axis=1))
-
-    def group_codes(self, groups: Any) -> IntArray:
-        """Integers (n, columns), which exported ONNX graphs take in place of groups."""
-        return self._group_codes(groups)
 
     def certify(
         self,

@@ -16,11 +16,10 @@ from hokical._core.topk import TopK
 from hokical._core.types import FloatArray, IntArray
 from hokical.guarantees import _scores as scores
 from hokical.guarantees._calibration_data import CalibrationData, HeldOutPart
-from hokical.guarantees._conformity import Conformity
 from hokical.guarantees._control import can_be_counts, remembered
 from hokical.guarantees._scores import ScoreTable, class_levels
 from hokical.guarantees._selective import Evidence, ScoredLabels
-from hokical.guarantees._sets import CertifiedSets, SetOptions, prove_sets
+from hokical.guarantees._sets import CertifiedSets, Conformity, SetOptions, prove_sets
 from hokical.rules._base import Rule
 from hokical.rules._predicting import labels_and_confidence, predict_on_host
 from hokical.rules._wrapped import BalancedRule
@@ -105,7 +104,7 @@ def accuracy_interval(rule: Rule, kept: CalibrationData, data: Logits, delta: fl
             return np.stack([data.to_host(end) for end in own], axis=1)
     rows = scored_labels(rule, kept, data, "predict_interval")
     # Examples were counted one level away where that is conservative (`conservative_levels`).
-    found = _extend(rows.table.whole.intervals(rows.level, delta), rows.confidence)
+    found = rows.table.whole.intervals(rows.level, rows.confidence, delta)
     if rows.untested is not None:
         found[rows.untested] = 0.0, 1.0
     return found
@@ -121,14 +120,7 @@ def class_interval(
             f"of all classes, at most {_MOST_CLASSES:,} of them, and examples that count alike."
         )
     proba = predict_on_host(rule, "proba", data)[:, label].astype(np.float64)
-    found = kept.held_out_classes.rows[label].intervals(class_levels(proba), delta)
-    return _extend(found, proba)
-
-
-def _extend(ends: FloatArray, values: FloatArray) -> FloatArray:
-    """Intervals (n, 2) that hold the values (n,)."""
-    low, high = np.minimum(ends[:, 0], values), np.maximum(ends[:, 1], values)
-    return np.stack([low, high], axis=1)
+    return kept.held_out_classes.rows[label].intervals(class_levels(proba), proba, delta)
 
 
 def certified_sets(

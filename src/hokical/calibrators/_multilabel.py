@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from hokical._core.arrays import Array, Backend, backend_of, float64_scope, to_input_library
+from hokical._core.arrays import NUMPY, Array, Backend, backend_of, float64_scope, to_input_library
 from hokical._core.labels import as_weights
 from hokical._core.logits import as_float_matrix
 from hokical._core.reading import check_row_order, column_names, first_true, order_columns, to_numpy
@@ -116,8 +116,7 @@ class MultilabelCalibrator(OutcomeCalibrator):
                 f"{shapes[1]}; got {costs!r}."
             )
         level = np.broadcast_to(price[..., 0] / price.sum(axis=-1), self.n_labels_)
-        backend = backend_of(proba)
-        return proba >= (level if backend is None else backend.from_host(level, proba))
+        return proba >= (backend_of(proba) or NUMPY).from_host(level, proba)
 
     def certify(self, scores: Any, labels: Any, *, reused: Reused = "refuse") -> Self:
         """Note predictions for examples used for nothing else.
@@ -179,24 +178,15 @@ class MultilabelCalibrator(OutcomeCalibrator):
         return label_sets(proba, known, coverage=coverage, delta=delta, by=by)
 
     def control_risk(
-        self,
-        scores: Any,
-        labels: Any,
-        *,
-        loss: Any,
-        risk: Any,
-        delta: float | None = None,
-        thresholds: Any = None,
-        reused: Reused = "refuse",
+        self, scores: Any, labels: Any, *, reused: Reused = "refuse", **promise: Any
     ) -> RiskControl:
         """The last threshold at which the mean of a loss of your own is proven to be small.
 
-        As `Calibrator.control_risk`: `loss(proba, labels, threshold)` gets probabilities and labels
-        (n, labels) of held-out examples, such as the share of a row's labels that is missed.
+        `loss`, `risk`, `delta` and `thresholds` are those of `Calibrator.control_risk`:
+        `loss(proba, labels, threshold)` gets probabilities and labels (n, labels) of held-out
+        examples, such as the share of a row's labels that is missed.
         """
-        proba, truth = self._predict_held_out(scores, labels, reused)
-        options: dict[str, Any] = {"loss": loss, "risk": risk, "delta": delta}
-        return control_risk(proba, truth, thresholds=thresholds, **options)
+        return control_risk(*self._predict_held_out(scores, labels, reused), **promise)
 
     def recall_thresholds(self, recall: float, *, delta: float = 0.1) -> FloatArray:
         """Thresholds (labels,) at which at least a share `recall` of a label's positives is found.
@@ -208,7 +198,8 @@ class MultilabelCalibrator(OutcomeCalibrator):
         """
         recall, delta = check_chance("recall", recall), check_chance("delta", delta)
         self._check_fitted()
-        return self._noted("recall_thresholds").recall_thresholds(self.n_labels_, recall, delta)
+        known = self._noted("recall_thresholds")
+        return known.unordered_ends(self.n_labels_, recall, delta, "label")[0]
 
     def _noted(self, method: str) -> HeldOutLabels:
         if self.held_out_ is None:

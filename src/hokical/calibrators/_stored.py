@@ -109,10 +109,13 @@ class StoredEstimator(Estimator):
             warn_user(f"{type(self).__name__} did not converge: {message}", ConvergenceWarning)
         return {"n_iter": n_iter, "converged": converged, "message": message}
 
-    def _group_codes(self, groups: Any) -> IntArray:
-        """The codes (n, columns) of groups; an error if the rule does not need them."""
+    def group_codes(self, groups: Any) -> IntArray:
+        """Integers (n, columns), which torch modules and ONNX graphs take in place of groups.
+
+        The last code of each column stands for a group that is missing or was not in the fit.
+        """
         self._check_fitted()
-        coding = self.rule_.needed_groups
+        coding = getattr(self.rule_, "needed_groups", None)
         if coding is None:
             raise ValueError("`groups` have no codes: this calibrator did not learn from groups.")
         codes: IntArray = coding.codes(groups, count_rows(groups))

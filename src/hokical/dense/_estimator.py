@@ -234,25 +234,15 @@ class Dense(Estimator):
 
         return self._each(logits, mask, one)
 
-    def control_risk(
-        self,
-        logits: Any,
-        labels: Any,
-        *,
-        loss: Any,
-        risk: Any,
-        delta: float | None = None,
-        thresholds: Any = None,
-    ) -> RiskControl:
+    def control_risk(self, logits: Any, labels: Any, **promise: Any) -> RiskControl:
         """The last threshold at which the mean of a loss of your own is proven to be small.
 
-        As `Calibrator.control_risk`, with one item as one example: `loss(proba, labels, threshold)`
-        gets arrays in memory, probabilities in the shape of the logits and labels, and gives a
-        number for each item (n,), such as the share of a mask that is missed.
+        `loss`, `risk`, `delta` and `thresholds` are those of `Calibrator.control_risk`, with one
+        item as one example: `loss(proba, labels, threshold)` gets arrays in memory, probabilities
+        in the shape of the logits and labels, and gives a number for each item (n,), such as the
+        share of a mask that is missed.
         """
-        proba = to_host(self.predict_proba(logits))
-        options: dict[str, Any] = {"loss": loss, "risk": risk, "delta": delta}
-        return control_risk(proba, to_host(labels), thresholds=thresholds, **options)
+        return control_risk(to_host(self.predict_proba(logits)), to_host(labels), **promise)
 
     def draw_positions(
         self, logits: Any, labels: Any = None, *, mask: Any = None, per_item: int = 1

@@ -47,9 +47,7 @@ def clopper_pearson(hits: Any, trials: Any, *, delta: float = 0.05) -> FloatArra
     """
     if check_chance("delta", delta) < _LEAST_DELTA:
         raise ValueError(f"`delta` must be at least {_LEAST_DELTA} here; got {delta!r}.")
-    found, all_of = np.broadcast_arrays(
-        np.asarray(hits, np.float64), np.asarray(trials, np.float64)
-    )
+    found, all_of = np.broadcast_arrays(np.asarray(hits, float), np.asarray(trials, float))
     if not ((found >= 0.0) & (found <= all_of)).all():
         raise ValueError(
             f"`hits` must lie between 0 and `trials`; got {hits!r} of {trials!r}. Pass counts, "

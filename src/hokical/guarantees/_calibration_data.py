@@ -12,10 +12,10 @@ import numpy as np
 
 from hokical._core.types import AnyArray, BoolArray, IntArray
 from hokical.guarantees._class_scores import ClassScores
-from hokical.guarantees._conformity import Conformity
 from hokical.guarantees._group_names import GroupNames
 from hokical.guarantees._row_sketch import RowSketch
 from hokical.guarantees._scores import ScoreTable, Support
+from hokical.guarantees._sets import Conformity
 
 #: Examples that are kept for prediction sets: a sample, so that a fitted calibrator stays small.
 SAMPLE_SIZE = 2048
@@ -98,23 +98,17 @@ class CalibrationData:
 
     def __add__(self, other: Self) -> Self:
         """Of the examples of two fits; of a sample of each, shares as large as the fits."""
-        classes = _if_both(operator.add, self.class_scores, other.class_scores)
-        alike = classes is not None and np.isclose(self._weight, other._weight, rtol=1e-12)
-        samples = (self.fit_conformity, other.fit_conformity) if alike else (None, None)
-        tables = (self.fit_scores, other.fit_scores) if alike else (None, None)
+        known = [each.class_scores for each in (self, other) if each.class_scores is not None]
+        weights = [classes.square.sum() / classes.count.sum() for classes in known]
+        alike = len(weights) == 2 and np.isclose(weights[0], weights[1], rtol=1e-12)
+        counted = self if alike else type(self)()
         return type(self)(
-            fit_scores=_if_both(operator.add, *tables),
+            fit_scores=_if_both(operator.add, counted.fit_scores, other.fit_scores),
             support=_if_both(operator.or_, self.support, other.support),
-            fit_conformity=_if_both(_join_samples, *samples),
+            fit_conformity=_if_both(_join_samples, counted.fit_conformity, other.fit_conformity),
             fit_rows=_if_both(operator.or_, self.fit_rows, other.fit_rows),
-            class_scores=classes,
+            class_scores=_if_both(operator.add, self.class_scores, other.class_scores),
         )
-
-    @property
-    def _weight(self) -> float:
-        """The weight of each example, if all are equal."""
-        assert self.class_scores is not None
-        return float(self.class_scores.square.sum() / self.class_scores.count.sum())
 
 
 def _join_samples(left: Conformity, right: Conformity) -> Conformity | None:

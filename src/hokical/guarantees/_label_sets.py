@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from hokical._core.arrays import Array, backend_of
+from hokical._core.arrays import NUMPY, Array, backend_of
 from hokical._core.bins import check_choice
 from hokical._core.storage import pack_array, storable
 from hokical._core.types import FloatArray, IntArray
@@ -62,20 +62,19 @@ class HeldOutLabels:
 
     def ends(self, n_labels: int, coverage: float, delta: float | None, by: By) -> FloatArray:
         """Probabilities (2, labels) below which a label is out, and above which it is in."""
-        low, high = self._find_ends(n_labels, coverage, delta, by)
+        low, high = self.unordered_ends(n_labels, coverage, delta, by)
         # Where they cross, the point between them that is nearest to 1/2.
         middle = np.clip(0.5, np.minimum(low, high), np.maximum(low, high))
         return np.stack([np.where(low > high, middle, side) for side in (low, high)])
 
-    def recall_thresholds(self, n_labels: int, recall: float, delta: float | None) -> FloatArray:
-        """The probabilities (labels,) that this share of a label's positives reaches, or 0."""
-        return self._find_ends(n_labels, recall, delta, "label")[0]
-
     @remembered
-    def _find_ends(
+    def unordered_ends(
         self, n_labels: int, coverage: float, delta: float | None, by: By
     ) -> tuple[FloatArray, FloatArray]:
-        """The same, not yet in order: one threshold for all labels of a row, or two for each."""
+        """The same, not yet in order: one threshold for all labels of a row, or two for each.
+
+        The first of a label is the probability that the share `coverage` of its positives reaches.
+        """
         scores, cells, n_cells = self.worst, np.zeros(self.worst.size, np.int64), 1
         if by == "label":
             scores, n_cells = np.append(-self.proba, self.absent), 2 * n_labels
@@ -121,8 +120,7 @@ def label_sets(
     check_choice("by", by, By)
     n_labels = int(proba.shape[1])
     low, high = ends = known.ends(n_labels, coverage, delta, by)
-    backend = backend_of(proba)
-    below, above = (end if backend is None else backend.from_host(end, proba) for end in ends)
+    below, above = ((backend_of(proba) or NUMPY).from_host(end, proba) for end in ends)
     words = _promise(known, coverage, delta, by)
     if never := [
         f"{int((side == end).sum()):,} are never {place}"

@@ -46,7 +46,7 @@ def control_risk(
     *,
     loss: Loss | Mapping[str, Loss],
     risk: float | Mapping[str, float],
-    delta: float | None,
+    delta: float | None = None,
     thresholds: Any = None,
     groups: Sequence[Any] | None = None,
     weights: FloatArray | None = None,
@@ -64,9 +64,8 @@ def control_risk(
     if weights is not None and delta is not None:
         raise ValueError("`sample_weight` cannot be given with `delta`; leave one of them out.")
     tables = {name: _losses(each, proba, labels, tried) for name, each in wanted.items()}
-    for name, table in tables.items():
-        if delta is None:
-            _check_monotone(name, table)
+    if delta is None:
+        _check_monotone(tables)
     counts = np.ones(len(labels)) if weights is None else weights
 
     def prove(rows: Any = slice(None)) -> RiskControl:
@@ -167,13 +166,14 @@ def _list(numbers: Mapping[str, float]) -> str:
     return " and ".join(f"{value:.4g}" + f" ({name})" * several for name, value in numbers.items())
 
 
-def _check_monotone(name: str, table: FloatArray) -> None:
-    if np.isnan(table).any() or (np.diff(table, axis=1) < -_ROUNDING).any():
-        raise ValueError(
-            f"`delta` must be given for the loss {name!r}: on average only losses that never fall "
-            "along the `thresholds`, and count every example, can be bounded. Pass `delta=0.1`, or "
-            "order the thresholds from the safest on."
-        )
+def _check_monotone(tables: Mapping[str, FloatArray]) -> None:
+    for name, table in tables.items():
+        if np.isnan(table).any() or (np.diff(table, axis=1) < -_ROUNDING).any():
+            raise ValueError(
+                f"`delta` must be given for the loss {name!r}: on average only losses that never "
+                "fall along the `thresholds`, and count every example, can be bounded. Pass "
+                "`delta=0.1`, or order the thresholds from the safest on."
+            )
 
 
 def _losses(loss: Loss, proba: Any, labels: Any, tried: FloatArray) -> FloatArray:

@@ -192,11 +192,10 @@ class ScoreTable:
     @classmethod
     def by_class(cls, proba: FloatArray, labels: IntArray, weights: FloatArray | None) -> Self:
         """By the probabilities (n, classes) of each class, of examples of true classes (n,)."""
-        classes, columns = proba.shape[1], np.arange(proba.shape[1])
-        level = class_levels(proba) + columns * (LEVELS // _COARSE)
-        counts = None if weights is None else np.repeat(weights, classes)
+        columns, shape = np.arange(proba.shape[1]), (proba.shape[1], LEVELS // _COARSE)
+        level = class_levels(proba) + columns * shape[1]
+        counts = None if weights is None else np.repeat(weights, columns.size)
         wrong = (labels[:, None] != columns).ravel()
-        shape = (classes, LEVELS // _COARSE)
         return cls.from_examples(level.ravel(), wrong, counts, shape=shape)
 
     @cached_property
@@ -251,16 +250,17 @@ class ScoreTable:
         counts, wrongs = whole.reshape(2, *shape)
         return cls(counts, wrongs, groups)
 
-    def intervals(self, wanted: IntArray, delta: float) -> FloatArray:
+    def intervals(self, wanted: IntArray, values: FloatArray, delta: float) -> FloatArray:
         """Clopper-Pearson interval (n, 2) of the share of right ones among examples of a part.
 
         The part is that which each `wanted` level (n,) belongs to, or the levels next to it:
         rounding may move an example by a level, and some are counted one level away on purpose.
+        Intervals are extended to the `values` (n,).
         """
         part, found = self._by_part(delta)
-        sides = [found[part[np.clip(wanted + k, 0, part.size - 1)]] for k in (-1, 1)]
-        low, high = np.moveaxis(np.stack(sides), -1, 0)
-        return np.stack([low.min(axis=0), high.max(axis=0)], axis=1)
+        below, above = (found[part[np.clip(wanted + k, 0, part.size - 1)]].T for k in (-1, 1))
+        low, high = np.minimum(below[0], above[0]), np.maximum(below[1], above[1])
+        return np.stack([np.minimum(low, values), np.maximum(high, values)], axis=1)
 
     @remembered
     def _by_part(self, delta: float) -> tuple[IntArray, FloatArray]:
