@@ -15,12 +15,14 @@ Upper and lower case are the same. `*` is the name of a class, or its number.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from hokical._core.conversion import Zeros
 from hokical.io._tables import NAMELESS, FileSplit, Table
 
 Kind = Literal["logits", "probabilities", "confidence"]
+#: Whether each row must have a label, may have one, or labels are not read.
+Labelled = Literal["all", "some", "none"]
 
 LABELS = ("label", "labels", "y")
 RIGHT = ("right", "correct", *LABELS)
@@ -52,6 +54,10 @@ class Columns:
     groups: tuple[str, ...] = ()
     keep: tuple[str, ...] | None = ()
     zeros: Zeros = "unlikely"
+    #: None: all rows must have labels where there are any.
+    labelled: Labelled | None = None
+    drop_missing: bool = False
+    fitted_by: Any = None
 
 
 @dataclass(frozen=True)

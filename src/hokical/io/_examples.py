@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hokical._core.conversion import Zeros, from_binary_scores, from_probabilities
+from hokical._core.conversion import from_binary_scores, from_probabilities
 from hokical._core.labels import as_labels, as_weights
 from hokical._core.logits import Logits, as_logits
 from hokical._core.reading import first_true
@@ -18,8 +18,6 @@ from hokical.io._errors import DataFileError, report_file
 from hokical.io._labels import encode_labels, to_numbers
 from hokical.io._tables import FileSplit, Table
 
-#: Whether each row must have a label, may have one, or labels are not read.
-Labelled = Literal["all", "some", "none"]
 #: Rows of probabilities that were rounded to two digits sum to 1 within this.
 _SLACK = 0.05
 
@@ -79,20 +77,10 @@ class Examples:
 
 
 def make_examples(
-    table: Table,
-    roles: Roles,
-    wanted: Columns,
-    labels_in: tuple[Table, str] | None,
-    *,
-    labelled: Labelled | None = None,
-    drop_missing: bool = False,
-    fitted_by: Any = None,
+    table: Table, roles: Roles, wanted: Columns, labels_in: tuple[Table, str] | None
 ) -> Examples:
-    """The examples of a table; their labels are in a column of it, or of another table.
-
-    By default all rows must have labels where there are any.
-    """
-    labelled = labelled or ("none" if labels_in is None else "all")
+    """The examples of a table; their labels are in a column of it, or of another table."""
+    labelled = wanted.labelled or ("none" if labels_in is None else "all")
     other, name = labels_in or (None, "")
     scores, columns = table.read(roles.scores, roles.others(with_labels=other is table))
     scores = scores[:, 0] if scores.ndim == 2 and scores.shape[1] == 1 else scores
@@ -105,7 +93,7 @@ def make_examples(
     if roles.weights is not None and labelled != "none":
         weights = to_numbers(columns[roles.weights])
     used = np.ones(len(scores), np.bool_)
-    if drop_missing:
+    if wanted.drop_missing:
         used = _has_values(scores, weights, truth if labelled == "all" else None)
     rows = np.flatnonzero(used)
 
@@ -116,7 +104,7 @@ def make_examples(
         scores = take(scores)
         _refuse_missing(scores, roles)
         kind = settle_kind(scores, roles, wanted)
-        found = _as_scores(scores, kind, roles, wanted.zeros, fitted_by)
+        found = _as_scores(scores, kind, roles, wanted)
         classes = _check_classes(roles.classes, found)
         weights = take(weights)
         if weights is None or np.any(weights):  # of a batch, all may be 0
@@ -124,7 +112,7 @@ def make_examples(
     if truth is not None:
         n_classes = found.n_classes if isinstance(found, Logits) else 2
         with report_file((other or table).path, (other or table).place):
-            missing_ok = labelled == "some" or drop_missing
+            missing_ok = labelled == "some" or wanted.drop_missing
             truth = _check_labels(truth, len(used), n_classes, missing_ok=missing_ok)
     return Examples(
         found, take(truth), "confidence" if kind == "confidence" else "logits", used, weights,
@@ -219,9 +207,7 @@ def settle_kind(values: AnyArray, roles: Roles, wanted: Columns) -> Kind:
     return roles.kind or ("probabilities" if sums_to_one else "logits")
 
 
-def _as_scores(
-    given: Any, kind: Kind, roles: Roles, zeros: Zeros, fitted_by: Any
-) -> Logits | FloatArray:
+def _as_scores(given: Any, kind: Kind, roles: Roles, wanted: Columns) -> Logits | FloatArray:
     """Logits (n, classes) from logits or probabilities; confidences (n,) as they are."""
     name = roles.scores[0] if len(roles.scores) == 1 and roles.scores[0] else kind
     if kind == "confidence":
@@ -229,7 +215,7 @@ def _as_scores(
             raise ValueError(f"`{name}` must be one confidence per row; got shape {given.shape}.")
         return np.asarray(given, np.float64)
     if kind == "probabilities":
-        given = from_probabilities(given, zeros=zeros, name=name)
+        given = from_probabilities(given, zeros=wanted.zeros, name=name)
     elif given.ndim == 1:
         given = from_binary_scores(given, name=name)
-    return as_logits(given, name=name, fitted_by=fitted_by)
+    return as_logits(given, name=name, fitted_by=wanted.fitted_by)

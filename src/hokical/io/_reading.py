@@ -12,9 +12,9 @@ from hokical._core.arrays import library_of
 from hokical._core.conversion import Zeros
 from hokical.io._arrow import ArrowTable, TableSource, as_dataset, open_parquet
 from hokical.io._chunks import ChunkSource, from_array
-from hokical.io._convention import LABELS, Columns, Kind, Roles, find_roles
+from hokical.io._convention import LABELS, Columns, Kind, Labelled, Roles, find_roles
 from hokical.io._errors import DataFileError, report_file
-from hokical.io._examples import Examples, Labelled, make_examples
+from hokical.io._examples import Examples, make_examples
 from hokical.io._labels import encode_labels
 from hokical.io._tables import (
     NAMELESS,
@@ -83,7 +83,10 @@ def read_examples(
         The logits must have as many classes as this calibrator.
     """
     column = None if labelled == "none" or labels is not None else label_column
-    wanted = Columns(split, kind, score_columns, column, classes, groups, keep, zeros)
+    wanted = Columns(
+        split, kind, score_columns, column, classes, groups, keep, zeros, labelled,
+        missing == "drop", fitted_by,
+    )  # fmt: skip
     table = _open_table(Path(path), split)
     roles = find_roles(table, wanted)
     where = None if labelled == "none" else _find_labels(table, roles, labels, label_column)
@@ -92,10 +95,7 @@ def read_examples(
             f"expected labels in `label` or `y`; found {table.listed()}.",
             "Name the column, --label-column NAME, or the file that has them, --labels FILE.",
         )
-    return make_examples(
-        table, roles, wanted, where, labelled=labelled, drop_missing=missing == "drop",
-        fitted_by=fitted_by,
-    )  # fmt: skip
+    return make_examples(table, roles, wanted, where)
 
 
 def open_source(

@@ -23,11 +23,9 @@ from hokical.calibrators._catalog import make, method_names
 from hokical.calibrators._checks import check_plain_logits
 from hokical.calibrators._estimator import clone
 from hokical.metrics._metric import METRICS, SummaryOptions
-from hokical.report._data import best_of, main_columns, report_data
-from hokical.report._differences import Difference, paired_differences
+from hokical.report._data import Difference, best_of, main_columns, paired_differences, report_data
 from hokical.report._evaluate import check_examples, measure_sets
-from hokical.report._evaluation import DataFacts, Evaluation
-from hokical.report._judging import Predicted, Setting, check_names, judge
+from hokical.report._evaluation import DataFacts, Evaluation, Predicted, Setting, check_names, judge
 from hokical.report._page import write_page
 from hokical.report._tables import Cells, TableOutput, rank_methods
 

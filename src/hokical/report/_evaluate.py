@@ -25,8 +25,7 @@ from hokical.dense import Dense
 from hokical.metrics._examples import as_examples
 from hokical.metrics._metric import SummaryOptions
 from hokical.metrics._sets import SetSummary, summarize_sets
-from hokical.report._evaluation import DataFacts, Evaluation
-from hokical.report._judging import Predicted, Setting, check_names, judge
+from hokical.report._evaluation import DataFacts, Evaluation, Predicted, Setting, check_names, judge
 from hokical.report._streamed import evaluate_dense, evaluate_source
 
 

@@ -29,8 +29,7 @@ from hokical.io._reading import open_source
 from hokical.metrics._groups import count_items, label_table
 from hokical.metrics._metric import METRICS, SummaryOptions
 from hokical.metrics._summaries import SummarySums, proven_bounds, summarize, with_ends
-from hokical.report._evaluation import DataFacts, Evaluation
-from hokical.report._judging import Predicted, Setting, check_names
+from hokical.report._evaluation import DataFacts, Evaluation, Predicted, Setting, check_names
 from hokical.streams._partition import check_block
 
 #: Metrics with intervals: means over positions, in the order of the sums.
