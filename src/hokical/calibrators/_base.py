@@ -22,8 +22,7 @@ from hokical._core.warn import warn_user
 from hokical._fitting.examples import Examples, InMemory, Partition
 from hokical._fitting.floor import choose_floor, with_floor
 from hokical._fitting.row_sample import ExampleStats, read_sample, warn_about_examples
-from hokical.calibrators._checks import acceptable, warn_of_row_numbers
-from hokical.calibrators._method import Fit
+from hokical.calibrators._method import Fit, acceptable, warn_of_row_numbers
 from hokical.calibrators._stored import StoredEstimator, check_stored
 from hokical.guarantees._calibration_data import CalibrationData
 from hokical.guarantees._class_scores import shrink

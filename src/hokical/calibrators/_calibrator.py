@@ -436,10 +436,6 @@ class Calibrator(FittedPredictions):
         self._check_fitted()
         return decisions.certified_sets(self.kept_, asked, self.n_classes_, only)
 
-    def _describe_sets(self, promise: str, **options: Any) -> str:
-        """The guarantee of sets, in words, for a promise about items of many rows."""
-        return self._certified_sets(SetOptions(**options)).guarantee(promise, "items")
-
     def _with_rule(self, rule: Rule, kept: CalibrationData | None = None) -> Self:
         """A copy with another rule, and other calibration data if given."""
         twin = copy(self)

@@ -186,5 +186,5 @@ def read_calibrator(path: Path, *, for_rows: bool = True) -> Any:
         )
     if for_rows and found.name != "confidence":
         with check_options("CALIBRATOR"):
-            hokical.calibrators._checks.check_plain_logits(found.rule_, "method")
+            hokical.calibrators._method.check_plain_logits(found.rule_, "method")
     return found

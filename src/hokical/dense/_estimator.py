@@ -12,10 +12,10 @@ from hokical._core.arrays import to_host
 from hokical._core.bins import check_count
 from hokical._core.storage import CalibratorFileError
 from hokical._core.warn import NotFittedError, sklearn_class
-from hokical.calibrators._calibrator import Calibrator, with_sets
+from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._catalog import load, new_calibrator
-from hokical.calibrators._checks import refuse_groups
 from hokical.calibrators._estimator import Estimator
+from hokical.calibrators._method import refuse_groups
 from hokical.dense._maps import Maps, Positions, holds_batches, open_maps
 from hokical.guarantees._risk import RiskControl, control_risk
 from hokical.guarantees._row_sketch import Reused, row_draws
@@ -195,8 +195,9 @@ class Dense(Estimator):
         asked = {"coverage": coverage, **options}
         promise = calibrator.predict_set(np.zeros((1, calibrator.n_classes_)), **asked)
         share = f"Of a new item, at least {coverage:.4g} of the positions"
-        words = calibrator._describe_sets(f"{share} have their true class in the set", **asked)
-        judge = with_sets(calibrator, **asked)
+        sets = calibrator._certified_sets(promise.options)
+        words = sets.guarantee(f"{share} have their true class in the set", "items")
+        judge = calibrator._with_rule(sets.rule(calibrator.rule_))
 
         def one(maps: Maps) -> Any:
             found = maps.predict(lambda rows: [judge._output("members", rows)], [False], True)[0]

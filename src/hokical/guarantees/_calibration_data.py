@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -21,8 +21,7 @@ from hokical.guarantees._sets import Conformity
 SAMPLE_SIZE = 2048
 
 
-@dataclass(frozen=True, eq=False)
-class HeldOutPart:
+class HeldOutPart(NamedTuple):
     """Some examples of `certify`: where their true classes are, the `level` (n,) of the label's
     score, whether the label is `wrong` (n,), counts by each class, and the columns of groups.
     """
@@ -80,21 +79,18 @@ class CalibrationData:
 
     def with_held_out(self, parts: Sequence[HeldOutPart]) -> Self:
         """With the examples of `certify`, in place of earlier ones."""
-        examples, groups = reduce(operator.add, (part.examples for part in parts)).settled(), None
-        if (columns := _join_columns([part.groups for part in parts])) is not None:
+        noted, levels, wrong, tables, named = zip(*parts, strict=True)
+        examples, groups = reduce(operator.add, noted).settled(), None
+        if (columns := _join_columns(named)) is not None:
             groups = GroupNames.from_rows(columns, examples.n)
             examples = replace(examples, group_names=groups[0], group=groups[1])
         left = replace(self.without_held_out(), held_out_conformity=examples)
         if not examples.counted:
             return left
-        level, wrong = (
-            np.concatenate([getattr(part, name) for part in parts]) for name in ("level", "wrong")
-        )
-        return replace(
-            left,
-            held_out_scores=ScoreTable.from_examples(level, wrong, examples.counts, groups),
-            held_out_classes=reduce(partial(_if_both, operator.add), (p.classes for p in parts)),
-        )
+        rows = np.concatenate(levels), np.concatenate(wrong)
+        counts = ScoreTable.from_examples(*rows, examples.counts, groups)
+        classes = reduce(partial(_if_both, operator.add), tables)
+        return replace(left, held_out_scores=counts, held_out_classes=classes)
 
     def __add__(self, other: Self) -> Self:
         """Of the examples of two fits; of a sample of each, shares as large as the fits."""

@@ -20,8 +20,8 @@ from hokical._core.types import IntArray
 from hokical.calibrators import Calibrator
 from hokical.calibrators._automatic import AutoCalibrator
 from hokical.calibrators._catalog import make, method_names
-from hokical.calibrators._checks import check_plain_logits
 from hokical.calibrators._estimator import clone
+from hokical.calibrators._method import check_plain_logits
 from hokical.metrics._metric import METRICS, SummaryOptions
 from hokical.report._data import Difference, best_of, main_columns, paired_differences, report_data
 from hokical.report._evaluate import check_examples, measure_sets

@@ -13,7 +13,7 @@ from hokical._core.grouped_logits import GroupedLogits
 from hokical._core.logits import Logits
 from hokical._core.version import VERSION
 from hokical.calibrators._calibrator import Calibrator
-from hokical.calibrators._checks import check_plain_logits
+from hokical.calibrators._method import check_plain_logits
 from hokical.guarantees._scores import Support
 from hokical.integrations.onnx._backend import BACKEND, onnx_module
 from hokical.integrations.onnx._rewriting import fold_constants, use_float32, use_opset

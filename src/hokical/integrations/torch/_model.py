@@ -14,7 +14,7 @@ from torch.utils._pytree import _register_namedtuple
 from hokical._core.optional import import_optional
 from hokical._core.storage import CalibratorFileError
 from hokical.calibrators._calibrator import Calibrator
-from hokical.calibrators._checks import refuse_groups
+from hokical.calibrators._method import refuse_groups
 from hokical.calibrators._multilabel import MultilabelCalibrator
 from hokical.integrations.torch import _batches as batches
 from hokical.integrations.torch._batches import GetLogits

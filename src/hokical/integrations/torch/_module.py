@@ -14,7 +14,7 @@ from torch.utils._pytree import _register_namedtuple
 
 from hokical.calibrators import load
 from hokical.calibrators._calibrator import Calibrator
-from hokical.calibrators._checks import check_plain_logits
+from hokical.calibrators._method import check_plain_logits
 from hokical.calibrators._multilabel import MultilabelCalibrator
 from hokical.integrations.torch import _rule_spec
 from hokical.integrations.torch._backend import BACKEND
