@@ -10,6 +10,8 @@ from hokical._core.types import FloatArray
 #: exp(-FAR) is as good as 0.
 FAR = 700.0
 _ROOT_HALF = math.sqrt(0.5)
+#: Arrays of so few elements are clipped at once.
+_FEW = 1000
 #: (1 + 2 y) exp(y^2) erfc(y) for y >= 0, as a polynomial in (y - 3.75)/(y + 3.75), highest power
 #: first; the form is that of Shepherd and Laframboise, Mathematics of Computation 36, 1981.
 _ERFCX_CENTRE = 3.75
@@ -89,19 +91,23 @@ def at_least(x: Array, low: float, xp: Namespace) -> Array:
     """`xp.clip` from below alone, which NumPy does only where needed: finding out is quicker."""
     if xp is not np:
         return xp.clip(x, low, None)
-    return x if x.size and x.min() >= low else np.maximum(x, low)
+    return x if x.size > _FEW and x.min() >= low else np.maximum(x, low)
 
 
 def at_most(x: Array, high: float, xp: Namespace) -> Array:
     """`xp.clip` from above alone, likewise."""
     if xp is not np:
         return xp.clip(x, None, high)
-    return x if x.size and x.max() <= high else np.minimum(x, high)
+    return x if x.size > _FEW and x.max() <= high else np.minimum(x, high)
 
 
 def row_sums(table: Array, xp: Namespace) -> Array:
-    """Sums of the rows of a table, (n,). NumPy's own `sum` is slow for short rows."""
-    return np.einsum("ni->n", table) if xp is np else xp.sum(table, axis=1)
+    """Sums of the rows of a table, (n,). NumPy's own `sum` is slow for short rows in C order."""
+    if xp is not np:
+        return xp.sum(table, axis=1)
+    if table.flags.f_contiguous and table.shape[0] > 1:
+        return np.add.reduce(table, axis=1)
+    return np.einsum("ni->n", table)
 
 
 def row_dots(left: Array, right: Array, xp: Namespace) -> Array:

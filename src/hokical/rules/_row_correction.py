@@ -65,20 +65,13 @@ class RowCorrection:
         """a and b, (n,) each, of logits divided by a temperature."""
         xp = logits.xp
         design = standardise(row_features(logits, temperature), self.centre, self.spread, xp)
-        log_scale, shift = (_weigh(design, weights) for weights in (self.log_scale, self.shift))
-        log_scale = clip(log_scale, -LARGEST_LOG_SCALE, LARGEST_LOG_SCALE, xp)
-        return xp.exp(log_scale), clip(shift, -LARGEST_SHIFT, LARGEST_SHIFT, xp)
-
-
-def _weigh(design: Array, weights: Array) -> Array:
-    """Weighted sums (n,) of features (8, n), in order.
-
-    Matrix products and NumPy's sums round by the number of rows.
-    """
-    found = design[0, :] * weights[0]
-    for place in range(1, 1 + N_FEATURES):
-        found = found + design[place, :] * weights[place]
-    return found
+        weights = xp.stack([self.log_scale, self.shift], axis=1)[:, :, None]
+        found = weights[0, :, :]
+        # Term by term, as matrix products and NumPy's sums round by the number of rows.
+        for place in range(1, 1 + N_FEATURES):
+            found = found + weights[place, :, :] * design[place, :]
+        log_scale = clip(found[0, :], -LARGEST_LOG_SCALE, LARGEST_LOG_SCALE, xp)
+        return xp.exp(log_scale), clip(found[1, :], -LARGEST_SHIFT, LARGEST_SHIFT, xp)
 
 
 def corrected_scores(logits: Logits, scale: Array, shift: Array) -> Array:
@@ -99,24 +92,21 @@ def row_features(logits: Logits, temperature: Array = 1.0) -> Array:
         hidden = xp.exp(tail.margin * (-1.0 / (WIDTHS[0] * temperature)))
         beside = at_most(tail.margin / temperature, LARGEST_MARGIN, xp)
         sums = [s + tail.count * beside**power for power, s in enumerate(sums, 1)]
-    stabilities, entropy = [], 0.0
+    rests, entropy = [], 0.0
     for place, width in enumerate(WIDTHS):
         if place:
             odds = times(odds, odds, xp)
             hidden = hidden * hidden
         rest = row_sums(odds, xp) + (0.0 if tail is None else tail.count * hidden)
-        stabilities.append(-log_clipped(rest, xp))
+        rests.append(rest)
         if width == 1.0:
             mean = row_dots(odds, inside, xp)
             mean = mean + (0.0 if tail is None else tail.count * hidden * beside)
             entropy = xp.log1p(rest) + mean / (1.0 + rest)
+    stabilities = -xp.log(clip(xp.stack(rests, axis=0), LEAST_REST, LARGEST_REST, xp))
     mean, square = (total / logits.possible_counts for total in sums)
-    return xp.stack([*stabilities, entropy, mean, _root(square - mean * mean, xp)], axis=0)
-
-
-def log_clipped(rest: Array, xp: Namespace) -> Array:
-    """The log of what the other classes sum to, (n,), clipped to what examples can show."""
-    return xp.log(clip(rest, LEAST_REST, LARGEST_REST, xp))
+    others = xp.stack([entropy, mean, _root(square - mean * mean, xp)], axis=0)
+    return xp.concat([stabilities, others], axis=0)
 
 
 def _root(variance: Array, xp: Namespace) -> Array:
