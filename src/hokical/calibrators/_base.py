@@ -25,12 +25,10 @@ from hokical._fitting.row_sample import ExampleStats, read_sample, warn_about_ex
 from hokical.calibrators._method import Fit, acceptable, warn_of_row_numbers
 from hokical.calibrators._stored import StoredEstimator, check_stored
 from hokical.guarantees._calibration_data import CalibrationData
-from hokical.guarantees._class_scores import shrink
 from hokical.guarantees._row_sketch import row_draws
 from hokical.guarantees._scores import ScoreTable, confidence_log_odds, score_levels
 from hokical.rules._base import Rule
 from hokical.rules._predicting import Output, labels_and_confidence, predict_blocks, to_float32
-from hokical.rules._scaling import UncalibratedRule
 from hokical.rules._sets import SetRule
 from hokical.rules._wrapped import FlooredRule
 
@@ -43,8 +41,6 @@ _MOST_COUNTED = 5000
 _MOST_PROBABILITIES = 1 << 20
 #: More classes than this mean a damaged file.
 _MOST_CLASSES = 1 << 31
-#: How fast trust in the mean of uncalibrated probabilities falls with its relative variance.
-_NOISE_WEIGHT = 4.0
 
 
 class FittedPredictions(StoredEstimator):
@@ -359,18 +355,11 @@ def _add_counts(kept: CalibrationData, rule: Rule, block: Examples) -> Calibrati
     weights = block.counts[rows][:most]
     if isinstance(data, TopK) or kept.class_scores is None or not weights.any():
         return kept
-    weights, some = weights / weights.sum(), data.take(slice(0, min(most, data.n_rows)))
+    some = data.take(slice(0, min(most, data.n_rows)))
     with some.backend.in_float64():  # and on the device of the logits
-        proba, share = predict_blocks(rule, "proba", some), some.from_host(weights)
-        mean = share @ proba
-        variance = (share @ (proba - mean) ** 2) * float((weights**2).sum())
-        both = np.stack([some.to_host(mean), some.to_host(variance)])
-    if isinstance(rule.core, UncalibratedRule):
-        # No fit has drawn them to these labels: their mean is trusted where it is precise.
-        (mean, variance), around = both, kept.class_scores.smoothed_frequencies
-        least = max(0.0, 1.0 - _NOISE_WEIGHT * float((variance / around).sum()))
-        both = np.stack([shrink(mean, variance, around, least), np.zeros_like(mean)])
-    return replace(kept, class_scores=replace(kept.class_scores, implied=both))
+        proba = some.to_host(predict_blocks(rule, "proba", some))
+    known = kept.class_scores.with_implied(proba, block.labels[rows][:most], weights)
+    return replace(kept, class_scores=known)
 
 
 def _check_document(document: dict[str, Any]) -> tuple[Rule, int, CalibrationData]:

@@ -7,7 +7,7 @@ become; where they are not, something else has changed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -26,6 +26,9 @@ _COARSE = 64
 N_LEVELS = LEVELS // _COARSE
 #: Beyond so many classes no features are kept, which would be larger than most calibrators.
 _MOST_CLASSES = 4096
+#: Pseudo-examples for each pair of classes behind the frequencies that probabilities assume; at
+#: most so many steps lead there, until no frequency changes by more.
+_PSEUDO, _MOST_STEPS, _TOLERANCE = 0.5, 100, 1e-7
 
 
 def row_features(logits: Logits, log_odds: FloatArray | None = None) -> IntArray:
@@ -57,22 +60,12 @@ def distances(logits: Logits) -> tuple[Array, Array]:
     return xp.where(second < xp.inf, second, 0.0), sums / logits.possible_counts
 
 
-def shrink(mean: FloatArray, spread: FloatArray, around: FloatArray, least: float) -> FloatArray:
-    """Means (classes,) of variances `spread` shrunk to others by what noise explains.
-
-    At least the share `least` of each difference is kept.
-    """
-    noise, total = (float((x / around).sum()) for x in (spread, (mean - around) ** 2))
-    kept = max(least, 1.0 - noise / max(total, 1e-300))
-    return np.asarray(around + kept * (mean - around))
-
-
 @storable("class-scores")
 @dataclass(frozen=True, eq=False)
 class ClassScores:
     """Examples of each class, (classes,), their squared weights, those that the classifier itself
-    labels right, and (cells, classes) by features. `implied` (2, classes) are the mean calibrated
-    probabilities of the examples and their variances, if known.
+    labels right, and (cells, classes) by features. `implied` (classes,) are the class frequencies
+    that calibrated probabilities assume, if known.
     """
 
     count: FloatArray
@@ -117,14 +110,31 @@ class ClassScores:
 
     @property
     def assumed_frequencies(self) -> FloatArray:
-        """Those that calibrated probabilities assume, (classes,), none 0.
+        """Those that calibrated probabilities assume, (classes,), none 0."""
+        implied = self.smoothed_frequencies if self.implied is None else self.implied
+        return np.maximum(implied, 1e-9)
 
-        The mean probabilities of the examples, as far as they differ by more than noise.
+    def with_implied(self, proba: FloatArray, labels: IntArray, weights: FloatArray) -> Self:
+        """With the frequencies that probabilities (n, classes) of examples assume.
+
+        If each class has the frequency that they assume, their mean is that frequency too, however
+        frequent the classes are among these examples. Pseudo-examples whose probabilities are
+        the frequencies of the labels decide where nearly certain scores leave it open.
         """
-        if self.implied is None:
-            return self.smoothed_frequencies
-        mean, variance = self.implied
-        return np.maximum(shrink(mean, variance, self.smoothed_frequencies, 0.0), 1e-9)
+        around = found = self.smoothed_frequencies
+        held = sum_by(labels, weights, self.n_classes)
+        each, n = (
+            weights / np.maximum(held[labels], 1e-300),
+            weights.sum() ** 2 / (weights**2).sum(),
+        )
+        trust = n / (n + _PSEUDO * self.n_classes**2)
+        for _ in range(_MOST_STEPS):
+            last, absent = found, found[held == 0.0].sum()
+            mean = (each * found[labels]) @ proba + absent * around
+            found = trust * mean + (1.0 - trust) * around
+            if np.abs(found - last).max() < _TOLERANCE:
+                break
+        return replace(self, implied=found)
 
     @property
     def smoothed_frequencies(self) -> FloatArray:
@@ -150,8 +160,8 @@ class ClassScores:
         numbers = (self.count * weights, self.square * weights**2, self.hit * weights)
         implied = None
         if self.implied is not None:
-            mean = self.assumed_frequencies * weights
-            implied = np.stack([mean / max(mean.sum(), 1e-300), np.zeros(self.n_classes)])
+            implied = self.assumed_frequencies * weights
+            implied = implied / max(implied.sum(), 1e-300)
         return type(self)(*numbers, self.cells * weights, implied)
 
     def to_stored(self) -> dict[str, Any]:
@@ -168,14 +178,11 @@ class ClassScores:
             raise ValueError(f"`class_scores` has {stored['n_cells']} cells")
         cells = np.zeros((stored["n_cells"], stored["count"].size))
         cells.ravel()[stored["place"]] = stored["held"]
-        implied = stored.get("implied")
-        if implied is not None and implied.ndim == 1:  # of 0.3, which are certain
-            implied = np.stack([implied, np.zeros(implied.size)])
-        found = cls(stored["count"], stored["square"], stored["hit"], cells, implied)
+        found = cls(stored["count"], stored["square"], stored["hit"], cells, stored.get("implied"))
         arrays = [array for array in vars(found).values() if array is not None]
         known = all(np.isfinite(a).all() and (a >= 0.0).all() for a in arrays)
         known &= not found.square[found.count == 0.0].any()
-        shapes = {a.shape[-1:] for a in arrays}
+        shapes = {a.shape for a in arrays if a is not cells} | {cells.shape[1:]}
         if shapes != {found.count.shape} or not known or not found.count.any():
             raise ValueError("`class_scores` must hold counts of one number of classes.")
         return found

@@ -86,7 +86,7 @@ class ClassFrequencies:
         self.share = _maximize(odds, rows.weights * rows.count, self.old, self.prior)
         self.ratio = self.share / self.old
         mixed = odds @ self.share
-        self.log_ratio = float(rows.weights @ np.log(mixed))
+        self.log_ratio = float(rows.weights @ np.log(mixed / (odds @ known.smoothed_frequencies)))
         self.score = odds / mixed[:, None]
         self.posterior = self.score * self.share
         self.noise = self.share**2 / (known.effective + 1.0)
@@ -254,20 +254,19 @@ class ClassFrequencies:
 
     def _feature_p_value(self, shares: FloatArray, place: IntArray) -> float:
         expected = shares @ self.share
-        n = min(self.rows.effective, 1.0 / self.noise.sum())
-        group = merge_cells(expected * n, max(5.0, min(_IN_CELL, n / 10.0)))
-        n_groups = int(group[-1]) + 1
-        if n_groups < 2:
-            return 1.0
-        joined = np.zeros((n_groups, len(group)))
-        joined[group, np.arange(len(group))] = 1.0
-        expected, seen = joined @ expected, sum_by(group[place], self.rows.weights, n_groups)
-        gap, slopes = seen - expected, joined @ shares
-        moved = joined.T[place[self.few]] - self.moves(slopes)
+        seen = sum_by(place, self.rows.weights, len(shares))
         # By the shares of rows and examples together, as in Pearson's test: by those of the rows
         # alone, cells with too few of them would seem more certain than they are.
-        trust = self.rows.effective / (self.rows.effective + 1.0 / self.noise.sum())
-        both = trust * seen + (1.0 - trust) * expected
+        n, examples = self.rows.effective, 1.0 / self.noise.sum()
+        both = (n * seen + examples * expected) / (n + examples)
+        n = min(n, examples)
+        group = merge_cells(both * n, max(5.0, min(_IN_CELL, n / 10.0)))
+        if not group[-1]:
+            return 1.0
+        joined = (group == np.arange(group[-1] + 1)[:, None]).astype(np.float64)
+        gap, slopes = joined @ (seen - expected), joined @ shares
+        seen, both = joined @ seen, joined @ both
+        moved = joined.T[place[self.few]] - self.moves(slopes)
         common = np.divide(both, seen, out=np.ones_like(seen), where=seen > 0.0)
         spread = self.covariance(moved, slopes, common[group[place[self.few]]])
         values, vectors = np.linalg.eigh(spread)

@@ -224,7 +224,7 @@ def _accuracy(found: ClassFrequencies, lost: float, reach: float) -> tuple[float
         both = (rows.at(each, found.posterior) for each in (rows.own_labels, rows.labels))
         own = value + float(rows.weights @ np.subtract(*both))
         gap = (own - found.accuracy_by_recall()) ** 2
-        variance += gap if gap > 9.0 * variance else 0.0  # two ways that should agree
+        variance = max(variance, gap)  # two ways that should agree
     plain, spread = found.mean_confidence()
     # One row more or less, which few rows that are nearly certain would not allow for.
     ends, others = _interval(

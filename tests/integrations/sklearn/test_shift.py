@@ -44,7 +44,7 @@ def test_a_new_balance_is_found_and_adapted_to(model) -> None:
     np.testing.assert_array_equal(found.class_frequencies, inner.class_frequencies)
     assert found.holds
     assert "cat 5" in str(found) or "cat 6" in str(found)
-    assert abs(found.class_frequencies[0] - NEW["cat"]) < 0.03
+    assert abs(found.class_frequencies[0] - NEW["cat"]) < 0.05  # two standard errors
     low, high = found.accuracy_interval
     assert low < model.score(X, y) < high
     adapted = found.adapt()

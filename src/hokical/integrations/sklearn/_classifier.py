@@ -8,7 +8,7 @@ scores are of another scale than those that the calibrator was fitted on.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import replace
 from typing import Any, Literal, Self
@@ -354,10 +354,10 @@ class CalibratedClassifier(
         "something else changed" may be a false alarm: to rely on it, calibrate a
         `FrozenEstimator` on data that it has not seen.
         """
-        calibrator: Calibrator = self.calibrator_
-        learned = getattr(calibrator, "groups_", None) is not None
+        learned = getattr(self.calibrator_, "groups_", None) is not None
         logits = self._logits(X, groups if learned else None, of_one=True)
-        found = calibrator.estimate_shift(logits, sample_weight, delta=delta, groups=groups)
+        judge: Calibrator = getattr(self, "_single_calibrator", self.calibrator_)
+        found = judge.estimate_shift(logits, sample_weight, delta=delta, groups=groups)
         names = tuple(map(str, self.classes_.tolist()))
         own: dict[str, Any] = {"class_names": names, "_calibrator": self}
         parts = {name: replace(part, **own) for name, part in found.by_group.items()}
@@ -370,17 +370,20 @@ class CalibratedClassifier(
         """
         if isinstance(frequencies, Mapping):
             frequencies = in_order(frequencies, self.classes_.tolist())
-        return self._with_calibrator(self.calibrator_.reweight_classes(frequencies))
+        return self._change(lambda calibrator: calibrator.reweight_classes(frequencies))
 
     def _reweight(self, weights: FloatArray) -> Self:
         """A copy for rows among which each class is `weights` (classes,) times as frequent."""
-        return self._with_calibrator(self.calibrator_._reweight(weights))
+        return self._change(lambda calibrator: calibrator._reweight(weights))
 
-    def _with_calibrator(self, calibrator: Calibrator) -> Self:
+    def _change(self, change: Callable[[Any], Any]) -> Self:
+        """A copy with other calibrators of what is predicted."""
         twin = copy(self)
-        twin.calibrator_ = calibrator
+        twin.calibrator_ = change(self.calibrator_)
         if hasattr(self, "estimator_"):
-            twin.models_ = [replace(self.models_[0], calibrator=calibrator)]
+            twin.models_ = [replace(self.models_[0], calibrator=twin.calibrator_)]
+        else:
+            twin._single_calibrator = change(self._single_calibrator)
         return twin
 
     def _logits(self, X: Any, groups: Any = None, *, of_one: bool = False) -> FloatArray:
@@ -505,7 +508,10 @@ class CalibratedClassifier(
         return CalibratedModel(model, fitted, lowest)
 
     def _calibrate_mean(self, parts: list[HeldOutScores], data: ClassifierExamples) -> Any:
-        """A calibrator that keeps probabilities as they are, of which guarantees can be made."""
+        """A calibrator that keeps probabilities as they are, of which guarantees can be made.
+
+        Another one, for `estimate_shift`, is of the probabilities of single models.
+        """
         found = []
         for part, pair in zip(parts, self.models_, strict=True):
             logits, (_, _, groups) = np.maximum(part.scores, pair.lowest), data.of_parts([part])
@@ -515,6 +521,7 @@ class CalibratedClassifier(
         logits = held_out.log_of_mean([np.concatenate(found)])
         fitted: Any = make("uncalibrated").fit(logits, labels, weights)
         fitted.forget_examples()
+        self._single_calibrator = make("temps").fit(logits, labels, weights)
         if data.groups is not None:
             fitted.groups_ = []  # its models may have used them
         return fitted
