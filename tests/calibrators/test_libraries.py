@@ -88,3 +88,29 @@ def test_single_precision_comes_back_in_single_precision(library: str) -> None:
     with kind.scope():
         found = fitted("temps", 3).predict_confidence(kind.make(logits))
         assert kind.read(found).dtype == np.float32
+
+
+def test_jax_proves_in_single_precision_what_numpy_does() -> None:
+    """Without JAX's own float64; its warnings about that would be errors here."""
+    jax = pytest.importorskip("jax")
+    logits, labels = synthetic_logits(600, 3, seed=5)
+    logits, group = logits.astype(np.float32), np.arange(600) % 2
+    given = jax.numpy.asarray(logits)
+    mine, other = (make("temps").fit(*synthetic_logits(400, 3, seed=3)) for _ in range(2))
+    mine.certify(given, labels, groups=group)
+    other.certify(logits, labels, groups=group)
+    for by in ("all", "group"):
+        found, known = (
+            cal.predict_or_abstain(rows, risk=0.3, by=by, groups=group)
+            for cal, rows in ((mine, given), (other, logits))
+        )
+        assert found.guarantee == known.guarantee
+        np.testing.assert_array_equal(np.asarray(found.labels_or()), known.labels_or())
+    for label in (None, 1):
+        ends = mine.predict_interval(given, label=label)
+        assert isinstance(ends, jax.Array)
+        np.testing.assert_allclose(ends, other.predict_interval(logits, label=label), atol=1e-6)
+    assert mine.score(given, labels) == pytest.approx(other.score(logits, labels))
+    members = mine.predict_set(given, coverage=0.9, by="group", groups=group).members
+    expected = other.predict_set(logits, coverage=0.9, by="group", groups=group).members
+    np.testing.assert_array_equal(np.asarray(members), expected)

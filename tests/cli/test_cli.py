@@ -158,7 +158,7 @@ def test_compare_of_npy_pairs_and_the_same_data_twice(tmp_path: Path) -> None:
     path = tmp_path / "a_logits.npy"
     found = hokical_command("compare", path, path, "--methods=temps")
     assert found.code == 0
-    assert "the same examples" in found.err
+    assert "a_logits.npy holds the examples that the calibrator was fitted on" in found.err
 
 
 def test_bad_usage_of_compare(tmp_path: Path, data: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hokical import Hoki, TemperatureScaling, TopK, compare, make
+from hokical import FitDataWarning, Hoki, TemperatureScaling, TopK, compare, make
 from hokical.calibrators import MethodInfo, method_names
 from hokical.demo import demo_logits
 from hokical.metrics import brier, ece
@@ -55,8 +55,12 @@ def test_the_data_are_described(comparison: Any) -> None:
     assert (comparison.validation.n_rows, facts.n_rows, facts.n_classes) == (600, 600, 4)
     assert not comparison.tested_on_validation
     data = synthetic_logits(60, 3, seed=0)
-    same = compare(data, (data[0].copy(), data[1].copy()), ["temps"])
+    with pytest.warns(FitDataWarning, match="fitted on"):
+        same = compare(data, (data[0].copy(), data[1].copy()), ["temps"])
     assert same.tested_on_validation
+    temps = make("temps").fit(*data)
+    with pytest.warns(FitDataWarning, match="fitted on"):
+        compare(synthetic_logits(60, 3, seed=1), data, ["uncalibrated", temps])
     stored = json.loads(json.dumps(comparison.to_dict()))
     assert stored["tested_on_validation"] is False
     assert stored["validation"]["n_rows"] == stored["data"]["n_rows"] == 600

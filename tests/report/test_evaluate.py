@@ -151,6 +151,39 @@ def test_logits_of_jax_are_evaluated_as_those_of_numpy(cal: hokical.Calibrator) 
     found = hokical.evaluate(cal, jnp.asarray(logits), labels)
     expected = hokical.evaluate(cal, logits, labels)
     assert found.score("log_loss") == pytest.approx(expected.score("log_loss"), rel=1e-5)
+    val = (jnp.asarray(VAL[0]), VAL[1])
+    known = hokical.compare(val, (jnp.asarray(logits), labels), ["temps"], coverage=0.9)
+    assert known["temps"].score("ece") == pytest.approx(expected.score("ece"), abs=1e-4)
+
+
+def test_rows_of_the_fit_are_noticed(cal: hokical.Calibrator) -> None:
+    of_fit = pytest.warns(hokical.FitDataWarning, match="calibrator was fitted on")
+    with of_fit:
+        hokical.evaluate(cal, *VAL)
+    with of_fit:
+        hokical.evaluate(cal, [VAL])
+    with of_fit:
+        hokical.evaluate(cal, VAL[0][:500] + 1.0, VAL[1][:500])
+    stated, right, _ = answers(600)
+    with of_fit:
+        hokical.evaluate(hokical.ConfidenceCalibrator().fit(stated, right), stated, right)
+    scores, labels = tags(300)
+    with of_fit:
+        hokical.evaluate(hokical.MultilabelCalibrator().fit(scores, labels), scores, labels)
+    maps = (VAL[0].reshape(100, 10, 4), VAL[1].reshape(100, 10))
+    with of_fit:
+        hokical.evaluate(hokical.Dense("temps").fit(*maps), *maps)
+    hokical.evaluate(hokical.make("uncalibrated").fit(*VAL), *VAL)  # which learned nothing
+
+
+def test_columns_of_labels_may_be_in_another_order() -> None:
+    pandas = pytest.importorskip("pandas")
+    scores, labels = (pandas.DataFrame(table).add_prefix("tag") for table in tags(800))
+    cal = hokical.MultilabelCalibrator().fit(scores[:400], labels[:400])
+    found = hokical.evaluate(cal, scores[400:], labels[400:])
+    turned = hokical.evaluate(cal, scores[400:].iloc[:, ::-1], labels[400:].iloc[:, ::-1])
+    assert str(turned) == str(found)
+    assert "tag3" in {row.full_name for row in found.groups.rows}
 
 
 def test_bad_arguments_are_named(cal: hokical.Calibrator) -> None:

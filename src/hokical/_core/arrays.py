@@ -205,5 +205,6 @@ def to_input_library(found: Array, given: Any) -> Array:
 
 
 def float64_scope(data: Any) -> AbstractContextManager[Any]:
-    """A context in which the library of an array has float64."""
-    return (backend_of(data) or NUMPY).in_float64()
+    """A context in which the library of an array, or of `Logits`, has float64."""
+    own = getattr(data, "backend", None)
+    return (own if isinstance(own, Backend) else backend_of(data) or NUMPY).in_float64()

@@ -270,11 +270,12 @@ def as_logits(
     if fitted_by is not None:
         known, names = (getattr(fitted_by, own, ()) for own in ("_columns", "class_names"))
         logits = order_columns(logits, name, known or names, strict=bool(known))
-    values, backend = as_float_matrix(logits, name)
-    _check_column_count(tuple(values.shape), name, fitted_by)
-    data = Logits(values, row_maxima(values, backend), backend)
-    if not (late and backend.queues_work(values)):
-        check_rows(data, name)
+    with (backend_of(logits) or NUMPY).in_float64():
+        values, backend = as_float_matrix(logits, name)
+        _check_column_count(tuple(values.shape), name, fitted_by)
+        data = Logits(values, row_maxima(values, backend), backend)
+        if not (late and backend.queues_work(values)):
+            check_rows(data, name)
     return data
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 
 class FitDataWarning(UserWarning):
-    """The examples of a fit are not what they should be, or too few to learn from."""
+    """Examples are not what they should be: too few to learn from, or tested on after a fit."""
 
 
 class ConvergenceWarning(UserWarning):

@@ -384,7 +384,7 @@ class Calibrator(FittedPredictions):
         """
         data = self._check_logits(self._attach_groups(logits, groups))
         truth = self._as_labels(labels, data)
-        self._refuse_rows_of_fit(data, reused)
+        refuse_rows_of_fit(self._are_of_fit(data), "logits", reused)
         cells: Any = None
         if by == "class":
             cells = [self.class_names[k] if self.class_names else k for k in truth.tolist()]
@@ -404,12 +404,12 @@ class Calibrator(FittedPredictions):
         self._check_fitted()
         self.kept_ = self.kept_.without_fit()
 
-    def _refuse_rows_of_fit(self, data: Logits, reused: Reused) -> None:
+    def _are_of_fit(self, data: Logits) -> bool:
+        """Whether rows are among those that it learned from."""
         # Where another method chose to learn nothing, it did so by these rows.
         learned = self.name != "uncalibrated" or bool(self.rule_.numbers())
-        known = self.kept_.fit_rows if learned else None
-        sketches = [] if known is None else [known]
-        refuse_rows_of_fit(sketches, [row_hashes(data)], "logits", reused)
+        known = self.kept_.fit_rows
+        return learned and known is not None and known.holds_too_many(row_hashes(data))
 
     def _class_index(self, label: Any) -> int:
         """The column of a class, by its name or its number."""
@@ -425,7 +425,7 @@ class Calibrator(FittedPredictions):
             weights, groups = (*more, None, None)[:2]
             data = self._check_logits(self._attach_groups(logits, groups))
             truth, weights = self._as_labels(labels, data), as_weights(weights, data.n_rows)
-            self._refuse_rows_of_fit(data, reused)
+            refuse_rows_of_fit(self._are_of_fit(data), "logits", reused)
             noted.append(decisions.note(self.rule_, data, truth, weights, groups, counts))
         if not noted:
             raise ValueError("there must be at least one part with examples; got none.")

@@ -118,7 +118,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         rule, report = fit_confidence(
             stated[seen], truth[seen], weights[seen], known, monotone=bool(self.monotone)
         )
-        self._keep(rule, report, _hashes(rule.combine(stated[seen]), truth[seen]))
+        self._keep(rule, report, answer_hashes(rule.combine(stated[seen]), truth[seen]))
         return self
 
     def predict(self, confidence: Any, groups: Any = None) -> Array:
@@ -163,8 +163,8 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         if weights is not None and not counts:
             weights = (weights > 0.0).astype(np.float64)
         seen = slice(None) if weights is None else weights > 0.0
-        hashes = _hashes(self._combined(confidence)[seen], ~wrong[seen])
-        refuse_rows_of_fit(self.fit_rows_, hashes, "confidence", reused)
+        hashes = answer_hashes(self._combined(confidence)[seen], ~wrong[seen])
+        refuse_rows_of_fit(self._are_of_fit(hashes), "confidence", reused)
         level = conservative_levels([confidence_log_odds(found)], wrong, np.zeros(found.size))
         names = None if groups is None else GroupNames.from_rows(groups, found.size)
         self.held_out_ = ScoreTable.from_examples(level, wrong, weights, names)
@@ -302,7 +302,7 @@ def _describe_texts(array: AnyArray) -> str:
     return ""
 
 
-def _hashes(confidence: FloatArray, right: BoolArray) -> list[FloatArray]:
+def answer_hashes(confidence: FloatArray, right: BoolArray) -> list[FloatArray]:
     """Numbers (n,) for each answer, and others for all of them together, in their order.
 
     Answers of few distinct confidences come again by themselves, but not all in the same order.

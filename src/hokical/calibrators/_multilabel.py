@@ -99,7 +99,7 @@ class MultilabelCalibrator(OutcomeCalibrator):
 
     def _uncalibrated(self, scores: Any) -> FloatArray:
         """The classifier's own probabilities (n, labels): sigmoids of the scores."""
-        return np.asarray(0.5 + 0.5 * np.tanh(0.5 * _read_on_host(scores)))
+        return np.asarray(0.5 + 0.5 * np.tanh(0.5 * self._read_scores(scores)))
 
     def predict(self, scores: Any, *, costs: Any = (1.0, 1.0)) -> Array:
         """Which labels to predict, (n, labels) bool: the choice of least expected cost.
@@ -135,11 +135,14 @@ class MultilabelCalibrator(OutcomeCalibrator):
             plain = backend.without_gradient(values)
             proba = backend.to_host(self.rule_.proba(plain, backend))
         hashes = number_hashes(backend.to_host(plain))
-        refuse_rows_of_fit(self.fit_rows_, [hashes], "scores", reused)
+        refuse_rows_of_fit(self._are_of_fit([hashes]), "scores", reused)
         return proba, self._read_labels(labels, proba.shape)
 
+    def _read_scores(self, scores: Any) -> FloatArray:
+        return _read_on_host(order_columns(scores, "scores", self._columns))
+
     def _read_labels(self, labels: Any, shape: tuple[int, ...]) -> FloatArray:
-        return read_labels(order_columns(labels, "labels", self._columns, strict=False), shape)
+        return _check_labels(order_columns(labels, "labels", self._columns, strict=False), shape)
 
     def predict_set(
         self, scores: Any, *, coverage: float, delta: float | None = None, by: By = "row"
@@ -237,7 +240,7 @@ def _read_scores(scores: Any) -> tuple[Array, Backend]:
     return values, backend
 
 
-def read_labels(labels: Any, shape: tuple[int, ...]) -> FloatArray:
+def _check_labels(labels: Any, shape: tuple[int, ...]) -> FloatArray:
     """0, 1 and NaN, (n, labels)."""
     array = to_numpy(labels, "labels")
     if array.shape != tuple(shape) or array.dtype.kind not in "fiub":

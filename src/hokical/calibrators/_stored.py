@@ -156,6 +156,11 @@ class OutcomeCalibrator(StoredEstimator):
         self._keep(rule, document["report"])
         self.held_out_, self.fit_rows_ = held_out, sketches
 
+    def _are_of_fit(self, hashes: Iterable[FloatArray]) -> bool:
+        """Whether examples are those of the fit, by `hashes` as `_keep` gets them."""
+        pairs = zip(self.fit_rows_, hashes, strict=False)
+        return any(known.holds_too_many(own) for known, own in pairs)
+
     def _keep(self, rule: Any, report: dict[str, Any], hashes: Iterable[FloatArray] = ()) -> None:
         """Store the result of a fit; what `certify` noted for an earlier one is dropped.
 

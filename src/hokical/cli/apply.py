@@ -13,7 +13,7 @@ import numpy as np
 import hokical
 from hokical.cli import options as opt
 from hokical.cli.console import DASH, bad_option, check_options, refuse, say, show_result, spinner
-from hokical.cli.reading import Source, read_calibrator, warn_of_own_examples
+from hokical.cli.reading import Source, read_calibrator, warn_of_rows_of_fit
 from hokical.io._examples import Examples
 from hokical.io._reading import list_files
 from hokical.io._writing import TABLES, check_output
@@ -85,7 +85,7 @@ def apply(
     for source, target in files:
         rows = replace(given, path=source).read(fitted, "none")
         if risks or sets:
-            warn_of_own_examples(fitted, rows, source)
+            warn_of_rows_of_fit(fitted, rows, source)
         with spinner(f"Applying {fitted.name}"):
             method = _adapt(fitted, rows) if adapt else fitted
             found, facts = _predict(method, rows, proba, risks, sets)

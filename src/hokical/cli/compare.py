@@ -64,8 +64,6 @@ def compare(
             groups=(fitted_on.groups, tested_on.groups),
             random_state=seed,
         )
-    if found.tested_on_validation:
-        warn("VAL and TEST hold the same examples, so all results look too good.")
     heading = f"{(test or val).name}: {tested_on.n_rows:,} examples"
     show_comparison(found, heading, report, as_json)
 

@@ -17,7 +17,7 @@ from hokical.cli.console import (
     spinner,
     warn,
 )
-from hokical.cli.reading import Source, read_calibrator, warn_of_own_examples
+from hokical.cli.reading import Source, read_calibrator
 from hokical.cli.tables import metric_cells, show_details
 from hokical.io._examples import Examples
 
@@ -62,8 +62,6 @@ def evaluate(
     if isinstance(data, Examples):
         own = {"x": data.scores, "y": data.labels, "sample_weight": data.weights}
         own["groups"] = data.groups
-    if fitted is not None:
-        warn_of_own_examples(fitted, data, path)
     with spinner("Measuring"), check_options():
         found = hokical.evaluate(
             fitted, **own, coverage=coverage, class_names=data.classes, data_name=path.name,

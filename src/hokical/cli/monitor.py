@@ -25,7 +25,7 @@ from hokical.cli.console import (
     show_table,
     spinner,
 )
-from hokical.cli.reading import Source, read_calibrator, warn_of_own_examples
+from hokical.cli.reading import Source, read_calibrator, warn_of_rows_of_fit
 from hokical.io._examples import Examples
 from hokical.io._writing import check_output
 
@@ -88,7 +88,7 @@ def monitor(
             first = None if reference is None else Source(reference, opt.Part.val, **common)
             watching = _new_monitor(fitted, first, options)
         rows = given.read(fitted, "some")
-        warn_of_own_examples(fitted, rows, data)
+        warn_of_rows_of_fit(fitted, rows, data)
         ids = (
             None if id_column is None else next(iter(rows.kept.values()))[rows.used].astype(np.str_)
         )

@@ -145,18 +145,11 @@ def certify_on(fitted: Any, data: Any, path: Path, *, look_alike: bool = False) 
         return fitted.certify(data.scores, data.labels, **own)
 
 
-def warn_of_own_examples(fitted: Any, data: Any, path: Path) -> None:
+def warn_of_rows_of_fit(fitted: Any, rows: Examples, path: Path) -> None:
     """Warn if the rows of a file are those that the calibrator was fitted on."""
-    kept, logits = getattr(fitted, "kept_", None), getattr(data, "scores", None)
-    if kept is None or kept.fit_rows is None or not isinstance(logits, Logits):
-        return
-    from hokical.guarantees._row_sketch import row_hashes  # which `--help` does not need
-
-    if kept.fit_rows.holds_too_many(row_hashes(logits)):
-        warn(
-            f"{path.name} holds the examples that the calibrator was fitted on, so it looks better "
-            "than it is. Use other examples."
-        )
+    if isinstance(rows.scores, Logits):
+        found = fitted._are_of_fit(rows.scores)
+        hokical.guarantees._row_sketch.warn_of_rows_of_fit(found, path.name)
 
 
 def _groups_of_fit(fitted: Any) -> tuple[str, ...]:

@@ -4,7 +4,6 @@ Of the hashes of all rows the smallest are kept, with how often each was seen. S
 be joined in any order, and the share of given rows that is among those of the fit can be estimated.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, Self
 
@@ -19,6 +18,7 @@ from hokical._core.special import at_most
 from hokical._core.storage import pack_array, storable
 from hokical._core.topk import TopK
 from hokical._core.types import AnyArray, FloatArray, IntArray
+from hokical._core.warn import FitDataWarning, warn_user
 
 #: What to do about rows that look like those of the fit.
 Reused = Literal["refuse", "ignore"]
@@ -145,16 +145,20 @@ class RowSketch:
         return bool(found > twins + 0.05 + 4.0 * np.sqrt(spread))
 
 
-def refuse_rows_of_fit(
-    sketches: Iterable[RowSketch], hashes: Iterable[FloatArray], name: str, reused: Reused
-) -> None:
-    """Raise if rows of the argument `name` are of the fit, unless `reused` is "ignore".
+def warn_of_rows_of_fit(found: bool, name: str | None = None) -> None:
+    """Warn if rows of the fit were `found` in data that are to measure it, or in their file."""
+    if found:
+        warn_user(
+            f"{name or 'the test set'} holds the examples that the calibrator was fitted on, so it "
+            "looks better than it is. Use other examples.",
+            FitDataWarning,
+        )
 
-    `hashes` (n,) are those of the rows, made as those of each sketch.
-    """
+
+def refuse_rows_of_fit(found: bool, name: str, reused: Reused) -> None:
+    """Raise if rows of the fit were `found` in the argument `name`, unless `reused` allows it."""
     check_choice("reused", reused, Reused)
-    pairs = zip(sketches, hashes, strict=False)
-    if reused == "refuse" and any(sketch.holds_too_many(own) for sketch, own in pairs):
+    if found and reused == "refuse":
         raise ValueError(
             f"`{name}` must be of examples that were not used in `fit`; got rows of the fit. They "
             "look better than new ones, so what they certify would not hold. Split the labelled "

@@ -10,9 +10,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from hokical._core.arrays import to_host
 from hokical._core.logits import Logits
 from hokical._core.progress import track
 from hokical._core.topk import TopK
@@ -22,6 +19,7 @@ from hokical.calibrators._automatic import AutoCalibrator
 from hokical.calibrators._catalog import make, method_names
 from hokical.calibrators._estimator import clone
 from hokical.calibrators._method import check_plain_logits
+from hokical.guarantees._row_sketch import warn_of_rows_of_fit
 from hokical.metrics._metric import METRICS, SummaryOptions
 from hokical.report._data import Difference, best_of, main_columns, paired_differences, report_data
 from hokical.report._evaluate import check_examples, measure_sets
@@ -210,9 +208,8 @@ def compare(
     before = next((one for one in results if one.name == "uncalibrated"), None)
     linked = (one if one is before else replace(one, before=before) for one in results)
     fitted_on = DataFacts(known[0].n_rows, known[0].n_classes, data_names[0])
-    same = np.array_equal(known[1], new[1]) and np.array_equal(
-        to_host(known[0].values), to_host(new[0].values)
-    )
+    same = any(method._are_of_fit(new[0]) for method in entrants.values())
+    warn_of_rows_of_fit(same, data_names[1])
     return Comparison(tuple(linked), chosen, fitted_on, same, skipped)
 
 

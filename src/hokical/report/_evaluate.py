@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hokical._core.arrays import float64_scope, to_host
+from hokical._core.arrays import to_host
 from hokical._core.bins import sum_by
 from hokical._core.labels import as_labels, as_weights
 from hokical._core.logits import Logits, as_logits
@@ -18,10 +18,11 @@ from hokical._core.tables import read_table
 from hokical._core.types import FloatArray, IntArray
 from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._catalog import make
-from hokical.calibrators._confidence import ConfidenceCalibrator
-from hokical.calibrators._multilabel import MultilabelCalibrator, read_labels
+from hokical.calibrators._confidence import ConfidenceCalibrator, answer_hashes
+from hokical.calibrators._multilabel import MultilabelCalibrator
 from hokical.calibrators._stored import OutcomeCalibrator
 from hokical.dense import Dense
+from hokical.guarantees._row_sketch import number_hashes, warn_of_rows_of_fit
 from hokical.metrics._examples import as_examples
 from hokical.metrics._metric import SummaryOptions
 from hokical.metrics._sets import SetSummary, summarize_sets
@@ -117,10 +118,9 @@ def evaluate(
         _refuse(given, "confidences", "sample_weight", "groups")
         return _evaluate_confidence(cal, x, y, weight, setting)
     _refuse(given, "logits", "sample_weight", "groups", "coverage")
-    with float64_scope(x):
-        test = check_examples((x, y), cal)
-        check_names(names, test[0].n_classes)
-        return _evaluate_logits(cal, test, weight, setting, coverage)
+    test = check_examples((x, y), cal)
+    check_names(names, test[0].n_classes)
+    return _evaluate_logits(cal, test, weight, setting, coverage)
 
 
 def _refuse(given: dict[str, Any], kind: str, *allowed: str) -> None:
@@ -158,6 +158,7 @@ def _evaluate_logits(
     before = judge("uncalibrated", softmax, rows, setting, data, sets)
     if cal is None or cal.name == "uncalibrated":
         return before
+    warn_of_rows_of_fit(cal._are_of_fit(test[0]), setting.data_name)
     if coverage is not None:
         logits = cal._attach_groups(test[0], setting.groups)
         members = cal.predict_set(logits, coverage=coverage).members
@@ -175,8 +176,7 @@ def measure_sets(
     known, new = np.arange(0, labels.size, 2), np.arange(1, labels.size, 2)
     twin = copy(calibrator)
     # A test on the validation set is reported elsewhere.
-    twin.kept_ = replace(twin.kept_, fit_rows=None)
-    twin.certify(logits.take(known), labels[known])
+    twin.certify(logits.take(known), labels[known], reused="ignore")
     found = twin.predict_set(logits.take(new), coverage=coverage)
     source = "Thresholds come from one half of the test set; coverage is that of the other half."
     return summarize_sets(to_host(found.members), labels[new], goal=coverage, source=source)
@@ -192,6 +192,8 @@ def _evaluate_confidence(
     before = judge("uncalibrated", None, own, setting, data)
     if cal is None or not hasattr(cal, "rule_"):
         return before
+    hashes = answer_hashes(cal._combined(confidence), rows.correct)
+    warn_of_rows_of_fit(cal._are_of_fit(hashes), setting.data_name)
     own = replace(own, confidence=to_host(cal.predict(confidence, setting.groups)))
     return replace(judge(cal.name, cal, own, setting, data), before=before)
 
@@ -201,9 +203,9 @@ def _evaluate_labels(
 ) -> Evaluation:
     """Every known label as a prediction of its own."""
     own = cal._uncalibrated(scores)
-    marks = read_labels(labels, own.shape)
+    marks = cal._read_labels(labels, own.shape)
     names = check_names(setting.class_names, own.shape[1])
-    called = np.array(names or [f"label {k}" for k in range(own.shape[1])])
+    called = np.array(names or cal._columns or [f"label {k}" for k in range(own.shape[1])])
     known = ~np.isnan(marks)
     there, example = marks[known] == 1.0, np.nonzero(known)[0]
     data = DataFacts(own.shape[0], own.shape[1], setting.data_name, "scores")
@@ -212,6 +214,7 @@ def _evaluate_labels(
     before = _by_example(judge("uncalibrated", None, rows, setting, data), example)
     if not hasattr(cal, "rule_"):
         return before
+    warn_of_rows_of_fit(cal._are_of_fit([number_hashes(cal._read_scores(scores))]))
     rows = replace(rows, confidence=to_host(cal.predict_proba(scores))[known])
     after = _by_example(judge(cal.name, cal, rows, setting, data), example)
     return replace(after, before=before)

@@ -24,6 +24,7 @@ from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._catalog import make
 from hokical.dense import Dense
 from hokical.dense._maps import Positions
+from hokical.guarantees._row_sketch import warn_of_rows_of_fit
 from hokical.io._chunks import block_rows, reblock
 from hokical.io._reading import open_source
 from hokical.metrics._groups import count_items, label_table
@@ -59,6 +60,8 @@ def evaluate_source(cal: Calibrator | None, source: Any, setting: Setting) -> Ev
     first = 0
     for chunk in reblock(chunks, block_rows(n_classes)):
         block = check_block(chunk, first, n_classes, chunks.path)
+        if not first:
+            warn_of_rows_of_fit(cal is not None and cal._are_of_fit(block.logits))
         first += block.n_rows
         if block.weights is not None and not block.weights.any():
             continue

@@ -253,7 +253,8 @@ class CalibratedClassifier(
         """
         X, labels = held_out.check_examples(self, X, y)
         logits = self._logits(X, groups)
-        refuse_rows_of_fit([self._fit_rows], [held_out.example_hashes(X)], "X", reused)
+        found = self._fit_rows.holds_too_many(held_out.example_hashes(X))
+        refuse_rows_of_fit(found, "X", reused)
         if self._several:
             self.calibrator_.certify(logits, labels, reused=reused)
         else:
