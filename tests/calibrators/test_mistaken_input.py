@@ -173,3 +173,48 @@ def test_percentages_mixed_with_fractions_are_named() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ConfidenceCalibrator(scale=100).fit(stated, right)
+
+
+def test_wrong_arguments_are_named_with_a_remedy(data: Any) -> None:
+    cal = make("temps").fit(*data)
+    scores, right = np.zeros((50, 2)), np.arange(50) % 2 == 0
+    several = MultilabelCalibrator().fit(scores + right[:, None], np.stack([right, right], axis=1))
+    with pytest.raises(TypeError, match="must be one of logits; got MultilabelCalibrator"):
+        hokical.calibrators.with_sets(several, coverage=0.9)
+    cal.certify(*synthetic_logits(50, 3, seed=5))
+    for call in (cal.predict_set, hokical.Dense(cal).predict_set):
+        with pytest.raises(TypeError, match=r"`predict_set` must get `coverage`.*`coverage=1 - al"):
+            call(data[0], coverage=0.9, alpha=0.1)
+    with pytest.raises(TypeError, match=r"may get delta, by.*; got none"):
+        hokical.calibrators.with_sets(cal)
+    for fit in (make("temps").fit, hokical.Dense("temps").fit):
+        with pytest.raises(TypeError, match=r"`labels` must be integers.*got .*bool"):
+            fit(data[0], data[1] == 1)
+    make("temps").fit(data[0][:, :2], data[1] == 1)  # of two classes they are the classes
+    for label in (7, -1, "cat"):
+        with pytest.raises(ValueError, match=r"column from 0 to 2; got .* Choose one"):
+            cal.detect(data[0], label)
+    named = make("temps").fit(frame(data[0]), np.array(["cat", "dog", "cow"])[data[1]])
+    with pytest.raises(ValueError, match="or a name: cat, dog, cow; got 'lion'"):
+        named.predict_interval(frame(data[0]), label="lion")
+    with pytest.raises(ValueError, match="`groups` must be given with"):
+        cal.predict_or_abstain(data[0], by="group")
+    with pytest.raises(ValueError, match=r"2-D \(n, labels\); got shape \(50,\).*\[:, None\]"):
+        MultilabelCalibrator().fit(scores[:, 0], right)
+    stated = ConfidenceCalibrator().fit(np.linspace(0.1, 0.9, 50), right)
+    with pytest.raises(ValueError, match="need a calibrator of logits, which this monitor"):
+        hokical.CalibrationMonitor(stated).update_logits(*data)
+
+
+def test_a_number_is_no_network(data: Any) -> None:
+    pytest.importorskip("torch")
+    with pytest.raises(TypeError, match=r"`model` must be a network, .*; got int.*hokical.auto"):
+        hokical.calibrate(3, *data)  # type: ignore[arg-type]
+
+
+def test_results_are_printed_in_a_line(data: Any) -> None:
+    cal = make("temps").fit(*data)
+    found = str(cal.predict_action(data[0], 1.0 - np.eye(3)))
+    assert found.startswith("300 rows, 3 different actions; mean expected cost 0.")
+    found = str(cal.detect(data[0], 1))
+    assert " of 300 rows are flagged. Of new examples of class 1, at least 0.95" in found

@@ -167,6 +167,7 @@ def test_the_share_of_missed_positions_is_bounded() -> None:
     one, two = cal.predict_set([logits[:10], logits[10:]], coverage=0.9)
     np.testing.assert_array_equal(np.concatenate([one.members, two.members]), found.members)
     assert "of 20 held-out items, " in found.guarantee
+    assert "weights" not in found.guarantee  # nobody gave any
     with pytest.raises(ValueError, match="no names by row"):
         found.labels(0)
     with pytest.raises(ValueError, match="got rows of the fit"):

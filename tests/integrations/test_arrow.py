@@ -89,6 +89,9 @@ def test_bad_arguments_are_named(cal: Any) -> None:
     named = table().append_column("label", pa.array(np.zeros(200, int)))
     with pytest.raises(ValueError, match=r"must not have a column `label`.*`prefix`"):
         BatchPredictor(cal, logits=Z)(named)
+    for names in ({"logits": "nope"}, {"logits": Z, "groups": ["nope"]}):
+        with pytest.raises(ValueError, match=r"must have the column `nope`; got \['.*Name the col"):
+            BatchPredictor(cal, **names)(table())
 
 
 def test_frames_of_other_libraries(cal: Any) -> None:

@@ -123,6 +123,28 @@ def test_predicting_computes_nothing(data) -> None:
     assert read == [1000]
 
 
+def test_guarantees_are_lazy_too(data) -> None:
+    logits, labels = data
+    cal = quiet_fit(make("temps"), logits[::2], labels[::2])
+    with pytest.raises(ValueError, match="has no examples to go by"):
+        cal.predict_interval(da.from_array(logits, chunks=700), label=1)
+    cal.certify(logits[1::2], labels[1::2])
+    lazy = da.from_array(logits, chunks=(700, 2))
+    for label in (None, 1):
+        found = cal.predict_interval(lazy, label=label)
+        assert isinstance(found, da.Array)
+        assert found.shape == (len(logits), 2)
+        assert_array_equal(found.compute(), cal.predict_interval(logits, label=label))
+    found, known = cal.predict_or_abstain(lazy, risk=0.3), cal.predict_or_abstain(logits, risk=0.3)
+    assert str(found) == str(known)
+    for name in ("labels", "confidence", "accepted"):
+        assert isinstance(getattr(found, name), da.Array)
+        assert_array_equal(getattr(found, name).compute(), getattr(known, name))
+    assert_array_equal(found.labels_or().compute(), known.labels_or())
+    empty = da.concatenate([lazy[:0], lazy])
+    assert_array_equal(cal.predict_interval(empty).compute(), cal.predict_interval(logits))
+
+
 def test_a_later_fit_changes_no_prediction(data) -> None:
     logits, labels = data
     cal = quiet_fit(Hoki(noise=Gaussian(4.0)), logits, labels)

@@ -95,7 +95,7 @@ def test_without_names_the_error_shows_the_option(tmp_path: Path) -> None:
         read_examples(put(tmp_path, NAMED))
     message = str(caught.value)
     assert "found `id`, `cat`, `dog`, `bird`, `place`, `label`" in message
-    assert "--score-columns cat,dog,bird,place" in message  # an id is never taken for a class
+    assert "--score-columns cat,dog,bird." in message  # no id and no text is taken for a class
     with pytest.raises(DataFileError, match=r"expected labels.*--label-column NAME"):
         read_examples(put(tmp_path, "logit_0,logit_1,truth\n1,2,0\n"))
 

@@ -201,6 +201,11 @@ def test_tables_hold_the_numbers(comparison: Any, tmp_path: Path) -> None:
     assert comparison.to_markdown().count("**") % 2 == 0
 
 
+def test_latex_is_written_like_csv(comparison: Any, tmp_path: Path) -> None:
+    text = comparison.to_latex(tmp_path / "table.tex")
+    assert (tmp_path / "table.tex").read_text() == text == comparison.to_latex()
+
+
 def test_latex_takes_no_name_for_markup() -> None:
     logits, labels = np.eye(3)[[0, 1, 2, 0]], np.array([0, 1, 2, 1])
     named = {r"a_{b}\input{c}^~": "uncalibrated"}

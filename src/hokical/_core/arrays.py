@@ -100,7 +100,7 @@ class Backend:
         """A partition of lazy examples, for a fit; None for arrays in memory."""
         return None
 
-    def predict_lazily(self, calibrator: Any, method: str, array: Array) -> Any:
+    def predict_lazily(self, calibrator: Any, what: str, array: Array, **options: Any) -> Any:
         """A calibrator's lazy predictions for a lazy array; None for arrays in memory."""
         return None
 

@@ -26,6 +26,11 @@ def as_labels(
             "problem, for `hokical.MultilabelCalibrator`."
         )
     array = _as_integers(array, name)
+    if array.dtype.kind == "b" and n_classes > 2:
+        raise TypeError(
+            f"`{name}` must be integers, the class of each row; got booleans for {n_classes} "
+            "classes. Whether a label is right goes with a confidence: `calibrate_confidence`."
+        )
     if array.shape[0] != n_rows:
         raise ValueError(
             f"`{name}` must have one entry per row; got {array.shape[0]} for {n_rows} rows."

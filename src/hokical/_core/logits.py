@@ -351,7 +351,7 @@ def _check_matrix_shape(shape: tuple[Any, ...], name: str) -> None:
     if len(shape) != 2:
         hint = (
             " For binary scores use `from_binary_scores`. "
-            "Reshape your data if it is one example: `logits[None, :]`."
+            f"Reshape your data if it is one example: `{name}[None, :]`."
             if len(shape) == 1
             else " For maps and tokens use `hokical.Dense` (`ignore_label=-100` leaves out labels "
             "of -100), or `.reshape(-1, n_classes)`."

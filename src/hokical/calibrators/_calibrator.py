@@ -9,10 +9,10 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from hokical._core.arrays import Array, float64_scope, to_input_library
+from hokical._core.arrays import NUMPY, Array, backend_of, float64_scope, to_input_library
 from hokical._core.grouped_logits import GroupedLogits
 from hokical._core.groups import read_cells
-from hokical._core.labels import as_labels, as_weights
+from hokical._core.labels import as_weights
 from hokical._core.logits import Logits
 from hokical._core.reading import check_row_order
 from hokical._core.tables import read_table
@@ -27,7 +27,13 @@ from hokical.guarantees._calibration_data import CalibrationData
 from hokical.guarantees._risk import RiskControl, control_risk
 from hokical.guarantees._row_sketch import Reused, refuse_rows_of_fit, row_hashes
 from hokical.guarantees._selective import SelectivePrediction
-from hokical.guarantees._sets import CertifiedSets, Detections, PredictionSets, SetOptions
+from hokical.guarantees._sets import (
+    CertifiedSets,
+    Detections,
+    PredictionSets,
+    SetOptions,
+    read_set_options,
+)
 from hokical.guarantees._shift import ShiftEstimate, estimate_shift
 from hokical.rules._base import Rule
 from hokical.rules._predicting import predict_on_host
@@ -95,9 +101,17 @@ class Calibrator(FittedPredictions):
         >>> bool(found.accepted.mean() > 0.5), bool(wrong.mean() < 0.02)
         (True, True)
         """
+        asked: dict[str, Any] = {"risk": risk, "delta": delta, "by": by, "groups": groups}
+        if by == "all" and groups is None:
+            backend = backend_of(logits) or NUMPY
+            accepted = backend.predict_lazily(self, "accepted", logits, **asked)
+            if accepted is not None:
+                promise = self.predict_or_abstain(np.zeros((1, self.n_classes_)), **asked)
+                own = {"labels": self.predict(logits), "accepted": accepted}
+                return replace(promise, confidence=self.predict_confidence(logits), **own)
         data = self._check_logits(self._attach_groups(logits, groups))
         rows = decisions.scored_labels(self.rule_, self.kept_, data, "predict_or_abstain")
-        found = rows.accept(risk=risk, delta=delta, by=by, groups=groups)
+        found = rows.accept(**asked)
         return found.map_arrays(lambda array: to_input_library(array, logits))
 
     def predict_interval(
@@ -121,6 +135,11 @@ class Calibrator(FittedPredictions):
         (10000, 2)
         """
         delta = check_chance("delta", delta)
+        if groups is None:
+            backend, own = backend_of(logits) or NUMPY, {"delta": delta, "label": label}
+            lazy = backend.predict_lazily(self, "interval", logits, **own)
+            if lazy is not None:
+                return lazy
         data = self._check_logits(self._attach_groups(logits, groups))
         known = (self.rule_, self.kept_, data, delta)
         if label is None:
@@ -170,7 +189,7 @@ class Calibrator(FittedPredictions):
         >>> found.labels(0), float(found.sizes.mean().round(2))
         ([5], 1.39)
         """
-        asked = self._certified_sets(SetOptions(coverage, **options))
+        asked = self._certified_sets(read_set_options({"coverage": coverage, **options}))
         by_group = asked.options.by == "group"
         fit_had_groups = getattr(self, "groups_", None) is not None  # used or not
         if (groups is None and by_group) or not (groups is None or by_group or fit_had_groups):
@@ -413,8 +432,14 @@ class Calibrator(FittedPredictions):
 
     def _class_index(self, label: Any) -> int:
         """The column of a class, by its name or its number."""
-        names = self.class_names
-        return int(as_labels([label], 1, self.n_classes_, name="label", classes=names)[0])
+        known = self.class_names if isinstance(label, str) else range(self.n_classes_)
+        if label not in known:
+            names = f", or a name: {', '.join(self.class_names[:6])}" if self.class_names else ""
+            raise ValueError(
+                f"`label` must be a class, its column from 0 to {self.n_classes_ - 1}{names}; got "
+                f"{label!r}. Choose one of them."
+            )
+        return known.index(label)
 
     def _certify_parts(
         self, parts: Iterable[tuple[Any, ...]], *, counts: bool = False, reused: Reused = "refuse"
@@ -467,7 +492,12 @@ def with_sets(calibrator: Calibrator, **options: Any) -> Calibrator:
     sets are given by `hokical.streams.predict(cal, source, what="members")`, the torch module
     (`members`) and an exported ONNX graph (output `members`).
     """
-    asked = SetOptions(**options)
+    if not isinstance(calibrator, Calibrator):
+        raise TypeError(
+            f"`calibrator` must be one of logits; got {type(calibrator).__name__}. Sets of several "
+            "labels are those of its own `predict_set`."
+        )
+    asked = read_set_options(options)
     if asked.by == "group":
         raise ValueError('`by="group"` is for `predict_set` alone.')
     return calibrator._with_rule(calibrator._certified_sets(asked).rule(calibrator.rule_))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical._core.arrays import NUMPY, Array, backend_of
+from hokical._core.arrays import NUMPY, Array, backend_of, to_host
 from hokical._core.grouped_logits import GroupedLogits
 from hokical._core.groups import read_columns, take_rows
 from hokical._core.logits import Logits, as_logits
@@ -178,6 +178,11 @@ class Decisions:
 
     actions: Array
     costs: Array
+
+    def __str__(self) -> str:
+        actions, cost = to_host(self.actions), float(self.costs.mean())
+        kinds = np.unique(actions).size
+        return f"{actions.size:,} rows, {kinds} different actions; mean expected cost {cost:.4g}."
 
 
 def decide(proba: Array, costs: Any, n_classes: int) -> Decisions:

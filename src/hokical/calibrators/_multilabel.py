@@ -230,6 +230,11 @@ def _read_on_host(scores: Any) -> FloatArray:
 
 def _read_scores(scores: Any) -> tuple[Array, Backend]:
     """Scores (n, labels) without NaN, in their own library."""
+    if len(np.shape(scores)) == 1:
+        raise ValueError(
+            f"`scores` must be 2-D (n, labels); got shape {np.shape(scores)}. For one label pass "
+            "columns, `scores[:, None]` and `labels[:, None]`; one example is `scores[None, :]`."
+        )
     values, backend = as_float_matrix(scores, "scores")
     bad = backend.to_host(backend.namespace(values).isnan(backend.without_gradient(values)))
     if place := first_true(bad):

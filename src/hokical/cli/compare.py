@@ -12,20 +12,10 @@ from rich.table import Table
 
 import hokical
 from hokical.cli import options as opt
-from hokical.cli.console import (
-    bad_option,
-    check_options,
-    new_table,
-    say,
-    show_json,
-    show_table,
-    spinner,
-    stdout,
-    warn,
-)
+from hokical.cli.console import bad_option, check_options, new_table, say, show_table, stdout
 from hokical.cli.reading import Source
 from hokical.cli.settings import check_method
-from hokical.cli.tables import show_details
+from hokical.cli.tables import show_details, show_found
 from hokical.io._examples import Examples
 
 
@@ -104,25 +94,19 @@ def show_comparison(
     as_json: bool,
 ) -> None:
     """Write the report, and show table, classes and headline, or the numbers as JSON."""
-    if report is not None:
-        with spinner("Writing the report"):
-            comparison.to_html(report, title=title)
     subject = comparison[comparison.subject]
-    if as_json:
-        show_json(comparison.to_dict() | {"report": None if report is None else str(report)})
-    else:
+
+    def show() -> None:
         bold = ", the best in bold" if stdout().is_terminal else ""
         note = f"ECE has 15 bins. Of ECE, Brier and log loss lower is better{bold}."
         table = _results_table(comparison)
         show_table(title, table, note, *_verdicts(comparison), "", comparison.headline)
         show_details(subject, comparison.results)
+
+    show_found(comparison, subject, report, as_json, show, title)
     for reason in dict.fromkeys(comparison.skipped.values()):
         names = [name for name, why in comparison.skipped.items() if why == reason]
         say(f"Left out: {', '.join(names)} ({reason}).")
-    if subject.class_warning is not None:
-        warn(f"{subject.name}: {subject.class_warning}")
-    if report is not None:
-        say(f"Report: {report.resolve()}")
 
 
 def _results_table(comparison: hokical.report._comparison.Comparison) -> Table:

@@ -7,27 +7,20 @@ from typing import Annotated, Any
 
 import hokical
 from hokical.cli import options as opt
-from hokical.cli.console import (
-    bad_option,
-    check_options,
-    new_table,
-    say,
-    show_json,
-    show_table,
-    spinner,
-    warn,
-)
+from hokical.cli.console import bad_option, check_options, new_table, show_table, spinner
 from hokical.cli.reading import Source, read_calibrator
-from hokical.cli.tables import metric_cells, show_details
+from hokical.cli.tables import metric_cells, show_details, show_found
 from hokical.io._examples import Examples
 
 _FOOTNOTE = "AUROC, right against wrong: higher is better. Selective risk: most confident 80 %."
 
 
 def evaluate(
-    first: Annotated[Path, opt.argument("[CALIBRATOR]", "File that `fit` saved, if any.")],
+    first: Annotated[
+        Path, opt.argument("CALIBRATOR|FILE", "File that `fit` saved, or else the test data.")
+    ],
     second: Annotated[
-        Path | None, opt.argument("FILE", "Test logits with labels.", show_default=False)
+        Path | None, opt.argument("FILE", "Test data, logits with labels, after a calibrator.")
     ] = None,
     coverage: opt.Coverage = None,
     report: opt.Report = None,
@@ -66,14 +59,7 @@ def evaluate(
         found = hokical.evaluate(
             fitted, **own, coverage=coverage, class_names=data.classes, data_name=path.name,
         )  # fmt: skip
-    if as_json:
-        show_json(found.to_dict())
-    else:
-        _show(found, path)
-    if found.class_warning is not None:
-        warn(f"{found.name}: {found.class_warning}")
-    if report is not None:
-        say(f"Report: {found.to_html(report).resolve()}")
+    show_found(found, found, report, as_json, lambda: _show(found, path))
 
 
 def _show(found: hokical.report.Evaluation, path: Path) -> None:

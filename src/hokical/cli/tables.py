@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import typer
 from rich.markup import escape
 
 import hokical
-from hokical.cli.console import interval, new_table, show_table
+from hokical.cli.console import interval, new_table, say, show_json, show_table, spinner, warn
 
 #: Labels or groups that are all shown; of more, only the worst.
 _MOST_ROWS = 10
@@ -58,6 +59,24 @@ def show_rows(title: str, found: hokical.metrics.GroupTable | None, *remarks: st
     rest = f"The worst {len(rows)}; {len(found.rows) - len(rows):,} more are not shown."
     typer.echo()
     show_table(title, table, *remarks, *([] if few else [rest]))
+
+
+def show_found(
+    found: Any, subject: hokical.report.Evaluation, report: Path | None, as_json: bool,
+    show: Callable[[], None], title: str | None = None,
+) -> None:  # fmt: skip
+    """Write the report of an evaluation or a comparison, `show` it, or its numbers as JSON."""
+    if report is not None:
+        with spinner("Writing the report"):
+            found.to_html(report, title=title)
+    if as_json:
+        show_json(found.to_dict() | {"report": None if report is None else str(report)})
+    else:
+        show()
+    if subject.class_warning is not None:
+        warn(f"{subject.name}: {subject.class_warning}")
+    if report is not None:
+        say(f"Report: {report.resolve()}")
 
 
 def show_details(found: hokical.report.Evaluation, all_methods: Sequence[Any]) -> None:

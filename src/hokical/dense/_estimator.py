@@ -19,6 +19,7 @@ from hokical.calibrators._method import refuse_groups
 from hokical.dense._maps import Maps, Positions, holds_batches, open_maps
 from hokical.guarantees._risk import RiskControl, control_risk
 from hokical.guarantees._row_sketch import Reused, row_draws
+from hokical.guarantees._sets import read_set_options
 from hokical.rules._predicting import OF_CLASSES, Output
 from hokical.streams import fit as fit_stream
 
@@ -183,19 +184,10 @@ class Dense(Estimator):
         `Calibrator.predict_set`: `kind`, `penalty`, `free_ranks` and `allow_empty`. Of batches it
         is an iterator of `PredictionSets`.
         """
-        calibrator = self.fitted_calibrator()
-        if calibrator.kept_.held_out_conformity is None:
-            raise ValueError(
-                "`predict_set` needs certified items; this calibrator has none. Call "
-                "`certify(logits, labels)` first, with items that nothing was fitted on."
-            )
-        unknown = options.keys() - set(_SET_OPTIONS)
-        if unknown:
-            raise TypeError(f"`predict_set` of maps takes {_SET_OPTIONS}; got {sorted(unknown)}.")
-        asked = {"coverage": coverage, **options}
+        calibrator, asked = self._certified("predict_set"), {"coverage": coverage, **options}
+        sets = calibrator._certified_sets(read_set_options(asked, _SET_OPTIONS))
         promise = calibrator.predict_set(np.zeros((1, calibrator.n_classes_)), **asked)
         share = f"Of a new item, at least {coverage:.4g} of the positions"
-        sets = calibrator._certified_sets(promise.options)
         words = sets.guarantee(f"{share} have their true class in the set", "items")
         judge = calibrator._with_rule(sets.rule(calibrator.rule_))
 
@@ -215,13 +207,7 @@ class Dense(Estimator):
         label is -1 and the confidence NaN where the mask is False. It is a `SelectivePrediction`,
         or of batches an iterator of them.
         """
-        calibrator = self.fitted_calibrator()
-        if calibrator.kept_.held_out_scores is None:
-            raise ValueError(
-                "`predict_or_abstain` needs certified items: positions of the fit are not "
-                "independent of their neighbours. Call `certify(logits, labels)` first, with items "
-                "that nothing was fitted on."
-            )
+        calibrator = self._certified("predict_or_abstain")
         asked: dict[str, Any] = {"risk": risk, "delta": delta}
         promise = calibrator.predict_or_abstain(np.zeros((1, calibrator.n_classes_)), **asked)
 
@@ -307,6 +293,16 @@ class Dense(Estimator):
                 "a fitted calibrator."
             )
         refuse_groups(found.rule_)
+        return found
+
+    def _certified(self, name: str) -> Calibrator:
+        found = self.fitted_calibrator()
+        if found.kept_.held_out_conformity is None:
+            raise ValueError(
+                f"`{name}` needs certified items: positions of the fit are not independent of "
+                "their neighbours. Call `certify(logits, labels)` first, with items that nothing "
+                "was fitted on."
+            )
         return found
 
     def _ignored(self) -> tuple[int, ...]:

@@ -168,7 +168,7 @@ class Maps:
 
     def _labels(self, items: slice, keep: BoolArray) -> IntArray:
         labels = to_numpy(self.labels[items, ...], "labels")
-        if labels.dtype.kind not in "iub":
+        if labels.dtype.kind not in ("iub" if self.n_classes == 2 else "iu"):
             raise TypeError(
                 "`labels` must be integers, the index of each position's class; got dtype "
                 f"{labels.dtype}. Convert with `.astype(int)`."

@@ -121,10 +121,15 @@ class ScoredLabels:
         if by not in ("all", "group"):
             raise ValueError(f'`by` must be "all" or "group"; got {by!r}.')
         if by == "group":
-            if names is None or groups is None:
+            if groups is None:
                 raise ValueError(
-                    '`by="group"` needs `groups`, of the rows and of examples that count alike: '
-                    "call `certify(..., groups=groups)` first."
+                    '`groups` must be given with `by="group"`; got None. Pass those of the rows, '
+                    "with the columns that `certify` got."
+                )
+            if names is None:
+                raise ValueError(
+                    '`by="group"` needs examples that count alike with their groups: call '
+                    "`certify(..., groups=groups)` first."
                 )
             cell, _ = names.match(groups, self.level.size, "are not accepted")
         tested = self.untested is None

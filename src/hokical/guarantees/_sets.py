@@ -4,7 +4,7 @@ and the promise in words.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, Self
 
@@ -196,6 +196,17 @@ class SetOptions:
             )
 
 
+def read_set_options(given: dict[str, Any], allowed: Collection[str] = ()) -> SetOptions:
+    """Options of `predict_set` by name; `allowed` if not all can be chosen."""
+    names = allowed or [field.name for field in fields(SetOptions)[1:]]
+    if "coverage" not in given or not given.keys() <= {"coverage", *names}:
+        raise TypeError(
+            f"`predict_set` must get `coverage`, and may get {', '.join(names)}; got "
+            f"{', '.join(given) or 'none'}. For a miscoverage `alpha` write `coverage=1 - alpha`."
+        )
+    return SetOptions(**given)
+
+
 @dataclass(frozen=True, eq=False)
 class CertifiedSets:
     """Options, the examples that prove their `thresholds`, and the scores and cells (n,) of these.
@@ -248,7 +259,9 @@ class CertifiedSets:
         if promise is None:
             share = f"At least {asked.coverage:.4g} of new examples of {whom}"
             promise = f"{share} have their true class in the set"
-        given: dict[str, Any] = {"by": asked.by, "weighted": not known.counted}
+        # Positions of an item share its weight, which nobody gave.
+        weighted = what == "examples" and not known.counted
+        given: dict[str, Any] = {"by": asked.by, "weighted": weighted}
         words = control.state_promise(promise, behind, delta=asked.delta, **given)
         return words + self._about_few(what, together)
 
@@ -351,3 +364,7 @@ class Detections(control.Guaranteed):
     flagged: Array
     threshold: FloatArray
     guarantee: str
+
+    def __str__(self) -> str:
+        n = int(np.prod(self.flagged.shape))
+        return f"{int(self.flagged.sum()):,} of {n:,} rows are flagged. {self.guarantee}"

@@ -17,13 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hokical._core.arrays import Array, NumpyBackend
-from hokical._core.logits import as_logits
 from hokical._core.optional import import_optional
 from hokical._core.parallel import threads
 from hokical._fitting.examples import Examples, Partition, Result
 from hokical.calibrators._calibrator import Calibrator
 from hokical.io._chunks import Chunk
-from hokical.rules._predicting import OF_CLASSES, Output
 from hokical.streams._partition import check_block
 
 #: How many results are combined in a task. Partial results never all meet in one place.
@@ -40,26 +38,24 @@ class DaskBackend(NumpyBackend):
     def partition(self, logits: Array, labels: Any, sample_weight: Any) -> Partition:
         return DaskPartition(logits, labels, sample_weight)
 
-    def predict_lazily(self, calibrator: Any, what: Any, array: Array) -> Array:
-        """An answer as a Dask array, computed block by block when asked for."""
+    def predict_lazily(self, calibrator: Any, what: str, array: Array, **options: Any) -> Array:
+        """A prediction as a Dask array, computed block by block when asked for."""
         _check_matrix(array)
-        as_logits(np.zeros((1, int(array.shape[1]))), fitted_by=calibrator)  # number of classes
-        fitted = deepcopy(calibrator)  # a later fit must not change what is computed later
-        empty = _empty_answer(calibrator, what)
-        dropped = {} if what in OF_CLASSES else {"drop_axis": 1}
-        return _whole_rows(array).map_blocks(
-            _predict, calibrator=fitted, what=what, dtype=empty.dtype, meta=empty, **dropped
+        # A later fit must not change what is computed later.
+        work = {"calibrator": deepcopy(calibrator), "what": what, "options": options}
+        empty = _predict(np.zeros((1, int(array.shape[1]))), **work)[:0]  # or an error, at once
+        rows, known = _whole_rows(array), {"dtype": empty.dtype, "meta": empty, "empty": empty}
+        known |= (
+            {"chunks": (rows.chunks[0], empty.shape[1:])} if empty.ndim > 1 else {"drop_axis": 1}
         )
+        return rows.map_blocks(_predict, **work, **known)
 
     def reduce_rows(
         self, make: Callable[..., Any], combine: Callable[[Any, Any], Any], arrays: Sequence[Any]
     ) -> Any:
         parts, lengths = _align([array for array in arrays if array is not None])
-        task = import_dask("dask").delayed(_call, pure=True)
-        results = [task(make, *part) for part, rows in zip(parts, lengths, strict=True) if rows]
-        if not results:
-            raise ValueError("arrays must have at least one row; got none.")
-        return _reduce_tree(results, combine)
+        blocks = [(make, *part) for part, rows in zip(parts, lengths, strict=True) if rows]
+        return _reduce_tree(_call, blocks, combine)
 
 
 BACKEND = DaskBackend()
@@ -87,22 +83,20 @@ class DaskPartition(Partition):
     def reduce(
         self, work: Callable[[Examples], Result], combine: Callable[[Result, Result], Result]
     ) -> Result:
-        found: Result = _reduce_tree(self._results(work), combine)
+        parts = zip(self.parts, self.first_rows, self.lengths, strict=True)
+        blocks = [(work, part, first, self.n_classes) for part, first, rows in parts if rows]
+        found: Result = _reduce_tree(partial(_call, _work_on), blocks, combine)
         return found
 
-    def _results(self, work: Callable[[Examples], Any]) -> list[Any]:
-        """Delayed `work` of every block that has rows."""
-        task = import_dask("dask").delayed(partial(_call, _work_on), pure=True)
-        blocks = zip(self.parts, self.first_rows, self.lengths, strict=True)
-        results = [task(work, part, first, self.n_classes) for part, first, rows in blocks if rows]
-        if not results:
-            raise ValueError("`logits` must have at least one row; got none.")
-        return results
 
-
-def _reduce_tree(results: list[Any], combine: Callable[[Any, Any], Any]) -> Any:
-    """Combine delayed results in their order, a few at a time, and compute the last."""
-    join = import_dask("dask").delayed(reduce, pure=True)
+def _reduce_tree(
+    task: Any, blocks: list[tuple[Any, ...]], combine: Callable[[Any, Any], Any]
+) -> Any:
+    """What `task` makes of the blocks that have rows, combined in order, a few at a time."""
+    if not blocks:
+        raise ValueError("arrays must have at least one row; got none.")
+    delayed = partial(import_dask("dask").delayed, pure=True)
+    join, results = delayed(reduce), [delayed(task)(*block) for block in blocks]
     while len(results) > 1:
         groups = [results[i : i + _FAN_IN] for i in range(0, len(results), _FAN_IN)]
         results = [join(combine, group) for group in groups]
@@ -160,14 +154,17 @@ def _work_on(
     return work(check_block(Chunk(*part), first_row, n_classes))
 
 
-def _predict(block: NDArray[Any], calibrator: Calibrator, what: Output) -> NDArray[Any]:
+def _predict(
+    block: NDArray[Any],
+    calibrator: Calibrator,
+    what: Any,
+    options: dict[str, Any],
+    empty: Any = None,
+) -> Any:
     if not len(block):
-        return _empty_answer(calibrator, what)
+        return empty
+    if what == "interval":
+        return _call(partial(calibrator.predict_interval, **options), block)
+    if what == "accepted":
+        return _call(partial(calibrator.predict_or_abstain, **options), block).accepted
     return np.asarray(_call(calibrator._output, what, block))
-
-
-def _empty_answer(calibrator: Calibrator, what: Output) -> NDArray[Any]:
-    """An answer for no rows."""
-    columns = (calibrator.n_classes_,) if what in OF_CLASSES else ()
-    kinds = {"labels": np.int64, "support": np.bool_, "members": np.bool_}
-    return np.empty((0, *columns), kinds.get(what, np.float64))

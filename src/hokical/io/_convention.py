@@ -15,9 +15,11 @@ Upper and lower case are the same. `*` is the name of a class, or its number.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal
 
 from hokical._core.conversion import Zeros
+from hokical.io._errors import DataFileError
 from hokical.io._tables import NAMELESS, FileSplit, Table
 
 Kind = Literal["logits", "probabilities", "confidence"]
@@ -136,7 +138,8 @@ def _find_scores(
                 return kind, _in_order(table, found, wanted)
     if table.names == [NAMELESS]:
         return "logits", {NAMELESS: NAMELESS}
-    free = [n for n in table.names if n not in taken and not _ID.fullmatch(n.strip())]
+    others = (n for n in table.names if n not in taken and not _ID.fullmatch(n.strip()))
+    free = list(islice((name for name in others if _holds_numbers(table, name)), 5))
     named = f"--score-columns {','.join(free[:4]) or 'NAMES'}{',...' if len(free) > 4 else ''}"
     other = "test" if table.part == "val" else "val"
     there = table.part is not None and any(n.lower().startswith(f"{other}_") for n in table.names)
@@ -145,6 +148,13 @@ def _find_scores(
         f"{table.listed()}.",
         f"Name the scores: {named}{f', or the part: --split {other}' if there else ''}.",
     )
+
+
+def _holds_numbers(table: Table, name: str) -> bool:
+    try:
+        return table.read((name,), ())[0].dtype.kind in "fiu"
+    except DataFileError:
+        return False
 
 
 def _named_scores(table: Table, wanted: Columns) -> Mapping[str, str]:

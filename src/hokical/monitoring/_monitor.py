@@ -227,9 +227,10 @@ class CalibrationMonitor:
         calibrator = self._calibrator
         if calibrator is None:
             raise ValueError(
-                "`logits` need a calibrator, which this monitor does not have. Use "
-                "`update(confidence, correct)`, or make it with a fitted calibrator, "
-                "`from_validation(...)` or `load(path, calibrator)`."
+                "`logits` need a calibrator of logits, which this monitor does not have. Use "
+                "`update(confidence, correct)`, of a calibrator of confidences with what it "
+                "predicts; or make it with a fitted calibrator of logits, `from_validation(...)` "
+                "or `load(path, calibrator)`."
             )
         if has_no_rows(logits) and (labels is None or has_no_rows(labels)):
             return self

@@ -23,6 +23,8 @@ _LATEX = str.maketrans(
 #: Heads, and rows of cells, each (text, mark around it).
 Cells = tuple[Sequence[str], Sequence[Sequence[tuple[str, str]]]]
 
+Location = str | os.PathLike[str]
+
 
 class TableOutput:
     """A result with a row for each method."""
@@ -35,16 +37,14 @@ class TableOutput:
         """A small table for readers, the best cells in `mark`."""
         raise NotImplementedError
 
-    def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:
+    def to_csv(self, path: Location | None = None) -> str:
         """One line per method, numbers not rounded; also written to `path`, if one is given."""
         rows, out = self.records(), io.StringIO()
         writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
         writer.writeheader()
         for row in rows:  # only NaN differs from itself
             writer.writerow({key: "" if value != value else value for key, value in row.items()})
-        if path is not None:
-            Path(path).write_text(out.getvalue(), encoding="utf-8")
-        return out.getvalue()
+        return _write(out.getvalue(), path)
 
     def to_pandas(self) -> Any:
         """The columns of `to_csv` as a DataFrame indexed by method; needs pandas."""
@@ -59,18 +59,24 @@ class TableOutput:
         lines += [[mark.format(text.replace("|", "\\|")) for text, mark in row] for row in rows]
         return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
-    def to_latex(self) -> str:
-        """The same as a `tabular` of the package booktabs."""
+    def to_latex(self, path: Location | None = None) -> str:
+        """The same as a `tabular` of the package booktabs; also written to `path`, if given."""
         heads, rows = self.cells("\\textbf{{{}}}")
         body = [[mark.format(text.translate(_LATEX)) for text, mark in row] for row in rows]
         first, *rest = (
             " & ".join(line) + " \\\\\n" for line in ([h.translate(_LATEX) for h in heads], *body)
         )
         begin = f"\\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}\n\\toprule\n{first}\\midrule\n"
-        return f"{begin}{''.join(rest)}\\bottomrule\n\\end{{tabular}}\n"
+        return _write(f"{begin}{''.join(rest)}\\bottomrule\n\\end{{tabular}}\n", path)
 
     def __str__(self) -> str:
         return self.to_markdown()
+
+
+def _write(text: str, path: Location | None) -> str:
+    if path is not None:
+        Path(path).write_text(text, encoding="utf-8")
+    return text
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,10 @@ onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("ndonnx")
 
+import hokical  # noqa: E402
 from hokical.cli import app  # noqa: E402
 from hokical.integrations.onnx import attach, check, export  # noqa: E402
+from tests.calibrators.test_groups import world  # noqa: E402
 from tests.integrations.onnx.helpers import fitted  # noqa: E402
 from tests.integrations.onnx.test_attach import network  # noqa: E402
 
@@ -147,3 +149,10 @@ def test_errors(saved, tmp_path):
         assert done.exit_code == 2, (words, done.stderr)
         assert message in done.stderr
         assert not output.exists()
+
+
+def test_the_method_is_that_of_the_fit(tmp_path):
+    logits, labels, site = world(2000, 0)
+    hokical.auto(logits, labels, groups=site).save(tmp_path / "cal.json")
+    done = command(tmp_path / "cal.json", "-o", tmp_path / "cal.onnx", "--no-check", "--json")
+    assert json.loads(done.stdout)["method"] == "auto"

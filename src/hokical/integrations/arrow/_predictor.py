@@ -76,7 +76,8 @@ class BatchPredictor:
             self.calibrator.kept_ = CalibrationData()
         self.logits = (logits,) if isinstance(logits, str) else tuple(logits)
         self.outputs, self.groups, self.prefix = tuple(outputs), tuple(groups), prefix
-        self.coverage, self.risk = coverage, risk
+        self.coverage: Any = coverage
+        self.risk: Any = risk
         self.delta: dict[str, Any] = {} if delta is None else {"delta": delta}
 
     def __call__(self, table: Any) -> Any:
@@ -124,6 +125,12 @@ class BatchPredictor:
     def _predict(self, rows: Any) -> list[Any]:
         """The new columns, as Arrow arrays."""
         arrow = import_optional("pyarrow", extra="parquet")
+        for name in (*self.logits, *self.groups):
+            if name not in rows.column_names:
+                raise ValueError(
+                    f"`table` must have the column `{name}`; got {rows.column_names}. Name the "
+                    "columns in `logits` and `groups`."
+                )
         if not rows.num_rows:
             return [arrow.array([], field.type) for field in self.schema]
         logits = to_scores(_TABLE, rows, self.logits)
@@ -139,12 +146,10 @@ class BatchPredictor:
         if name == "confidence":
             return arrow.array(cal.predict_confidence(logits, **own))
         if name == "set":
-            assert self.coverage is not None
             sets = cal.predict_set(logits, coverage=self.coverage, **self.delta, **own)
             members = names.take(arrow.array(np.nonzero(sets.members)[1]))
             return _lists(arrow, members, sets.sizes)
         if name == "abstain":
-            assert self.risk is not None
             selected = cal.predict_or_abstain(logits, risk=self.risk, **self.delta, **own)
             return arrow.array(~selected.accepted)
         if name == "proba":

@@ -47,6 +47,11 @@ def collect_logits(
     >>> logits.shape, labels.shape
     (torch.Size([15, 3]), torch.Size([15]))
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"`model` must be a network, a `torch.nn.Module`; got {type(model).__name__}. Logits "
+            "that you have are for `hokical.auto(logits, labels)`."
+        )
     place = batches.device_of(model) if device is None else torch.device(device)
     pick = batches.find_logits if get_logits is None else get_logits
     one, loader = batches.takes_one_argument(model), batches.as_loader(loader)
