@@ -214,6 +214,7 @@ def test_numbers_out_of_range_are_refused(tmp_path: Path) -> None:
         (("held_out_scores", "groups", "names", "$tuple", 0, "$tuple"), []),
         (("class_scores", "count", "$array", "values", 1), 0.0),
         (("held_out_classes", "shape"), [12, 192]),
+        (("fit_scores", "shape"), [16, 192]),
     ],
 )
 def test_parts_that_contradict_each_other_are_refused(

@@ -12,8 +12,8 @@ from typing import Any
 from hokical._core.logits import Logits
 from hokical._core.storage import CalibratorFileError, is_storable, read_document
 from hokical.calibrators._calibrator import Calibrator
-from hokical.calibrators._estimator import clone
 from hokical.calibrators._method import MethodInfo, check_plain_logits
+from hokical.calibrators._stored import clone
 
 #: Module and class of every method of this package, in the order of tables.
 BUILT_IN: dict[str, tuple[str, str]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Iterable
+from copy import deepcopy
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -14,9 +15,48 @@ from hokical._core.storage import CalibratorFileError, write_document
 from hokical._core.types import FloatArray, IntArray
 from hokical._core.version import VERSION
 from hokical._core.warn import ConvergenceWarning, NotFittedError, sklearn_class, warn_user
-from hokical.calibrators._estimator import Estimator
 from hokical.calibrators._method import MethodInfo
 from hokical.guarantees._row_sketch import RowSketch
+
+
+class Estimator:
+    """An estimator as scikit-learn knows it, without importing it.
+
+    `__init__` names all parameters and keeps each in its attribute: `clone`, pipelines, searches
+    and joblib need little else. Tags come from scikit-learn's base class when it asks for them.
+    """
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters by name; `deep` is for scikit-learn, and changes nothing."""
+        return {name: getattr(self, name) for name in _defaults(type(self))}
+
+    def set_params(self, **parameters: Any) -> Self:
+        """Change parameters.
+
+        >>> from hokical.calibrators import Hoki
+        >>> Hoki().set_params(n_bins=10)
+        Hoki(n_bins=10)
+        """
+        known = list(_defaults(type(self)))
+        for name, value in parameters.items():
+            if name not in known:
+                raise ValueError(
+                    f"{type(self).__name__} has no parameter {name!r}; it has {known}."
+                )
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        """The parameters that are not the default ones, as in scikit-learn."""
+        defaults = _defaults(type(self))
+        shown = ((name, repr(value)) for name, value in self.get_params().items())
+        changed = [f"{name}={text}" for name, text in shown if text != repr(defaults[name])]
+        return f"{type(self).__name__}({', '.join(changed)})"
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.base import BaseEstimator
+
+        return BaseEstimator.__sklearn_tags__(self)
 
 
 class StoredEstimator(Estimator):
@@ -181,3 +221,21 @@ def check_stored(document: dict[str, Any], name: str, kind: Any) -> Any:
             f"{type(value).__name__}."
         )
     return value
+
+
+def clone(estimator: Any) -> Any:
+    """An unfitted estimator with the same parameters, as scikit-learn's `clone` gives.
+
+    >>> from hokical.calibrators import Hoki
+    >>> clone(Hoki(n_bins=10))
+    Hoki(n_bins=10)
+    """
+    if not isinstance(estimator, Estimator):
+        return deepcopy(estimator)
+    return type(estimator)(**{k: clone(v) for k, v in estimator.get_params().items()})
+
+
+def _defaults(kind: type[Any]) -> dict[str, Any]:
+    """The parameters of `__init__`, sorted by name, with their defaults."""
+    parameters = inspect.signature(kind).parameters
+    return {name: parameters[name].default for name in sorted(parameters)}

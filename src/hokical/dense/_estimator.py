@@ -14,8 +14,8 @@ from hokical._core.storage import CalibratorFileError
 from hokical._core.warn import NotFittedError, sklearn_class
 from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._catalog import load, new_calibrator
-from hokical.calibrators._estimator import Estimator
 from hokical.calibrators._method import refuse_groups
+from hokical.calibrators._stored import Estimator
 from hokical.dense._maps import Maps, Positions, holds_batches, open_maps
 from hokical.guarantees._risk import RiskControl, control_risk
 from hokical.guarantees._row_sketch import Reused, row_draws

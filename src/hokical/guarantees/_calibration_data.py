@@ -14,7 +14,7 @@ from hokical._core.types import AnyArray, BoolArray, IntArray
 from hokical.guarantees._class_scores import ClassScores
 from hokical.guarantees._group_names import GroupNames
 from hokical.guarantees._row_sketch import RowSketch
-from hokical.guarantees._scores import ScoreTable, Support
+from hokical.guarantees._scores import CLASS_LEVELS, LEVELS, ScoreTable, Support
 from hokical.guarantees._sets import Conformity
 
 #: Examples that are kept for prediction sets: a sample, so that a fitted calibrator stays small.
@@ -58,14 +58,18 @@ class CalibrationData:
 
     def unsuitable(self, n_classes: int) -> Iterator[str]:
         """The names of what cannot be of so many classes, in a forged file."""
-        for name in ("fit_conformity", "held_out_conformity"):
-            noted = getattr(self, name)
-            if noted is not None and (not noted.n or noted.labels.max() >= n_classes):
+        for name, noted in vars(self).items():
+            fits = True
+            if isinstance(noted, Conformity):
+                fits = noted.n > 0 and noted.labels.max() < n_classes
+            elif isinstance(noted, ClassScores):
+                fits = noted.n_classes == n_classes
+            elif isinstance(noted, ScoreTable) and name == "held_out_classes":
+                fits = noted.count.shape == (n_classes, CLASS_LEVELS)
+            elif isinstance(noted, ScoreTable):
+                fits = noted.count.shape[-1] == LEVELS
+            if not fits:
                 yield name
-        if self.class_scores is not None and self.class_scores.n_classes != n_classes:
-            yield "class_scores"
-        if self.held_out_classes is not None and len(self.held_out_classes.count) != n_classes:
-            yield "held_out_classes"
 
     def without_fit(self) -> Self:
         """Without what the examples of the fit would prove, where they are not independent."""

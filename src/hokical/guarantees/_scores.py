@@ -36,6 +36,7 @@ _EDGE_SLACK = 2.0**-18
 LEVELS = 12 * _PER_UNIT
 #: So many levels are one, for the probability of each class.
 _COARSE = 16
+CLASS_LEVELS = LEVELS // _COARSE
 
 
 def score_levels(log_odds: Any, coarse: int = 1) -> IntArray:
@@ -192,7 +193,7 @@ class ScoreTable:
     @classmethod
     def by_class(cls, proba: FloatArray, labels: IntArray, weights: FloatArray | None) -> Self:
         """By the probabilities (n, classes) of each class, of examples of true classes (n,)."""
-        columns, shape = np.arange(proba.shape[1]), (proba.shape[1], LEVELS // _COARSE)
+        columns, shape = np.arange(proba.shape[1]), (proba.shape[1], CLASS_LEVELS)
         level = class_levels(proba) + columns * shape[1]
         counts = None if weights is None else np.repeat(weights, columns.size)
         wrong = (labels[:, None] != columns).ravel()
@@ -243,7 +244,7 @@ class ScoreTable:
         right &= bool(((wrong >= 0) & (wrong <= count) & (count <= 1 << 62)).all())
         shape, groups = tuple(stored.get("shape", (LEVELS,))), stored.get("groups")
         cells = (LEVELS,) if groups is None else (len(groups.names), LEVELS)
-        if not right or (shape != cells and shape[1:] != (LEVELS // _COARSE,)):
+        if not right or (shape != cells and shape[1:] != (CLASS_LEVELS,)):
             raise ValueError("a table must hold counts at rising levels, of which a part is wrong")
         whole = np.zeros((2, math.prod(shape)), np.int64)
         whole[:, level] = count, wrong

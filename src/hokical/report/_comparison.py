@@ -17,8 +17,8 @@ from hokical._core.types import IntArray
 from hokical.calibrators import Calibrator
 from hokical.calibrators._automatic import AutoCalibrator
 from hokical.calibrators._catalog import make, method_names
-from hokical.calibrators._estimator import clone
 from hokical.calibrators._method import check_plain_logits
+from hokical.calibrators._stored import clone
 from hokical.guarantees._row_sketch import warn_of_rows_of_fit
 from hokical.metrics._metric import METRICS, SummaryOptions
 from hokical.report._data import Difference, best_of, main_columns, paired_differences, report_data
