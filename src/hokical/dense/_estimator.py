@@ -253,10 +253,10 @@ class Dense(Estimator):
         `Dense.load` gives both back. For `hokical.load`, the command line or an export it is an
         ordinary calibrator's file. `metadata` is as in `Calibrator.save`.
         """
-        self._check_options()
+        ignored = self._check_options() or None
         calibrator = deepcopy(self.fitted_calibrator())
         calibrator.forget_examples()
-        options = {**self.get_params(deep=False), "ignore_label": self._ignored() or None}
+        options = {**self.get_params(deep=False), "ignore_label": ignored}
         del options["calibrator"]
         calibrator.save(path, metadata={**(metadata or {}), "dense": options})
 
@@ -305,15 +305,6 @@ class Dense(Estimator):
             )
         return found
 
-    def _ignored(self) -> tuple[int, ...]:
-        labels = np.atleast_1d([] if self.ignore_label is None else self.ignore_label)
-        if labels.size and labels.dtype.kind not in "iu":
-            raise TypeError(
-                "`ignore_label` must be an integer, several of them, or None; got "
-                f"{self.ignore_label!r}."
-            )
-        return tuple(labels.tolist())
-
     def _check_options(self) -> tuple[int, ...]:
         """The labels that are ignored; raise for invalid parameters."""
         axis, most = self.class_axis, self.max_positions_per_item
@@ -322,7 +313,13 @@ class Dense(Estimator):
         if most is not None:
             check_count(most, name="max_positions_per_item")
         check_count(self.random_state, name="random_state", least=0)
-        return self._ignored()
+        labels = np.atleast_1d([] if self.ignore_label is None else self.ignore_label)
+        if labels.size and labels.dtype.kind not in "iu":
+            raise TypeError(
+                "`ignore_label` must be an integer, several of them, or None; got "
+                f"{self.ignore_label!r}."
+            )
+        return tuple(labels.tolist())
 
     def _read(
         self, logits: Any, labels: Any, mask: Any, weights: Any, most: int | None
@@ -366,13 +363,10 @@ class Dense(Estimator):
     def _predict(self, what: Output, logits: Any, mask: Any, fill: Any) -> Any:
         calibrator, of_classes = self.fitted_calibrator(), what in OF_CLASSES
 
-        def one(maps: Maps) -> Any:
-            (found,) = maps.predict(
-                lambda rows: [calibrator._output(what, rows)], [fill], of_classes
-            )
-            return found
+        def work(rows: Any) -> Sequence[Any]:
+            return [calibrator._output(what, rows)]
 
-        return self._each(logits, mask, one)
+        return self._each(logits, mask, lambda maps: maps.predict(work, [fill], of_classes)[0])
 
     def _each(self, logits: Any, mask: Any, work: Callable[[Maps], Any]) -> Any:
         """`work` of an array; of batches, an iterator of what it makes of each."""

@@ -23,9 +23,8 @@ from hokical.calibrators._confidence import ConfidenceCalibrator
 from hokical.guarantees._row_sketch import row_hashes
 from hokical.metrics._examples import as_confidence
 from hokical.monitoring._coverage import CoverageMonitor, refuse_old_record
-from hokical.monitoring._reference import Reference
 from hokical.monitoring._rows import Batch, LabelledRows, as_ids, as_partial_labels, has_no_rows
-from hokical.monitoring._state import MonitorOptions, MonitorState
+from hokical.monitoring._state import MonitorOptions, MonitorState, Reference
 from hokical.monitoring._status import Status, make_status
 
 _KIND = "CalibrationMonitor"

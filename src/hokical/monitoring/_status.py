@@ -15,8 +15,7 @@ from hokical.guarantees._bounds import calibration_bound
 from hokical.metrics._summaries import Estimate
 from hokical.monitoring._coverage import SetStatus
 from hokical.monitoring._e_process import DIRECTIONS, Alarm, Direction, PartStatus
-from hokical.monitoring._reference import InputShift, input_shift
-from hokical.monitoring._state import MonitorState
+from hokical.monitoring._state import InputShift, MonitorState, input_shift
 
 Kind = Literal[
     "too few labels", "calibrated", "inputs shifted", "suspect", "as at fit time",

@@ -29,6 +29,8 @@ from hokical.report._tables import Cells, TableOutput, rank_methods
 
 #: The method that the headline is about if none is named: the default of the library.
 DEFAULT = "auto"
+#: What a table has of a difference to the subject.
+_DIFFERENCE = ("against", "metric", "value", "low", "high", "p_value", "verdict")
 Methods = Iterable[Any] | Mapping[str, Any] | None
 
 
@@ -116,9 +118,8 @@ class Comparison(TableOutput):
             for name, found in result.summary.estimates.items():
                 row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
             row["true_ece_below"] = result.summary.bounds.get("bousquet", math.nan)
-            difference = verdicts.get(result.name, {})
-            for name in ("against", "metric", "value", "low", "high", "p_value", "verdict"):
-                row[f"difference_{name}"] = difference.get(name, "")
+            own = verdicts.get(result.name, {})
+            row |= {f"difference_{name}": own.get(name, "") for name in _DIFFERENCE}
             rows.append(row | {"fit_seconds": result.fit_seconds})
         return rows
 

@@ -19,15 +19,9 @@ from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clo
 from sklearn.frozen import FrozenEstimator
 from sklearn.metrics import accuracy_score
 from sklearn.model_selection import check_cv
-from sklearn.utils import Tags, get_tags
+from sklearn.utils import Tags, get_tags, validation
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.parallel import Parallel, delayed
-from sklearn.utils.validation import (
-    _check_feature_names,
-    check_is_fitted,
-    has_fit_parameter,
-    validate_data,
-)
 
 from hokical._core.groups import read_columns
 from hokical._core.labels import as_weights, class_index
@@ -173,7 +167,7 @@ class CalibratedClassifier(
             delattr(self, name)
         held_out.check_estimator(self.estimator)
         X, labels = held_out.check_examples(self, X, y)
-        validate_data(self, X, skip_check_array=True)
+        validation.validate_data(self, X, skip_check_array=True)
         weights = as_weights(sample_weight, len(labels))
         known = as_weights(calibration_weight, len(labels), name="calibration_weight")
         groups = calibration_groups
@@ -392,8 +386,8 @@ class CalibratedClassifier(
 
         Or, of each row, those of one model of an ensemble, the same for copies of a row.
         """
-        check_is_fitted(self, "models_")
-        _check_feature_names(self, X, reset=False)
+        validation.check_is_fitted(self, "models_")
+        validation._check_feature_names(self, X, reset=False)
         if hasattr(self, "estimator_"):
             return self.models_[0].logits(X)
         found = [pair.spread(pair.logits(X), self.classes_, groups) for pair in self.models_]
@@ -436,7 +430,8 @@ class CalibratedClassifier(
         if get_config()["enable_metadata_routing"]:
             routed = process_routing(self, "fit", **given, **params)
             return dict(routed.estimator.fit), dict(routed.splitter.split)
-        if given and (self._prefit or not has_fit_parameter(self.estimator, "sample_weight")):
+        taken = validation.has_fit_parameter(self.estimator, "sample_weight")
+        if given and (self._prefit or not taken):
             why = "is fitted already" if self._prefit else "does not take it in `fit`"
             given = {}
             warn_user(

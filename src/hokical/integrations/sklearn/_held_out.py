@@ -15,11 +15,7 @@ from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import _check_method_params, check_is_fitted
 
-from hokical._core.conversion import (
-    from_binary_probabilities,
-    from_binary_scores,
-    from_probabilities,
-)
+from hokical._core import conversion
 from hokical._core.groups import take_rows
 from hokical._core.labels import class_index
 from hokical._core.reading import to_numpy
@@ -144,16 +140,16 @@ def read_scores(estimator: Any, X: Any, several: bool) -> FloatArray:
     way = next(way for way in (ways[::-1] if several else ways) if hasattr(estimator, way))
     found, name = getattr(estimator, way)(X), f"estimator.{way}(X)"
     if several and way == "predict_proba":
-        return from_binary_probabilities(found, name=name)
+        return conversion.from_binary_probabilities(found, name=name)
     scores = to_numpy(found, name).astype(np.float64)
     if several:
         return scores
     n_classes = classes_of(estimator).size
     if way == "predict_proba":
         scores = np.where((scores > 1.0) & (scores <= 1.0 + _ROUNDING), 1.0, scores)
-        scores = from_probabilities(scores, zeros="impossible", name=name)
+        scores = conversion.from_probabilities(scores, zeros="impossible", name=name)
     elif scores.ndim == 1 and n_classes == 2:
-        scores = from_binary_scores(scores, name=name)
+        scores = conversion.from_binary_scores(scores, name=name)
     if scores.shape[1:] != (n_classes,):
         raise ValueError(
             f"`{name}` must have one column per class, {n_classes}; got shape {scores.shape}. "
