@@ -12,7 +12,7 @@ from hokical_paper import study, study_harm, study_noise
 from hokical_paper.cli import app
 from hokical_paper.study import Outcome, choose_experiments, judge, read_experiments, run_study
 from hokical_paper.study_harm import HarmCell
-from hokical_paper.study_tables import summarise, to_markdown
+from hokical_paper.study_tables import summarise
 
 
 def make_scores(n: int, n_classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -97,7 +97,7 @@ def test_standings() -> None:
     assert by_name["auto"].worse_than_base == pytest.approx(1 / 3)
     low, high = by_name["auto"].mean_interval
     assert low <= by_name["auto"].mean <= high
-    assert "| temps |" in to_markdown(whole, "auto")
+    assert "| temps |" in whole.to_markdown()
 
 
 def test_the_command(folder: Path, tmp_path: Path) -> None:

@@ -57,16 +57,18 @@ def test_equal_confidences_give_the_binomial_test() -> None:
 
 @pytest.mark.slow
 def test_the_verdict_holds_for_all_groups_and_segments_at_once() -> None:
-    flagged, n_trials = 0, repetitions(200, 80)
+    flagged, n_trials = np.zeros(2), repetitions(200, 80)
     for seed in range(n_trials):
         rng = np.random.default_rng(seed)
-        confidence = rng.beta(6, 1, 250)
-        right = rng.uniform(size=250) < confidence
-        table = group_table(
-            confidence, right, {"a": rng.integers(0, 4, 250), "b": rng.integers(0, 2, 250)}
-        )
-        flagged += bool(table.flagged) or bool(table.segments)
-    assert flagged / n_trials <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / n_trials)
+        confidence, draw = rng.beta(6, 1, 250), rng.uniform(size=250)
+        groups = {"a": rng.integers(0, 4, 250), "b": rng.integers(0, 2, 250)}
+        for k, gap in enumerate((0.0, 0.2)):
+            right = draw < confidence - gap * (groups["b"] == 1)
+            table = group_table(confidence, right, groups)
+            flagged[k] += bool(table.flagged) or bool(table.segments)
+    most = 0.05 + 3 * np.sqrt(0.05 * 0.95 / n_trials)
+    assert flagged[0] / n_trials <= most
+    assert flagged[1] / n_trials > 0.9  # where a group is miscalibrated
 
 
 def test_a_part_of_a_group_is_found_where_the_group_is_right_on_average() -> None:
@@ -222,8 +224,10 @@ def test_weights_of_one_size_change_no_share() -> None:
     ]
 
 
-def false_alarms(n_groups: int, size: int, low: float, weight: str, trials: int) -> float:
-    """Share of data sets with a flagged group although every probability is true."""
+def alarms(
+    n_groups: int, size: int, low: float, weight: str, trials: int, gap: float = 0.0
+) -> float:
+    """Share of data sets with a flagged group; the first half of them is off by `gap`."""
     found = 0
     for seed in range(trials):
         rng = np.random.default_rng([seed, size])
@@ -233,7 +237,7 @@ def false_alarms(n_groups: int, size: int, low: float, weight: str, trials: int)
         weights = draw(size=n) if draw is rng.exponential else np.ones(n)
         weights = np.exp(1.5 * rng.normal(size=n)) if draw is None else weights
         groups = np.repeat(np.arange(n_groups), size).astype(str)
-        right = rng.uniform(size=n) < p
+        right = rng.uniform(size=n) < p - gap * (np.arange(n) < n // 2)
         table = group_table(p, right, groups, sample_weight=weights)
         found += bool(table.flagged) or bool(table.segments)
     return found / trials
@@ -249,8 +253,9 @@ def test_weighted_groups_have_few_false_alarms(
 ) -> None:
     """At most delta = 5 %; the normal approximation had 48 % of the first."""
     trials = repetitions(100, 40)
-    found = false_alarms(n_groups, size, low, weight, trials)
+    found = alarms(n_groups, size, low, weight, trials)
     assert found <= 0.05 + 2.5 * np.sqrt(0.05 * 0.95 / trials)
+    assert alarms(n_groups, size, low, weight, trials=5, gap=0.3) > 0.5
 
 
 @pytest.mark.parametrize("size", [30, 2000])

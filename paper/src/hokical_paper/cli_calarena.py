@@ -42,7 +42,7 @@ def calarena(
 
     from hokical_paper.calarena import read_benchmark, read_published
     from hokical_paper.study import run_study
-    from hokical_paper.study_tables import summarise, to_markdown
+    from hokical_paper.study_tables import summarise
 
     names = [name.strip() for name in methods.split(",") if name.strip()]
     experiments = read_benchmark(file)
@@ -53,4 +53,4 @@ def calarena(
         show_json([asdict(group) for group in groups])
         return
     for group in groups:
-        typer.echo(to_markdown(group, subject) + "\n")
+        typer.echo(group.to_markdown())

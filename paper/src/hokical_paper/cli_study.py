@@ -68,7 +68,7 @@ def study(
 
     from hokical_paper.study import choose_experiments, run_study
     from hokical_paper.study_peers import PEERS
-    from hokical_paper.study_tables import summarise, to_markdown
+    from hokical_paper.study_tables import summarise
 
     names = [name.strip() for name in methods.split(",") if name.strip()]
     if calibrated is not None:
@@ -87,7 +87,7 @@ def study(
         show_json([asdict(group) for group in groups])
         return
     for group in groups:
-        typer.echo(to_markdown(group, subject) + "\n")
+        typer.echo(group.to_markdown())
 
 
 def _show_harm(methods: list[str], n_samples: int, as_json: bool) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
+from hokical.report._tables import Cells, Standing, TableOutput
 from hokical_paper.study import SCORES, Outcome
 
 BASE = "uncalibrated"
@@ -18,13 +19,9 @@ EQUAL_DIGITS = 6
 
 
 @dataclass(frozen=True)
-class Standing:
+class StudyStanding(Standing):
     """One method in one group of experiments; intervals are (low, high)."""
 
-    method: str
-    mean: float
-    mean_interval: tuple[float, float]
-    rank: float
     rank_interval: tuple[float, float]
     subject_wins: float
     subject_gap: float
@@ -35,14 +32,55 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Group:
-    """All methods that ran on every experiment of a group, the best mean rank first."""
+class Group(TableOutput):
+    """All methods that ran on every experiment of a group, the best mean rank first.
+
+    `subject` is the method that the others are compared with.
+    """
 
     title: str
     score: str
+    subject: str
     n_experiments: int
     n_data_sets: int
-    standings: tuple[Standing, ...]
+    standings: tuple[StudyStanding, ...]
+
+    def records(self) -> list[dict[str, Any]]:
+        """Every number, by method."""
+        return [asdict(row) for row in self.standings]
+
+    def cells(self, mark: str) -> Cells:
+        """Means and ranks, and how each method compares with the subject."""
+        heads = [
+            "method",
+            f"mean {self.score.replace('_', ' ')}",
+            "mean rank",
+            f"behind {self.subject}",
+            f"{self.subject} is better in",
+            f"worse than {BASE} in",
+            "impossible truths",
+            "seconds",
+        ]
+        rows = []
+        for row in self.standings:
+            own = row.method == self.subject
+            texts = (
+                row.method,
+                f"{row.mean:.4f} ({_ends(row.mean_interval)})",
+                f"{row.rank:.2f} ({_ends(row.rank_interval, 1)})",
+                "" if own else f"{row.subject_gap:+.4f} ({_ends(row.gap_interval)})",
+                "" if own else f"{row.subject_wins:.0%}",
+                "" if row.method == BASE else f"{row.worse_than_base:.0%}",
+                f"{row.impossible}",
+                f"{row.seconds:.1f}",
+            )
+            rows.append([(text, "{}") for text in texts])
+        return heads, rows
+
+    def to_markdown(self) -> str:
+        """A table, below its title."""
+        counts = f"{self.n_experiments} classifiers, {self.n_data_sets} data sets"
+        return f"**{self.title}**: {counts}\n\n{super().to_markdown()}"
 
 
 def summarise(
@@ -95,7 +133,7 @@ def _group(
         column, gap = table[:, place], table[:, place] - own
         found = [cells[name, method] for name in experiments]
         standings.append(
-            Standing(
+            StudyStanding(
                 method,
                 float(column.mean()),
                 interval(column, draws),
@@ -110,38 +148,8 @@ def _group(
             )
         )
     standings.sort(key=lambda standing: standing.rank)
-    return Group(title, score, len(experiments), np.unique(data_sets).size, tuple(standings))
-
-
-def to_markdown(group: Group, subject: str) -> str:
-    """A table of a group."""
-    heads = [
-        "method",
-        f"mean {group.score.replace('_', ' ')}",
-        "mean rank",
-        f"behind {subject}",
-        f"{subject} is better in",
-        f"worse than {BASE} in",
-        "impossible truths",
-        "seconds",
-    ]
-    lines = [
-        f"**{group.title}**: {group.n_experiments} classifiers, {group.n_data_sets} data sets",
-        "",
-        f"| {' | '.join(heads)} |",
-        f"|---|{'--:|' * (len(heads) - 1)}",
-    ]
-    for row in group.standings:
-        own = row.method == subject
-        lines.append(
-            f"| {row.method} | {row.mean:.4f} ({_ends(row.mean_interval)}) "
-            f"| {row.rank:.2f} ({_ends(row.rank_interval, 1)}) "
-            f"| {'' if own else f'{row.subject_gap:+.4f} ({_ends(row.gap_interval)})'} "
-            f"| {'' if own else f'{row.subject_wins:.0%}'} "
-            f"| {'' if row.method == BASE else f'{row.worse_than_base:.0%}'} "
-            f"| {row.impossible} | {row.seconds:.1f} |"
-        )
-    return "\n".join(lines)
+    counts = len(experiments), np.unique(data_sets).size
+    return Group(title, score, subject, *counts, tuple(standings))
 
 
 def _ends(interval: tuple[float, float], digits: int = 4) -> str:

@@ -103,10 +103,10 @@ def show_comparison(
         show_table(title, table, note, *_verdicts(comparison), "", comparison.headline)
         show_details(subject, comparison.results)
 
-    show_found(comparison, subject, report, as_json, show, title)
     for reason in dict.fromkeys(comparison.skipped.values()):
         names = [name for name, why in comparison.skipped.items() if why == reason]
         say(f"Left out: {', '.join(names)} ({reason}).")
+    show_found(comparison, subject, report, as_json, show, title)
 
 
 def _results_table(comparison: hokical.report._comparison.Comparison) -> Table:
