@@ -9,9 +9,9 @@ import pytest
 
 import hokical
 from hokical._fitting.averaging import _best_weights, _hold_out
-from hokical._fitting.floor import Base, choose_base, with_floor
 from hokical._fitting.newton import Solution, StopReason
 from hokical._fitting.structured import fit_structured
+from hokical._fitting.temperature import Base, choose_base, with_floor
 from hokical.calibrators import AutoCalibrator, Examples, TemperatureScaling, load, make
 from hokical.rules import AutoRule, StructuredRule, as_logits
 from hokical.rules._auto import Average, ClassScaling

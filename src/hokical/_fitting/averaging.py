@@ -11,7 +11,6 @@ from hokical._core.logits import Logits
 from hokical._core.parallel import one_blas_thread
 from hokical._core.types import FloatArray
 from hokical._fitting.examples import Examples
-from hokical._fitting.floor import choose_base
 from hokical._fitting.newton import least_log_loss
 from hokical._fitting.structured import (
     STRENGTH,
@@ -20,7 +19,7 @@ from hokical._fitting.structured import (
     scores_left_out,
     structured_objective,
 )
-from hokical._fitting.temperature import sharpen_without_each
+from hokical._fitting.temperature import choose_base, sharpen_without_each
 from hokical.rules._auto import PARTS, Average, ClassScaling, as_log_proba
 from hokical.rules._probabilities import LEAST, softmax, uncalibrated
 from hokical.rules._structured import mix_evenly

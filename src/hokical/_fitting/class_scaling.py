@@ -15,7 +15,6 @@ from hokical._core.arrays import Array
 from hokical._core.types import FloatArray
 from hokical._fitting.averaging import BaseFit, weighing_step
 from hokical._fitting.examples import Examples, spaced_rows
-from hokical._fitting.floor import choose_base
 from hokical._fitting.newton import minimize_newton
 from hokical._fitting.softmax_objective import (
     ClassBlocks,
@@ -24,7 +23,7 @@ from hokical._fitting.softmax_objective import (
     SoftmaxPoint,
     make_blocks,
 )
-from hokical._fitting.temperature import sharpen_without_each
+from hokical._fitting.temperature import choose_base, sharpen_without_each
 from hokical.rules._auto import ClassScaling, as_scores
 from hokical.rules._probabilities import softmax
 

@@ -33,7 +33,6 @@ from hokical._core.arrays import Array
 from hokical._core.parallel import cut_rows, one_blas_thread
 from hokical._core.types import FloatArray, IntArray
 from hokical._fitting.examples import Examples
-from hokical._fitting.floor import Base
 from hokical._fitting.newton import Product, Solution, cg_steps, minimize_newton
 from hokical._fitting.softmax_objective import (
     ClassBlocks,
@@ -42,6 +41,7 @@ from hokical._fitting.softmax_objective import (
     SoftmaxPoint,
     make_blocks,
 )
+from hokical._fitting.temperature import Base
 from hokical.rules._structured import N_SHAPES, StructuredRule, shape_features
 
 #: Strength of the penalty, in examples.

@@ -10,21 +10,20 @@ from hokical._core.blocks import per_row
 from hokical._core.grouped_logits import GroupedLogits
 from hokical._core.labels import as_labels
 from hokical._core.logits import Logits, as_logits
-from hokical._core.tables import read_table
+from hokical._core.reading import read_table
 from hokical._core.topk import TopK
 from hokical._core.types import FloatArray, IntArray
 from hokical._core.warn import ConvergenceWarning, warn_user
 from hokical._fitting.averaging import BaseFit, fit_average
 from hokical._fitting.class_scaling import fit_class_scaling
 from hokical._fitting.examples import FEWEST_EXAMPLES, Examples, has_zeros
-from hokical._fitting.floor import choose_floor
 from hokical._fitting.row_correction import (
     ERRORS,
     CorrectionProblem,
     fit_row_correction,
     standard_error,
 )
-from hokical._fitting.temperature import best_temperature, moment_sums
+from hokical._fitting.temperature import best_temperature, choose_floor, moment_sums
 from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._group_learning import add_groups
 from hokical.calibrators._method import Fit, MethodInfo

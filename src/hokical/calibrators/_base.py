@@ -13,15 +13,14 @@ from hokical._core.conversion import as_two_columns, probability_scale
 from hokical._core.grouped_logits import GroupedLogits, with_groups
 from hokical._core.labels import as_labels, as_weights
 from hokical._core.logits import Logits, as_logits, check_rows
-from hokical._core.reading import check_row_order, column_names, to_numpy
+from hokical._core.reading import check_row_order, column_names, read_table, to_numpy
 from hokical._core.storage import CalibratorFileError, fingerprint
-from hokical._core.tables import read_table
 from hokical._core.topk import TopK
 from hokical._core.types import IntArray
 from hokical._core.warn import warn_user
 from hokical._fitting.examples import Examples, InMemory, Partition
-from hokical._fitting.floor import choose_floor, with_floor
 from hokical._fitting.row_sample import ExampleStats, read_sample, warn_about_examples
+from hokical._fitting.temperature import choose_floor, with_floor
 from hokical.calibrators._method import Fit, acceptable, warn_of_row_numbers
 from hokical.calibrators._stored import StoredEstimator, check_stored
 from hokical.guarantees._calibration_data import CalibrationData

@@ -14,8 +14,7 @@ from hokical._core.grouped_logits import GroupedLogits
 from hokical._core.groups import read_cells
 from hokical._core.labels import as_weights
 from hokical._core.logits import Logits
-from hokical._core.reading import check_row_order
-from hokical._core.tables import read_table
+from hokical._core.reading import check_row_order, read_table
 from hokical._core.topk import TopK, mark_seen
 from hokical._core.types import FloatArray
 from hokical.calibrators import _decisions as decisions

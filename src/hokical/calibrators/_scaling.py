@@ -11,11 +11,10 @@ from hokical._core.bins import check_positive
 from hokical._core.types import FloatArray
 from hokical._fitting.ensemble import fit_ensemble
 from hokical._fitting.examples import Examples
-from hokical._fitting.floor import choose_base
 from hokical._fitting.newton import StopReason
 from hokical._fitting.row_correction import fit_row_correction
 from hokical._fitting.structured import MAX_CROSS_CLASSES, STRENGTH, StructuredFit, fit_structured
-from hokical._fitting.temperature import best_temperature
+from hokical._fitting.temperature import best_temperature, choose_base
 from hokical._fitting.vector import VectorFit, fit_vector
 from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._method import Fit, MethodInfo

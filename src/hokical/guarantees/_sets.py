@@ -21,7 +21,8 @@ from hokical.guarantees import _control as control
 from hokical.guarantees._group_names import GroupNames
 from hokical.guarantees._selective import Evidence
 from hokical.rules._base import Rule
-from hokical.rules._sets import SLACK, Kind, SetRule, set_probabilities
+from hokical.rules._predicting import set_probabilities
+from hokical.rules._sets import SLACK, Kind, SetRule
 
 By = Literal["all", "class", "group"]
 #: A threshold that every possible class reaches, and no impossible one.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hokical._core.optional import import_optional
-from hokical._core.tables import to_column
+from hokical._core.reading import to_column
 from hokical._core.types import AnyArray
 from hokical.io._chunks import Chunk, ChunkSource, block_rows
 from hokical.io._convention import Columns, find_roles

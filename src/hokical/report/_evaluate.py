@@ -13,8 +13,7 @@ from hokical._core.arrays import to_host
 from hokical._core.bins import sum_by
 from hokical._core.labels import as_labels, as_weights
 from hokical._core.logits import Logits, as_logits
-from hokical._core.reading import to_numpy
-from hokical._core.tables import read_table
+from hokical._core.reading import read_table, to_numpy
 from hokical._core.types import FloatArray, IntArray
 from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._catalog import make

@@ -10,7 +10,7 @@ from hokical._core.arrays import Array
 from hokical._core.blocks import block_rows, by_blocks, work_on_rows
 from hokical._core.logits import Logits, lend_room
 from hokical._core.parallel import map_slices
-from hokical._core.topk import TopK
+from hokical._core.topk import TopK, mark_seen
 from hokical._core.types import AnyArray, FloatArray
 from hokical.rules._base import Rule
 from hokical.rules._probabilities import distribute_remainder, keep_above_zero, keep_first_maximum
@@ -92,6 +92,21 @@ def probabilities(rule: Rule, block: Logits) -> Array:
     if isinstance(block, TopK):
         return _proba_of_best(rule, block)
     return keep_above_zero(rule.proba(block), block)
+
+
+def set_probabilities(rule: Rule, logits: Logits) -> Array:
+    """Probabilities (n, classes) for sets; of hidden classes the most that each may have.
+
+    That is the probability of the least likely class seen, or all that the seen ones leave.
+    """
+    proba = probabilities(rule, logits)
+    if not isinstance(logits, TopK):
+        return proba
+    seen = mark_seen(logits)
+    least = np.min(proba, axis=1, where=seen & (proba > 0.0), initial=1.0)
+    left = np.maximum(1.0 - np.sum(proba, axis=1, where=seen), 0.0)
+    most = np.nextafter(np.minimum(least, left), 0.0)  # behind the seen ones
+    return np.where(seen, proba, most[:, None])
 
 
 def to_float32(found: FloatArray) -> NDArray[np.float32]:

@@ -12,11 +12,10 @@ import numpy as np
 from hokical._core.arrays import Array
 from hokical._core.bins import check_choice
 from hokical._core.logits import Logits
-from hokical._core.topk import TopK, mark_seen
 from hokical._core.types import FloatArray
 from hokical.rules._base import Rule
 from hokical.rules._checks import store_float
-from hokical.rules._predicting import probabilities
+from hokical.rules._predicting import set_probabilities
 from hokical.rules._scaling import UncalibratedRule
 from hokical.rules._wrapped import WrappedRule
 
@@ -96,18 +95,3 @@ def _run_around_best(inside: Array, proba: Array, logits: Logits) -> Array:
     columns = logits.from_host(np.arange(proba.shape[1]))[None, :]
     gaps = xp.where(columns < best, at_best - before, before - at_best)
     return inside & (gaps == 0.0)
-
-
-def set_probabilities(rule: Rule, logits: Logits) -> Array:
-    """Probabilities (n, classes) for sets; of hidden classes the most that each may have.
-
-    That is the probability of the least likely class seen, or all that the seen ones leave.
-    """
-    proba = probabilities(rule, logits)
-    if not isinstance(logits, TopK):
-        return proba
-    seen = mark_seen(logits)
-    least = np.min(proba, axis=1, where=seen & (proba > 0.0), initial=1.0)
-    left = np.maximum(1.0 - np.sum(proba, axis=1, where=seen), 0.0)
-    most = np.nextafter(np.minimum(least, left), 0.0)  # behind the seen ones
-    return np.where(seen, proba, most[:, None])

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from hokical._core.optional import import_optional
-from hokical._core.tables import to_column
+from hokical._core.reading import to_column
 from hokical.calibrators._calibrator import Calibrator
 from hokical.guarantees._calibration_data import CalibrationData
 from hokical.io._arrow import to_scores
