@@ -438,7 +438,19 @@ def test_a_guarantee_for_each_group(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.accepted, found.accepted)
     with pytest.warns(UserWarning, match="group was not in `certify`"):
         assert not cal.predict_or_abstain(stated[:5], ["bio"] * 5, by="group").accepted.any()
-    with pytest.raises(ValueError, match="needs `groups`"):
+    with pytest.raises(ValueError, match='`groups` must be given with `by="group"`'):
         cal.predict_or_abstain(stated, by="group")
     with pytest.raises(ValueError, match="`by` must be"):
         cal.predict_or_abstain(stated, by="topic")  # type: ignore[arg-type]
+
+
+def test_files_with_tables_of_classes_are_refused(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    stated = rng.random(200)
+    cal = ConfidenceCalibrator().fit(stated, rng.random(200) < stated)
+    logits, labels = rng.normal(size=(400, 3)), rng.integers(3, size=400)
+    other = hokical.make("uncalibrated").fit(logits[:200], labels[:200])
+    cal.held_out_ = other.certify(logits[200:], labels[200:]).kept_.held_out_classes
+    cal.save(tmp_path / "cal.json")
+    with pytest.raises(hokical.CalibratorFileError, match="no usable `held_out`"):
+        hokical.load(tmp_path / "cal.json")

@@ -17,6 +17,7 @@ from hokical._core.version import VERSION
 from hokical._core.warn import ConvergenceWarning, NotFittedError, sklearn_class, warn_user
 from hokical.calibrators._method import MethodInfo
 from hokical.guarantees._row_sketch import RowSketch
+from hokical.guarantees._scores import LEVELS, ScoreTable
 
 
 class Estimator:
@@ -191,8 +192,10 @@ class OutcomeCalibrator(StoredEstimator):
         rule = check_stored(document, "rule", self.method.rule)
         held_out = check_stored(document, "held_out", self._held_out_kind | None)
         sketches = tuple(document.get("fit_rows", ()))  # which files of 0.2 do not have
-        if not all(isinstance(sketch, RowSketch) for sketch in sketches):
-            raise CalibratorFileError(f"the file of this {self.name} has no usable `fit_rows`.")
+        by_class = isinstance(held_out, ScoreTable) and held_out.count.shape[-1] != LEVELS
+        if by_class or not all(isinstance(sketch, RowSketch) for sketch in sketches):
+            name = "held_out" if by_class else "fit_rows"
+            raise CalibratorFileError(f"the file of this {self.name} has no usable `{name}`.")
         self._keep(rule, document["report"])
         self.held_out_, self.fit_rows_ = held_out, sketches
 
