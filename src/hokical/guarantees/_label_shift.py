@@ -158,15 +158,13 @@ class ClassFrequencies:
         they are taken for unknown. With many classes hardly any frequency is so uncertain.
         """
         everything = np.eye(self.share.size)
-        if self.share.size > _MOST_FREE:
-            found = self.variances(self._pull, everything)
-            return np.asarray(found + self.rows.effective**-2.0)
-        covariance = self.covariance(self._pull, everything)
-        values, vectors = np.linalg.eigh(covariance)
-        labelled = (self.share @ vectors**2 - (self.share @ vectors) ** 2) / self.rows.effective
-        free = (values > _FREE**2) & (values > _BLURRED * labelled)
-        found = np.diag(covariance) + (vectors[:, free] ** 2).sum(axis=1)
-        return np.asarray(found + self.rows.effective**-2.0)
+        found = self.variances(self._pull, everything) + self.rows.effective**-2.0
+        if self.share.size <= _MOST_FREE:
+            values, vectors = np.linalg.eigh(self.covariance(self._pull, everything))
+            labelled = (self.share @ vectors**2 - (self.share @ vectors) ** 2) / self.rows.effective
+            free = (values > _FREE**2) & (values > _BLURRED * labelled)
+            found += (vectors[:, free] ** 2).sum(axis=1)
+        return np.asarray(found)
 
     def accuracy(self) -> tuple[float, float]:
         """The expected accuracy of the labels, and its variance."""
@@ -247,9 +245,10 @@ class ClassFrequencies:
     def _feature(self, k: int) -> tuple[FloatArray, IntArray]:
         """The share of each class's examples in the cells of a feature, and the cells of rows."""
         span = 2 * N_LEVELS if self.share.size == 2 else N_LEVELS
-        cells = self.known.cells[k * span : (k + 1) * span]
-        held, pooled = cells.sum(axis=0), cells.sum(axis=1, keepdims=True) / cells.sum()
-        unit = self._weight_of_example(held)
+        cells, held = self.known.cells[k * span : (k + 1) * span], self.known.count
+        pooled = cells.sum(axis=1, keepdims=True) / cells.sum()
+        # A pseudo-count counts for as much as an example.
+        unit = np.divide(self.known.square, held, out=np.ones_like(held), where=held > 0.0)
         return (cells + unit * pooled) / (held + unit), self.rows.cells[:, k] - k * span
 
     def _feature_p_value(self, shares: FloatArray, place: IntArray) -> float:
@@ -274,12 +273,6 @@ class ClassFrequencies:
         kept = values > np.maximum(_FLAT * values[-1], self.rows.effective**-2.0)
         statistic = float(((gap @ vectors)[kept] ** 2 / values[kept]).sum())
         return chi_square_tail(int(kept.sum()), statistic) if kept.any() else 1.0
-
-    def _weight_of_example(self, held: FloatArray) -> FloatArray:
-        """What one example counts for, (classes,): the unit of a pseudo-count."""
-        effective = self.share**2 / self.noise - 1.0
-        unit = np.divide(held, effective, out=np.ones_like(held), where=effective > 0.5)
-        return np.where(held > 0.0, unit, 1.0)
 
 
 def _maximize(

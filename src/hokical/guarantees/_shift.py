@@ -189,8 +189,7 @@ def estimate_shift(
     unseen = np.flatnonzero(known.count == 0.0)
     shares = _interval(found.share, found.variance(), reach, 1.0 / rows.effective)
     # As of Poisson counts, whose upper end is further away.
-    shares[:, 1] += min(reach, 9.0) ** 2 / (2.0 * rows.effective)
-    shares = np.minimum(shares, 1.0)
+    shares[:, 1] = np.minimum(shares[:, 1] + min(reach, 9.0) ** 2 / (2.0 * rows.effective), 1.0)
     shares[unseen] = 0.0, 1.0
     return ShiftEstimate(
         n=rows.count,
