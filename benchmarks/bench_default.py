@@ -1,11 +1,11 @@
 """What a fit and a prediction of the default cost, relative to temperature scaling.
 
-    python benchmarks/bench_default.py [--predictions] [--first]
+    python benchmarks/bench_default.py [--predictions] [--first] [--groups]
 
 `--predictions` leaves out the fits; `softmax` is NumPy's. In "uneven" logits some rows are many
 times as sure as others: no temperature fits them, so every part of the default is at work.
 `--first` measures instead the CPU seconds of the first fit and prediction of a process that has no
-compiled kernels on disk.
+compiled kernels on disk. `--groups` measures fits with thousands of groups in fits without any.
 
 CPU time on one thread. What it loses on calibrated classifiers: `hokical paper study --calibrated`.
 """
@@ -24,6 +24,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from bench_core import best_in_turns, large_logits, numpy_softmax
+from hokical import auto, calibrate_confidence
 from hokical._core.parallel import threads
 from hokical.calibrators import make
 
@@ -40,6 +41,9 @@ FIRST += (("temps", 2000, 100, 3.0), ("hoki", 2000, 100, 3.0))
 def main() -> None:
     if "--first" in sys.argv[1:]:
         report_first()
+        return
+    if "--groups" in sys.argv[1:]:
+        report_groups()
         return
     only_predictions = "--predictions" in sys.argv[1:]
     for (n, n_classes, rounds, most_fits, most), uneven in product(COSTS, (False, True)):
@@ -65,6 +69,44 @@ def report(title: str, works: dict[str, Callable[[], object]], rounds: int, most
     base = seconds.pop("temps")
     ratios = ", ".join(f"{name} {value / base:.1f}" for name, value in seconds.items())
     print(f"{title}, in temps of {base * 1e3:.3g} ms: {ratios} ({most})", flush=True)
+
+
+def report_groups() -> None:
+    """CPU time of fits with ids, and with ids and 5 topics, in fits without groups."""
+    for n, n_ids in product((10_000, 30_000), (600, 3000, 10_000)):
+        rng = np.random.default_rng(0)
+        ids, topics = rng.integers(0, n_ids, n), rng.integers(0, 5, n)
+        effects = rng.normal(0.0, 0.7, n_ids)[ids] + rng.normal(0.0, 0.5, 5)[topics]
+        one, two = ids.astype(str), {"id": ids.astype(str), "topic": topics.astype(str)}
+        odds = rng.logistic(size=n)
+        right = rng.logistic(size=n) < 0.5 * odds + effects
+        stated = 1.0 / (1.0 + np.exp(-odds))
+        logits, labels = large_logits(n, 10)
+        fits: dict[str, dict[str, Callable[[], object]]] = {
+            "confidences": {
+                "without": partial(calibrate_confidence, stated, right),
+                "ids": partial(calibrate_confidence, stated, right, one),
+                "ids and topics": partial(calibrate_confidence, stated, right, two),
+            },
+            "rounded confidences": {
+                "without": partial(calibrate_confidence, stated.round(1), right),
+                "ids": partial(calibrate_confidence, stated.round(1), right, one),
+                "ids and topics": partial(calibrate_confidence, stated.round(1), right, two),
+            },
+            "auto": {
+                "without": partial(auto, logits, labels),
+                "ids": partial(auto, logits, labels, groups=one),
+                "ids and topics": partial(auto, logits, labels, groups=two),
+            },
+        }
+        for name, works in fits.items():
+            with threads(1):
+                seconds = best_in_turns(works, 3, time.process_time)
+            base = seconds.pop("without")
+            ratios = ", ".join(f"{key} {value / base:.1f}" for key, value in seconds.items())
+            print(
+                f"{name}, {n} rows, {n_ids} ids, in {base * 1e3:.3g} ms: {ratios} (3)", flush=True
+            )
 
 
 def report_first() -> None:

@@ -65,8 +65,7 @@ def code_groups(logits: Any, groups: Any, counting: BoolArray, rows: Any) -> Any
     if groups is None:
         return logits
     parts = FINE_PARTS if np.count_nonzero(counting) >= FINE_FROM else PARTS
-    coding = GroupCoding.learn(groups, counting.size, counting, parts)
-    codes = coding.codes(groups, counting.size)
+    coding, codes = GroupCoding.read(groups, counting.size, counting, parts)
     tell_unknown(codes[counting], coding)
     return with_codes(logits, codes[rows], coding)
 

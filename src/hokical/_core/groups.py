@@ -54,14 +54,21 @@ class GroupCoding:
 
         Rows of weight 0 are not looked at.
         """
-        columns = read_columns(groups, n_rows)
+        return cls.read(groups, n_rows, weights, parts)[0]
+
+    @classmethod
+    def read(
+        cls, groups: Any, n_rows: int, weights: AnyArray | None = None, parts: int = PARTS
+    ) -> tuple[Self, IntArray]:
+        """The same, and the code (n, columns) of the group of each row."""
         seen = slice(None) if weights is None else weights > 0.0
-        found = [
-            _learn_levels(column[seen], parts, ids=name == NAMELESS)
-            for name, column in columns.items()
-        ]
-        levels, cut = zip(*found, strict=True)
-        return cls(tuple(columns), levels, cut)
+        learned, codes = {}, []
+        for name, column in read_columns(groups, n_rows).items():
+            names, place = _distinct(column)
+            learned[name] = _learn_levels(names, place[seen], parts, ids=name == NAMELESS)
+            codes.append(_encode(names, place, *learned[name]))
+        levels, cut = zip(*learned.values(), strict=True)
+        return cls(tuple(learned), levels, cut), np.stack(codes, axis=1)
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -72,7 +79,8 @@ class GroupCoding:
     def codes(self, groups: Any, n_rows: int) -> IntArray:
         """The code (n, columns) of the group of each row."""
         given = _same_columns(groups, n_rows, self.columns, "the fit")
-        return np.stack([*map(_encode, given, self.levels, self.cut)], axis=1)
+        pairs = zip(map(_distinct, given), self.levels, self.cut, strict=True)
+        return np.stack([_encode(*names, levels, cut) for names, levels, cut in pairs], axis=1)
 
     def take(self, columns: list[int]) -> Self:
         """The coding of some of the columns."""
@@ -120,7 +128,7 @@ def read_columns(groups: Any, n_rows: int) -> dict[str, AnyArray]:
 def read_cells(groups: Any, n_rows: int) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
     """The names of the columns, and the values of each row: text, a number, None if missing."""
     columns = read_columns(groups, n_rows)
-    return tuple(columns), list(zip(*map(_plain, columns.values()), strict=True))
+    return tuple(columns), _cells(columns.values())
 
 
 def match_cells(
@@ -131,7 +139,7 @@ def match_cells(
     Columns are matched by name, in any order, and must be those known; values by `look_up`.
     """
     given = _same_columns(groups, n_rows, columns, "`certify`", no_others=True)
-    names, place = _distinct(zip(*map(_plain, given), strict=True))
+    names, place = _number(_cells(given))
     return np.array(look_up(names, cells), np.int64)[place]
 
 
@@ -195,23 +203,24 @@ def _as_array(column: Any) -> AnyArray:
     return np.asarray(to_numpy(column, "groups"))
 
 
-def _learn_levels(column: AnyArray, parts: int, *, ids: bool) -> tuple[tuple[Any, ...], bool]:
-    """The groups of a column, or the points at which it is cut, and whether it is."""
-    names, place = _distinct(_plain(column))
-    known = {*names} - {None}
+def _learn_levels(
+    names: list[Any], place: IntArray, parts: int, *, ids: bool
+) -> tuple[tuple[Any, ...], bool]:
+    """The groups of some rows of a column, or where it is cut, and whether it is."""
+    known = {names[k] for k in np.unique(place).tolist()} - {None}
     whole = ids and all(isinstance(name, int) for name in known)
     if len(known) > MANY and not whole and all(_is_number(name) for name in known):
-        numbers = np.array([np.nan if name is None else name for name in names], np.float64)[place]
+        numbers = np.array([*map(_to_float, names)])[place]
         points = np.nanquantile(numbers, np.arange(1, parts) / parts, method="higher")
         return _cut_between(np.unique(numbers[~np.isnan(numbers)]), np.unique(points)), True
     return tuple(sorted(known, key=lambda name: (isinstance(name, str), name))), False
 
 
-def _encode(column: AnyArray, levels: tuple[Any, ...], cut: bool) -> IntArray:
-    names, place = _distinct(_plain(column))
+def _encode(names: list[Any], place: IntArray, levels: tuple[Any, ...], cut: bool) -> IntArray:
+    """The codes (n,) of rows whose names are at these places."""
     if not cut:
         return np.array(look_up(names, levels), np.int64)[place]
-    values = np.array([_number(name) for name in names], np.float64)
+    values = np.array([*map(_to_float, names)])
     codes = np.searchsorted(levels, values, side="right")
     return np.asarray(np.where(np.isnan(values), len(levels) + 1, codes)[place])
 
@@ -229,11 +238,24 @@ def _cut_between(values: FloatArray, points: FloatArray) -> tuple[float, ...]:
     return tuple(np.unique(np.where(np.isfinite(halfway), halfway, points)).tolist())
 
 
-def _distinct(names: Iterable[Any]) -> tuple[list[Any], IntArray]:
-    """The different names, and the place (n,) of each row's among them."""
+def _distinct(column: AnyArray) -> tuple[list[Any], IntArray]:
+    """The different names of a column, and the place (n,) of each row's among them."""
+    if column.dtype.kind not in "iubU":
+        return _number(_plain(column))
+    names, place = _number(column.tolist())  # each is tidied once
+    return [_tidy(name) for name in names], place
+
+
+def _number(names: Iterable[Any]) -> tuple[list[Any], IntArray]:
+    """The different names, and the place (n,) of each among them."""
     code: dict[Any, int] = {}
     place = [code.setdefault(name, len(code)) for name in names]
     return list(code), np.array(place, np.int64)
+
+
+def _cells(columns: Iterable[AnyArray]) -> list[tuple[Any, ...]]:
+    """The names of each row."""
+    return list(zip(*map(_plain, columns), strict=True))
 
 
 def _plain(column: AnyArray) -> list[Any]:
@@ -251,7 +273,7 @@ def _tidy(name: Any) -> Any:
     return name if isinstance(name, (bool, int, float, str)) else str(name)
 
 
-def _number(name: Any) -> float:
+def _to_float(name: Any) -> float:
     """A number, also one that came as text; NaN for anything else."""
     try:
         return float(name) if _is_number(name) or isinstance(name, str) else np.nan
@@ -265,7 +287,7 @@ def _text(name: Any) -> Any:
         return tuple(map(_text, name))
     if isinstance(name, str) and name.removeprefix("-").isdecimal():
         name = int(name)
-    number = _number(name)
+    number = _to_float(name)
     if isinstance(name, int) or np.isnan(number):
         return None if name is None else str(name)
     return str(int(number)) if number.is_integer() and abs(number) < 2.0**53 else repr(number)

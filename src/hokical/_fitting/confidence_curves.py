@@ -30,6 +30,7 @@ _HINGES, _ATOM_SHARE = 10, 0.03
 #: A gain on held-out examples is clear from this many standard errors, once each precision that
 #: was fitted to the same examples has paid so many nats.
 _CLEAR, _PRICE = 0.7, 0.5
+_POOLING = Pooling(1.0 - NormalDist().cdf(_CLEAR), _PRICE, jointly=True, common_blocks=[0] * N_OWN)
 #: Confidences are cut this close to 0 and 1; or, where log loss is lower for it, to the second
 #: over the number of examples, but not beyond the third.
 _CLOSEST, _CLOSER, _LEAST = 1e-3, 0.1, 1e-6
@@ -70,15 +71,18 @@ def fit_confidence(
         return blank, {"reason": f"the confidence was kept as it is: {why}.", **nothing}
     offset = blank.log_odds(confidence)
     terms = BinaryTerms(blank.features(confidence), right, offset, counts)
-    pooling = _pooling(terms.n_features)
-    fit = fit_pooled(terms, N_OWN, common_blocks=pooling.common_blocks)
-    losses = {"as it is": binary_losses(offset, right)}
-    best = losses["one curve"] = terms.losses(fit.scores_left_out())
+    bends = [-1] * N_OWN + [0] * (terms.n_features - N_OWN)  # hinges and atoms share a precision
+    fit = fit_pooled(terms, common_blocks=bends)
+    scores, losses = fit.scores_left_out(), {"as it is": binary_losses(offset, right)}
+    best = losses["one curve"] = terms.losses(scores)
     curve, words, notes = replace(blank, coef=fit.common), "one curve was fitted", ""
     if groups is not None:
-        found = learn_groups(terms, groups[1], GroupEffects(groups[0], best, fit), pooling)
+        fitted = offset + terms.features @ fit.common
+        rows = replace(terms, features=terms.features[:, :N_OWN], offset=fitted)
+        without = GroupEffects(groups[0], best, shift=scores - fitted)
+        found = learn_groups(rows, groups[1], without, _POOLING)
         notes = f" Groups: {'; '.join(found.notes)}."
-        if found.fit is not None and found.terms:
+        if found.fit is not None:
             best, fit = found.losses, found.fit
             losses["groups"], curve = best, _with_groups(curve, found)
             words = "a curve with corrections by group was fitted"
@@ -97,12 +101,13 @@ def fit_confidence(
 def _with_groups(curve: ConfidenceCurve, found: GroupEffects) -> ConfidenceCurve:
     """The curve with corrections; columns that did not help have a table of zeros."""
     assert found.fit is not None
+    own, bends = np.split(curve.coef, [N_OWN])
     columns: dict[Term, FloatArray] = {
         (k,): np.zeros((size, N_OWN)) for k, size in enumerate(found.coding.sizes)
     }
     return replace(
         curve,
-        coef=found.fit.common,
+        coef=np.append(own + found.fit.common, bends),
         coding=found.coding,
         tables=tuple((columns | found.tables()).values()),
         pairs=tuple((term[0], term[1]) for term in found.terms if len(term) == 2),
@@ -120,16 +125,9 @@ def _combine_signals(
     features = np.column_stack([np.ones(len(signals)), log_p, log_rest])
     terms = BinaryTerms(features, right, np.mean(log_p - log_rest, axis=1), counts)
     blocks = [-1] + [0] * (features.shape[1] - 1)
-    intercept, *coef = fit_pooled(terms, 1, common_blocks=blocks).common
+    intercept, *coef = fit_pooled(terms, common_blocks=blocks).common
     rise, fall = np.split(np.array(coef), 2)
     return SignalCombination(float(intercept), rise, fall, _CLOSEST)
-
-
-def _pooling(n_features: int) -> Pooling:
-    """Groups change the first features; the others, hinges and atoms, share a precision."""
-    blocks = np.where(np.arange(n_features) < N_OWN, -1, 0).tolist()
-    level = 1.0 - NormalDist().cdf(_CLEAR)
-    return Pooling(N_OWN, level, _PRICE * N_OWN, jointly=True, common_blocks=blocks)
 
 
 def _shape_curve(confidence: FloatArray, right: BoolArray, share: FloatArray) -> ConfidenceCurve:

@@ -17,25 +17,30 @@ import numpy as np
 from hokical._core.groups import PARTS, GroupCoding
 from hokical._core.types import FloatArray, IntArray
 from hokical._fitting.examples import mean_and_error
-from hokical._fitting.partial_pooling import PooledFit, fit_densely, fit_pooled
+from hokical._fitting.partial_pooling import (
+    MOST_DENSE,
+    PooledFit,
+    TooManyGroupsError,
+    fit_pooled,
+)
 from hokical._fitting.pooled_terms import PooledTerms
 
 #: Columns whose groups, or combinations of groups, have corrections.
 Term = tuple[int, ...]
-#: Combinations of groups that a pair may have.
-MOST_COMBINED = 10_000
+#: Examples for each combination of groups that a pair has on average at least, and numbers in the
+#: dense block of a fit with pairs at most.
+_LEAST_EXAMPLES, _MOST_DENSE = 4, 300
 
 
 @dataclass(frozen=True)
 class Pooling:
     """How groups are fitted, and from when on they are used.
 
-    Blocks and `n_own` are those of `fit_pooled`. A gain has to exceed a `price` for each term, in
+    Blocks are those of `fit_pooled`. A gain has to exceed a `price` for each term, in
     nats of all examples, and so many standard errors that a gain of none would reach them with the
     probability `level`, shared by the candidates. Columns are used one by one, or `jointly`.
     """
 
-    n_own: int
     level: float
     price: float = 0.0
     jointly: bool = False
@@ -45,16 +50,20 @@ class Pooling:
 
 @dataclass(frozen=True, eq=False)
 class GroupEffects:
-    """The terms that are used, their fit, its held-out losses (n,), and why, in words."""
+    """The terms that are used, their fit, its held-out losses (n,), and why, in words.
+
+    `shift` is what held-out scores without groups are above the offset of the fit.
+    """
 
     coding: GroupCoding
     losses: FloatArray
     fit: PooledFit | None = None
+    shift: FloatArray | float = 0.0
     terms: tuple[Term, ...] = ()
     notes: tuple[str, ...] = ()
 
     def tables(self) -> dict[Term, FloatArray]:
-        """Corrections (groups, own features), with a row for unknown groups in each column."""
+        """Corrections (groups, features), with a row for unknown groups in each column."""
         found = {}
         for term, table in zip(self.terms, self.fit.groups if self.fit else (), strict=True):
             sizes = self.sizes(term)
@@ -137,20 +146,24 @@ def _fit(
 ) -> GroupEffects | None:
     """The terms that are wanted with their fit; None if the last is a pair of too many groups."""
     several = [wanted.sizes(term) for term in wanted.terms]
-    sizes = [math.prod(each) for each in several]
-    crowded = sizes[-1] > MOST_COMBINED or not fit_densely(sizes, pooling.n_own)
-    if len(wanted.terms[-1]) > 1 and crowded:
+    sizes, is_pair = [math.prod(each) for each in several], len(wanted.terms[-1]) > 1
+    if is_pair and sizes[-1] * _LEAST_EXAMPLES > len(codes):
         return None
-    fit = fit_pooled(
-        terms,
-        pooling.n_own,
-        np.stack([_combine(codes[:, k], n) for k, n in zip(wanted.terms, several, strict=True)], 1),
-        sizes,
-        own_blocks=pooling.own_blocks,
-        common_blocks=pooling.common_blocks,
-        start=wanted.fit,
-    )
-    return replace(wanted, fit=fit, losses=terms.losses(fit.scores_left_out()))
+    try:
+        fit = fit_pooled(
+            terms,
+            np.stack([*map(_combine, (codes[:, k] for k in wanted.terms), several)], axis=1),
+            sizes,
+            own_blocks=pooling.own_blocks,
+            common_blocks=pooling.common_blocks,
+            start=wanted.fit,
+            most_dense=_MOST_DENSE if is_pair else MOST_DENSE,
+        )
+    except TooManyGroupsError:
+        if is_pair:
+            return None
+        raise
+    return replace(wanted, fit=fit, losses=terms.losses(fit.scores_left_out() + wanted.shift))
 
 
 def _combine(codes: IntArray, sizes: list[int]) -> IntArray:

@@ -43,7 +43,7 @@ def fit_multilabel(
     columns = [np.ones(row.size), odds - centre[0], spread - centre[1], *(piled[k] for k in piles)]
     terms = BinaryTerms(np.stack(columns, axis=1, dtype=np.float64), hits, odds, counts)
     blocks = [-1, -1, -1, *(0 for _ in piles)]
-    found = fit_pooled(terms, len(columns), label[:, None], (n_labels,), common_blocks=blocks)
+    found = fit_pooled(terms, label[:, None], (n_labels,), common_blocks=blocks)
     own, left_out = binary_losses(odds, hits), terms.losses(found.scores_left_out())
     known = np.maximum(sum_by(row, np.ones(row.size), len(share)), 1.0)
     several = {"as it is": own, "pooled": left_out}

@@ -7,15 +7,17 @@ group with few examples gets the common coefficients, one with many its own. Blo
 can have a precision in the same way.
 
     terms = BinaryTerms(features, hits, offset, weights)        # or SoftmaxTerms(...)
-    found = fit_pooled(terms, 3, codes, sizes)                  # codes (n, columns), -1: no group
-    found.common, found.groups[0]                               # w (c,) and v (groups, 3)
+    found = fit_pooled(terms, codes, sizes)                     # codes (n, columns), -1: no group
+    found.common, found.groups[0]                               # w (c,) and v (groups, c)
     found.scores_left_out()                                     # of each example, as if left out
 
 Several columns of groups add up; they are fitted jointly. Likelihoods are summed by *cells*, the
-combinations of groups that occur. The Hessian is an arrow: a dense block A of the common terms and
-of all columns but the one of most groups; a small block C_g of each group of that column, and its
-border B_g with the dense block. With the Schur complement S = A - sum_g B_g' C_g^-1 B_g, the cost
-is linear in the number of groups.
+combinations of groups that occur: with their second derivatives C, the Hessian has, for two
+groups, the sum of C over the cells of both. It is inverted by elimination. If the groups of the
+last column are the cells, as those of one column or of a pair are, and T is their precision, the
+cells act on the others as if C were C (C + T)^-1 T. Of what is left, the groups of the largest
+column do not meet, and have a small block each, so that the cost is linear in their number; those
+of the others, and the common terms, have a dense block, the Schur complement.
 """
 
 from __future__ import annotations
@@ -34,33 +36,38 @@ from hokical._fitting.pooled_terms import PooledTerms, take_examples
 
 #: Precisions lie within these bounds; the lower is that of terms which are not shrunk, too.
 LEAST_PRECISION, MOST_PRECISION = 1e-2, 1e6
-#: Precisions that are fitted start here.
-_START = 10.0
+#: Precisions of common terms start at the first, those of groups between the others.
+_START, _STARTS = 10.0, (0.3, 1000.0)
 #: Rounds of the precisions, which have converged where none moves by more than this factor, and
 #: the steepest slope from which they are extrapolated, by no more than the last factor; ...
 _ROUNDS, _STILL, _STEEPEST, _LONGEST = 30, 1.25, 0.9, 30.0
-#: ... what Newton's last step promises at most, per example, in a round and at the end.
-_LOOSE, _TIGHT, _MAX_ITER = 1e-4, 1e-10, 100
+#: ... what the next round, and Newton's last step at the end, promise at most, per example.
+_LOOSE, _TIGHT, _MAX_ITER = 1e-4, 1e-8, 100
 #: What the data decide of a block about which they say nothing, but for rounding.
 _NOTHING = 1e-9
 #: Coefficients of the groups of all columns but the largest: their Hessian is made whole.
-_MOST_DENSE = 2000
+MOST_DENSE = 2000
 #: Numbers of covariances of rows that are held at a time.
-_HELD = 1 << 18
+_HELD = 1 << 20
+#: Matrices up to this size are inverted side by side: calls of LAPACK would be mostly overhead.
+_SMALL = 6
+
+
+class TooManyGroupsError(ValueError):
+    """The dense block of the Hessian would be too large."""
 
 
 @dataclass(frozen=True, eq=False)
 class PooledFit:
     """The result of `fit_pooled`.
 
-    `common` (c,); `groups`, a table (groups, own features) for each column, to be added to the
-    first of `common`; and the `precision` (parameters,) of everything, in the order of
-    `solution.x`: the common terms, then the columns from the one of fewest groups to that of most.
+    `common` (c,); `groups`, a table (groups, c) for each column, to be added to it; and the
+    `precisions` (1 + columns, c) of the common terms and of those of each column.
     """
 
     common: FloatArray
     groups: tuple[FloatArray, ...]
-    precision: FloatArray
+    precisions: FloatArray
     solution: Solution[FloatArray]
 
     def scores_left_out(self) -> FloatArray:
@@ -88,13 +95,13 @@ class PooledFit:
 
 def fit_pooled(
     terms: PooledTerms,
-    n_own: int,
     codes: IntArray | None = None,
-    sizes: Sequence[int] = (0,),
+    sizes: Sequence[int] = (),
     *,
     own_blocks: Sequence[int] | None = None,
     common_blocks: Sequence[int] | None = None,
     start: PooledFit | None = None,
+    most_dense: int = MOST_DENSE,
 ) -> PooledFit:
     """Fit common coefficients and those of groups, with precisions by marginal likelihood.
 
@@ -103,50 +110,46 @@ def fit_pooled(
     terms : the likelihood, with one row per example
         Everything is shrunk towards coefficients of 0: put what is known before the fit into the
         offset. Weights count examples; divide relative ones first.
-    n_own : how many features, the first ones, have coefficients by group
     codes : (n, columns), optional
         The group of each example in each column, from 0; -1 where it is not known. Without them,
         the common terms alone are fitted.
     sizes : the number of groups of each column
-    own_blocks : (n_own,), optional
+    own_blocks : (features,), optional
         Features with the same number share a precision, in each column; by default each has its
         own.
     common_blocks : (features,), optional
         The same for the common terms; those with -1, by default all, keep the least precision.
-    start : a fit with other groups, optional
-        Its common terms and their precisions are where the search starts.
+    start : a fit with the first of the columns, optional
+        Its coefficients and precisions are where the search starts.
+    most_dense : the most numbers that the dense block may have
     """
-    if not fit_densely(sizes, n_own):
-        raise ValueError(
+    problem = _Problem.from_codes(terms, codes, sizes)
+    width, columns = terms.n_features, len(sizes) + 1
+    if problem.n_dense * width > most_dense:
+        raise TooManyGroupsError(
             f"`groups` may have one column of very many groups; got columns of {list(sizes)}. "
-            f"Merge the rare groups of all but one, to {_MOST_DENSE // n_own} in all."
+            f"Merge the rare groups of all but one, to {most_dense // width} in all."
         )
-    order, n_common = np.argsort(sizes, kind="stable"), terms.n_features
-    counts = np.array(sizes, np.int64)[order]
-    codes = np.full((terms.weights.size, 1), -1) if codes is None else codes
-    rows = np.lexsort(codes[:, order[::-1]].T)
-    ordered = codes[rows][:, order]
-    first = np.append(True, (ordered[1:] != ordered[:-1]).any(axis=1))
-    some, cell = take_examples(terms, rows), np.cumsum(first) - 1
-    problem = _Problem(some, n_own, counts, ordered[first], cell, rows)
-    each = np.arange(n_own) if own_blocks is None else np.array(own_blocks)
-    blocks = np.full(n_common, -1) if common_blocks is None else np.array(common_blocks)
-    used = blocks.max() + 1 + (each.max() + 1) * np.repeat(np.arange(len(order)), counts)
-    blocks = np.append(blocks, used[:, None] + each)
+    own = np.arange(width) if own_blocks is None else np.array(own_blocks)
+    first = np.full(width, -1) if common_blocks is None else np.array(common_blocks)
+    each = first.max() + 1 + np.arange(columns - 1)[:, None] * (own.max() + 1) + own
+    blocks = np.vstack([first, each])
     free = int(blocks.max()) + 1
     blocks[blocks < 0] = free
-    x, tau = np.zeros(blocks.size), np.append(np.full(free, _START), LEAST_PRECISION)
+    tau = np.append(np.full(free, _START), LEAST_PRECISION)
+    tables = [np.zeros((size, width)) for size in (1, *sizes)]
     if start is not None:
-        x[:n_common], tau[blocks[:n_common]] = start.common, start.precision[:n_common]
-    found, tau = _alternate(problem.evaluate(x), tau, blocks)
-    tables = np.split(problem.table(found.x), np.cumsum(counts)[:-1])
-    groups = tuple(tables[k] for k in np.argsort(order))
-    return PooledFit(found.x[:n_common], groups, tau[blocks], found)
-
-
-def fit_densely(sizes: Sequence[int], n_own: int) -> bool:
-    """Whether all columns but the largest have few enough groups."""
-    return n_own * (sum(sizes) - max(sizes, default=0)) <= _MOST_DENSE
+        known = [start.common[None], *start.groups]
+        tables[: len(known)], tau[blocks[: len(known)]] = known, start.precisions
+    x = np.vstack([tables[k] for k in problem.order])
+    by_row = np.repeat(blocks[problem.order], problem.sizes, axis=0)
+    point = problem.evaluate(x.ravel())
+    new = np.unique(blocks[1 if start is None else 1 + len(start.groups) :])
+    tau[new] = np.clip(point.moments(by_row.ravel(), tau.size)[new], *_STARTS)
+    found, tau = _alternate(point, tau, by_row.ravel())
+    parts = np.split(found.x.reshape(-1, width), np.cumsum(problem.sizes)[:-1])
+    common, *groups = (parts[k] for k in np.argsort(problem.order))
+    return PooledFit(common[0], tuple(groups), tau[blocks], found)
 
 
 def _alternate(
@@ -156,23 +159,31 @@ def _alternate(
     still, tried = tau.size == 1, list[tuple[FloatArray, FloatArray]]()
     while not still and len(tried) < _ROUNDS:
         point = replace(point, precision=tau[blocks])
-        found = point.minimize(tol=_LOOSE, max_iter=1)
-        tried.append((tau, _update(tau, blocks, found.x, point.inverse.diagonal())))
-        still = bool((np.abs(np.log(tried[-1][1] / tau)) <= np.log(_STILL)).all())
-        still = still and found.converged
-        tau, point = tried[-1][1] if still else _extrapolate(*tried[-2:]), found.point
+        found = point.minimize(tol=10.0 * _LOOSE, max_iter=1)
+        updated, slope = _update(tau, blocks, found.x, point.inverse.diagonal())
+        tried.append((tau, updated))
+        tau, point = _extrapolate(*tried[-2:]), found.point
+        promise = np.abs(slope * np.log(tau / tried[-1][0])).sum()
+        still = bool((np.abs(np.log(updated / tried[-1][0])) <= np.log(_STILL)).all())
+        still &= found.converged and bool(promise <= _LOOSE * point.problem.total)
     found = replace(point, precision=tau[blocks]).minimize(tol=_TIGHT, max_iter=_MAX_ITER)
     reason = found.reason if still or not found.converged else StopReason.MAX_ITER
     return replace(found, n_iter=len(tried) + found.n_iter, reason=reason), tau
 
 
-def _update(tau: FloatArray, blocks: IntArray, x: FloatArray, variance: FloatArray) -> FloatArray:
-    """MacKay's rule: what the data decide of a block, over the sum of squares there."""
+def _update(
+    tau: FloatArray, blocks: IntArray, x: FloatArray, variance: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """MacKay's rule: what the data decide of a block, over the sum of squares there.
+
+    And the slope of the log marginal likelihood by that of each precision.
+    """
     decided = np.bincount(blocks, np.maximum(1.0 - tau[blocks] * variance, 0.0), tau.size)
+    squares = np.bincount(blocks, x * x, tau.size)
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = decided / np.bincount(blocks, x * x, tau.size)
-    found = np.where(decided > _NOTHING, found, np.inf)
-    return np.append(np.clip(found[:-1], LEAST_PRECISION, MOST_PRECISION), tau[-1])
+        found = np.where(decided > _NOTHING, decided / squares, np.inf)
+    found = np.append(np.clip(found[:-1], LEAST_PRECISION, MOST_PRECISION), tau[-1])
+    return found, 0.5 * (decided - tau * squares)
 
 
 def _extrapolate(*tried: tuple[FloatArray, FloatArray]) -> FloatArray:
@@ -190,92 +201,104 @@ def _extrapolate(*tried: tuple[FloatArray, FloatArray]) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class _Problem:
-    """The likelihood as a function of a vector: the common terms, then a row for each group.
+    """The likelihood as a function of a vector: a row of coefficients for each group.
 
-    The rows of `n_own` are those of one column after the other, by ascending size, and `sizes`
-    their numbers. `codes` (cells, columns) are the groups of each cell, -1 for none, and `cell`
-    (n,) is the cell of each example; examples are sorted by it, which makes sums by cell quick, and
-    `order` (n,) are their places among those given. The groups of the last column are eliminated,
-    and `n_dense` parameters remain.
+    The rows are those of one column after the other, by ascending size, the common terms first, as
+    those of a column of one group; `sizes` are their numbers, and `order` the columns. `rows`
+    (cells, columns) are those of each cell's groups, one past the last for none, and `cell` (n,) is
+    the cell of each example; examples are sorted by it, and `places` (n,) are theirs among those
+    given.
     """
 
     terms: PooledTerms
-    n_own: int
     sizes: IntArray
-    codes: IntArray
-    cell: IntArray
     order: IntArray
+    rows: IntArray
+    cell: IntArray
+    places: IntArray
+
+    @classmethod
+    def from_codes(
+        cls, terms: PooledTerms, codes: IntArray | None, sizes: Sequence[int]
+    ) -> _Problem:
+        counts, common = np.array([1, *sizes]), np.zeros((terms.weights.size, 1), np.int64)
+        order = np.argsort(counts, kind="stable")
+        codes = (common if codes is None else np.hstack([common, codes]))[:, order]
+        places, counts = np.lexsort(codes.T), counts[order]
+        codes = codes[places]
+        first = np.append(True, (codes[1:] != codes[:-1]).any(axis=1))
+        rows = np.where(codes < 0, counts.sum(), np.cumsum(counts) - counts + codes)[first]
+        return cls(take_examples(terms, places), counts, order, rows, np.cumsum(first) - 1, places)
 
     @cached_property
     def total(self) -> float:
         return float(self.terms.weights.sum())
 
-    def evaluate(self, x: FloatArray, precision: FloatArray | float = 0.0) -> _Point:
-        own = np.take(self.members.T @ self.table(x), self.cell, axis=0)
-        loss, slope, by_row, state = self.terms.evaluate(x[: self.terms.n_features], own)
-        slope = np.append(slope, self.members @ (self.cells @ by_row))
-        return _Point(self, x, loss, slope, state, precision)
-
-    def table(self, vector: FloatArray) -> FloatArray:
-        """The rows (groups, own) of a vector."""
-        return vector[self.terms.n_features :].reshape(-1, self.n_own)
+    @cached_property
+    def n_rows(self) -> int:
+        return int(self.sizes.sum())
 
     @cached_property
-    def cells(self) -> Any:
-        """The sparse matrix (cells, n) of 0 and 1 that sums examples by cell."""
-        return _indicators(self.cell, np.arange(self.cell.size), (len(self.codes), self.cell.size))
+    def own(self) -> IntArray:
+        """The cells that have a row of the last column for themselves; none if some share one."""
+        last = self.rows[:, -1]
+        alone = np.bincount(last, minlength=self.n_rows)[: self.n_rows].max() <= 1
+        return np.flatnonzero((last < self.n_rows) & alone & (self.sizes.size > 1))
 
     @cached_property
-    def members(self) -> Any:
-        """The same (groups, cells): which cells belong to a group."""
-        cell, column = np.nonzero(self.codes >= 0)
-        shape = (int(self.sizes.sum()), len(self.codes))
-        return _indicators(self.rows[cell, column], cell, shape)
+    def shared(self) -> IntArray:
+        """The rows (cells, columns) of the other columns."""
+        return self.rows[:, :-1] if self.own.size else self.rows
 
     @cached_property
     def n_dense(self) -> int:
-        return int(self.terms.n_features + self.n_own * self.sizes[:-1].sum())
+        """How many rows the shared columns have but for the last of them."""
+        return int(self.sizes[: self.shared.shape[1] - 1].sum())
 
     @cached_property
-    def rows(self) -> IntArray:
-        """The rows (cells, columns) of each cell's groups; one past the last for none."""
-        first = np.cumsum(self.sizes) - self.sizes
-        return np.where(self.codes < 0, self.sizes.sum(), first + self.codes)
+    def sums(self) -> Any:
+        """The sparse matrix (cells, n) of 0 and 1 that sums examples by cell."""
+        return _indicators(self.cell[:, None], len(self.rows))
 
     @cached_property
-    def places(self) -> IntArray:
-        """Where the dense terms of cells lie in the vector, (cells, e); `n_dense` for none."""
-        common = np.arange(self.terms.n_features)
-        first = common.size + self.n_own * self.rows[:, :-1, None]
-        own = np.where(first < self.n_dense, first + np.arange(self.n_own), self.n_dense)
-        shared = np.broadcast_to(common, (len(own), common.size))
-        return np.hstack([shared, own.reshape(len(own), -1)])
+    def members(self) -> Any:
+        """The same (rows, cells), by group."""
+        return _indicators(self.rows, self.n_rows)
 
     @cached_property
-    def features(self) -> IntArray:
-        """The feature behind each of the places, (e,)."""
-        own = np.tile(np.arange(self.n_own), self.sizes.size - 1)
-        return np.append(np.arange(self.terms.n_features), own)
+    def meetings(self) -> tuple[Any, Any, Any]:
+        """The same by rows of the last shared column, by these and dense ones, by two of them."""
+        size, dense = self.n_dense, self.shared[:, :-1]
+        last, n_last = self.shared[:, -1:] - size, int(self.sizes[self.shared.shape[1] - 1])
+        borders, pairs = (
+            np.where(dense[:, None] < size, left[:, :, None] * size + dense[:, None], n * size)
+            for left, n in ((last, n_last), (dense, size))
+        )
+        return (
+            _indicators(last, n_last),
+            _indicators(borders.reshape(len(last), -1), n_last * size),
+            _indicators(pairs.reshape(len(last), -1), size * size),
+        )
 
-    @cached_property
-    def _sum_by_group(self) -> Any:
-        """The sparse matrix that sums the numbers of cells (cells * e) to those of `borders`."""
-        target = self.rows[:, :, None] * (self.n_dense + 1) + self.places[:, None, :]
-        source = np.arange(self.places.size).reshape(len(self.places), 1, -1)
-        shape = ((int(self.sizes.sum()) + 1) * (self.n_dense + 1), self.places.size)
-        return _indicators(target.ravel(), np.broadcast_to(source, target.shape).ravel(), shape)
-
-    def borders(self, blocks: FloatArray) -> FloatArray:
-        """Second derivatives (groups, dense, own), from those of cells (cells, features, own)."""
-        found = self._sum_by_group @ blocks[:, self.features].reshape(-1, self.n_own)
-        return np.asarray(found.reshape(-1, self.n_dense + 1, self.n_own)[:-1, :-1], np.float64)
+    def evaluate(self, x: FloatArray, precision: FloatArray | float = 0.0) -> _Point:
+        coef = _sum_rows(x.reshape(self.n_rows, -1), self.rows)
+        coef = coef if len(coef) == 1 else np.take(coef, self.cell, axis=0)
+        loss, slope, state = self.terms.evaluate(coef, self.sums)
+        return _Point(self, x, loss, (self.members @ slope).ravel(), state, precision)
 
 
-def _indicators(row: IntArray, column: IntArray, shape: tuple[int, int]) -> Any:
-    """A sparse matrix with 1 at these places."""
+def _indicators(places: IntArray, size: int) -> Any:
+    """A sparse matrix (size, n) with 1 at those of the places (n, k) that are below the size."""
     from scipy.sparse import csr_array
 
-    return csr_array((np.ones(row.size), (row, column)), shape)
+    column, k = np.nonzero(places < size)
+    return csr_array((np.ones(column.size), (places[column, k], column)), (size, len(places)))
+
+
+def _sum_rows(table: FloatArray, rows: IntArray) -> FloatArray:
+    """Sums (cells, c) of rows (cells, k) of a table, but of those past its end."""
+    padded = np.vstack([table, np.zeros(table.shape[1])])
+    return np.asarray(np.take(padded, rows, axis=0, mode="clip").sum(axis=1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -299,24 +322,18 @@ class _Point:
         return (self.slope + self.precision * self.x) / self.problem.total
 
     @cached_property
-    def inverse(self) -> _ArrowInverse:
+    def inverse(self) -> _Inverse:
         """The inverse Hessian of the penalised loss of all examples."""
-        problem, own = self.problem, self.problem.n_own
-        common, dense = problem.terms.n_features, problem.n_dense
-        whole, blocks = problem.terms.curvature(self.state, problem.cells, own)
-        borders, kept = problem.borders(blocks), (dense - common) // own
+        blocks = self.problem.terms.curvature(self.state, self.problem.sums)
         precision = np.broadcast_to(self.precision, self.x.size)
-        a = np.diag(precision[:dense])
-        a[:common, :common] += whole
-        a[:, common:] += np.swapaxes(borders[:kept], 0, 1).reshape(dense, -1)
-        a[common:, :common] = a[:common, common:].T
-        b = np.swapaxes(borders[kept:], 1, 2)
-        c = (problem.members[kept:] @ blocks[:, :own].reshape(-1, own * own)).reshape(-1, own, own)
-        inverse = np.linalg.inv(c + np.eye(own) * precision[dense:].reshape(-1, 1, own))
-        carried = inverse @ b
-        complement = a - b.reshape(-1, dense).T @ carried.reshape(-1, dense)
-        dense_inverse = np.asarray(np.linalg.inv(complement), np.float64)
-        return _ArrowInverse(problem, dense_inverse, inverse, carried)
+        return _Inverse.of(self.problem, blocks, precision.reshape(self.problem.n_rows, -1))
+
+    def moments(self, blocks: IntArray, size: int) -> FloatArray:
+        """Precisions (size,) with which slopes at coefficients of 0 are as large as they are."""
+        curvature = self.problem.terms.curvature(self.state, self.problem.sums)
+        known = (self.problem.members @ np.diagonal(curvature, axis1=1, axis2=2)).ravel()
+        excess = np.bincount(blocks, self.slope**2 - known, size)
+        return np.asarray(np.bincount(blocks, known**2, size) / np.maximum(excess, 1e-100))
 
     def minimize(self, *, tol: float, max_iter: int) -> Solution[FloatArray]:
         """The minimum from here."""
@@ -332,46 +349,127 @@ class _Point:
 
     def scores_left_out(self) -> FloatArray:
         problem, terms = self.problem, self.problem.terms
-        found, size = np.empty_like(terms.offset), problem.cell.size
-        for part in cut_rows(size, max(1, _HELD // (terms.n_features * problem.n_dense))):
+        found, width = np.empty_like(terms.offset), terms.n_features
+        held = width * width * max(1, problem.n_dense)
+        for part in cut_rows(problem.cell.size, max(1, _HELD // held)):
             cell = problem.cell[part]
-            cells = np.arange(cell[0], cell[-1] + 1)
-            covariance = np.take(self.inverse.covariances(cells), cell - cell[0], axis=0)
-            found[problem.order[part]] = terms.scores_left_out(self.state, part, covariance)
+            covariances = self.inverse.covariances(np.arange(cell[0], cell[-1] + 1))
+            found[problem.places[part]] = terms.scores_left_out(
+                self.state, part, covariances, cell - cell[0]
+            )
         return found
 
 
+def _invert(blocks: FloatArray) -> FloatArray:
+    """The inverses of positive definite matrices (m, c, c); many small ones side by side."""
+    size = blocks.shape[1]
+    if size > _SMALL:
+        return np.asarray(np.linalg.inv(blocks), np.float64)
+    found = np.moveaxis(blocks, 0, 2).copy()
+    for k in range(size):  # Gauss and Jordan, in place
+        pivot, column = 1.0 / found[k, k], found[:, k].copy()
+        row = found[k] * pivot
+        row[k], column[k], found[:, k] = pivot, 0.0, 0.0
+        found -= column[:, None] * row
+        found[k] = row
+    return np.moveaxis(found, 2, 0)
+
+
 @dataclass(frozen=True, eq=False)
-class _ArrowInverse:
-    """S^-1 (dense, dense), C_g^-1 (groups, own, own) and C_g^-1 B_g (groups, own, dense)."""
+class _Inverse:
+    """The inverse Hessian: cells' own rows are eliminated, then those of the last shared column.
+
+    Given the coefficients w of a cell in the shared columns, those in all are `kept` w on average,
+    with the covariance `own`, where it has a row for itself. Given those x of the dense rows, those
+    of the last shared column are -`carried` x, with the covariance `last`; `dense` is that of x.
+    """
 
     problem: _Problem
-    dense: FloatArray
+    precision: FloatArray
     own: FloatArray
+    kept: FloatArray
+    last: FloatArray
     carried: FloatArray
+    dense: FloatArray
+
+    @classmethod
+    def of(cls, problem: _Problem, blocks: FloatArray, precision: FloatArray) -> _Inverse:
+        """From the second derivatives (cells, c, c) and the precisions (rows, c)."""
+        width, size = precision.shape[1], problem.n_dense
+        eye, tau = np.eye(width), precision[problem.rows[problem.own, -1], None]
+        own = _invert(blocks[problem.own] + eye * tau)
+        kept = own * tau
+        if problem.own.size:
+            blocks = blocks.copy()
+            blocks[problem.own] = blocks[problem.own] @ kept
+        flat, n_last = blocks.reshape(len(blocks), -1), problem.meetings[0].shape[0]
+        block, border, dense = (
+            (each @ flat).reshape(m, n, width, width).swapaxes(1, 2).reshape(m, width, n * width)
+            for each, m, n in zip(
+                problem.meetings, (n_last, n_last, size), (1, size, size), strict=True
+            )
+        )
+        last = _invert(block + eye * precision[size : size + n_last, None])
+        carried = last @ border
+        complement = dense.reshape(size * width, size * width) + np.diag(precision[:size].ravel())
+        flat, passed = (
+            part.reshape(n_last * width, -1 if size else 0) for part in (border, carried)
+        )
+        complement -= flat.T @ passed
+        inverse = np.linalg.inv(complement)
+        return cls(problem, precision, own, kept, last, carried, np.asarray(inverse))
 
     def solve(self, vector: FloatArray) -> FloatArray:
-        """The inverse times a vector (size,)."""
-        cut = len(self.dense)
-        own = vector[cut:].reshape(-1, self.problem.n_own, 1)
-        first = self.dense @ (vector[:cut] - np.tensordot(own[:, :, 0], self.carried, 2))
-        return np.append(first, (self.own @ own)[:, :, 0] - self.carried @ first)
+        """The inverse times a vector (parameters,)."""
+        problem, size, width = self.problem, self.problem.n_dense, self.precision.shape[1]
+        table = vector.reshape(-1, width)
+        rows = problem.rows[problem.own, -1]
+        own = table[rows][:, :, None]
+        if problem.own.size:
+            moved = np.zeros((len(problem.rows), width))
+            moved[problem.own] = (own - self.kept.swapaxes(1, 2) @ own)[:, :, 0]
+            table = table - problem.members @ moved
+        last = table[size : size + len(self.last)]
+        first = self.dense @ (table[:size].ravel() - np.tensordot(last, self.carried, 2))
+        last = (self.last @ last[..., None])[..., 0] - self.carried @ first
+        found = np.zeros_like(table)
+        found[: size + len(last)] = np.append(first, last).reshape(-1, width)
+        if problem.own.size:
+            shared = _sum_rows(found, problem.shared[problem.own])[:, :, None]
+            found[rows] = (self.own @ own + self.kept @ shared - shared)[:, :, 0]
+        return found.ravel()
 
     def diagonal(self) -> FloatArray:
         """Variances of the parameters."""
-        own = np.diagonal(self.own, axis1=1, axis2=2)
-        carried = self.carried.reshape(-1, len(self.dense))  # one product instead of many
-        passed = np.einsum("pd,pd->p", carried @ self.dense, carried)
-        return np.append(np.diagonal(self.dense), own.ravel() + passed)
+        problem, size = self.problem, self.problem.n_dense
+        found = 1.0 / self.precision
+        found[:size] = np.diagonal(self.dense).reshape(found[:size].shape)
+        passed = np.einsum("gad,gad->ga", np.tensordot(self.carried, self.dense, 1), self.carried)
+        found[size : size + len(passed)] = np.diagonal(self.last, axis1=1, axis2=2) + passed
+        moved = self.kept - np.eye(self.precision.shape[1])
+        passed = np.einsum("gab,gab->ga", moved @ self._shared(problem.own), moved)
+        rows = problem.rows[problem.own, -1]
+        found[rows] = np.diagonal(self.own, axis1=1, axis2=2) + passed
+        return found.ravel()
 
     def covariances(self, cells: IntArray) -> FloatArray:
-        """The covariance (cells, features, features) of the coefficients that act in cells."""
-        problem, own = self.problem, self.problem.n_own
-        places, group = problem.places[cells], problem.codes[cells, -1]
-        spread = np.zeros((len(cells), problem.terms.n_features, len(self.dense) + 1))
-        spread[np.arange(len(cells))[:, None], problem.features, places] = 1.0
-        spread, named = spread[:, :, :-1], group >= 0
-        spread[named, :own] -= self.carried[group[named]]
-        found = spread @ self.dense @ np.swapaxes(spread, 1, 2)
-        found[named, :own, :own] += self.own[group[named]]
+        """The covariance (m, c, c) of the coefficients that act in cells (m,)."""
+        found, place = self._shared(cells), np.searchsorted(self.problem.own, cells)
+        some = np.isin(cells, self.problem.own)
+        kept, own = self.kept[place[some]], self.own[place[some]]
+        found[some] = kept @ found[some] @ kept.swapaxes(1, 2) + own
+        return found
+
+    def _shared(self, cells: IntArray) -> FloatArray:
+        """The same for the shared columns."""
+        size, width = self.problem.n_dense, self.precision.shape[1]
+        *dense, last = self.problem.shared[cells].T
+        places = np.zeros((len(cells), size + 1, width, width))
+        for rows in dense:
+            places[np.arange(len(cells)), np.minimum(rows, size)] = np.eye(width)
+        spread = places[:, :-1].swapaxes(1, 2).reshape(len(cells), width, size * width)
+        known, group = last < self.problem.n_rows, last - size
+        spread[known] -= self.carried[group[known]]
+        found = np.tensordot(spread, self.dense, 1) @ spread.swapaxes(1, 2)
+        found[known] += self.last[group[known]]
         return np.asarray(found)

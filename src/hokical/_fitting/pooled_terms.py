@@ -1,15 +1,14 @@
 """Likelihoods for partial pooling: a binary outcome, and one of several classes.
 
-Scores are linear in coefficients: common ones, to the first of which those of the example's group
-are added. Each likelihood has
+Scores are linear in the coefficients of each example's cell. Each likelihood has
 
-- `evaluate(common, own)`: the loss, its gradients (features,) by the common coefficients and
-  (n, own) by those of each example, and a state that the others need;
-- `curvature(state, cells, n_own)`: the Hessian (features, features), and its first columns
-  (cells, features, own) for the examples of each cell alone, where `cells` (cells, n) is a sparse
-  matrix that sums examples, which are sorted by cell;
-- `scores_left_out(state, rows, covariance)`: scores of some rows by one Newton step of the fit
-  without each; `covariance` (rows, features, features) is that of its coefficients.
+- `evaluate(coef, sums)`: the loss for coefficients (n, features) or (1, features), its gradient
+  (cells, features), and a state that the others need; `sums` (cells, n) is a sparse matrix that
+  sums examples, which are sorted by cell;
+- `curvature(state, sums)`: the Hessian (cells, features, features);
+- `scores_left_out(state, rows, covariances, cell)`: scores of some rows by one Newton step of the
+  fit without each; `covariances` (cells, features, features) are those of the coefficients in the
+  cells (rows,).
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ def binary_losses(eta: FloatArray, hits: BoolArray) -> FloatArray:
     return np.logaddexp(0.0, np.where(hits, -eta, eta))
 
 
-def _sum_products(left: FloatArray, right: FloatArray, cells: Any) -> FloatArray:
+def _sum_products(left: FloatArray, right: FloatArray, sums: Any) -> FloatArray:
     """Sums (cells, a, b) of the outer products of rows (n, a) and (n, b), sorted by cell."""
-    places, ends = cells.indices, cells.indptr
-    if len(left) < _FEW_ROWS * cells.shape[0]:  # a product per cell would be mostly overhead
-        weighted = (type(cells)((one, places, ends), cells.shape) for one in right.T)
+    places, ends = sums.indices, sums.indptr
+    if len(left) < _FEW_ROWS * sums.shape[0]:  # a product per cell would be mostly overhead
+        weighted = (type(sums)((one, places, ends), sums.shape) for one in right.T)
         return np.stack([each @ left for each in weighted], axis=2)
     parts = (np.split(rows, ends[1:-1]) for rows in (left, right))
     return np.stack([one.T @ other for one, other in zip(*parts, strict=True)])
@@ -59,37 +58,41 @@ class BinaryTerms:
         """Log losses (n,)."""
         return binary_losses(scores, self.hits)
 
-    def evaluate(
-        self, common: FloatArray, own: FloatArray
-    ) -> tuple[float, FloatArray, FloatArray, Any]:
-        features = self.features[:, : own.shape[1]]
-        eta = self.offset + self.features @ common + np.einsum("nf,nf->n", features, own)
-        residual = self.weights * (expit(eta, np) - self.hits)
-        loss = float(self.weights @ self.losses(eta))
-        return loss, residual @ self.features, features * residual[:, None], eta
+    def evaluate(self, coef: FloatArray, sums: Any) -> tuple[float, FloatArray, Any]:
+        eta = self.offset + np.einsum("nf,nf->n", self.features, coef)
+        slope = _sum_products(self.features, self._residuals(eta)[:, None], sums)[:, :, 0]
+        return float(self.weights @ self.losses(eta)), slope, eta
 
-    def curvature(self, state: Any, cells: Any, n_own: int) -> tuple[FloatArray, FloatArray]:
-        bent = self._bent(state)
-        return bent.T @ self.features, _sum_products(bent, self.features[:, :n_own], cells)
+    def curvature(self, state: Any, sums: Any) -> FloatArray:
+        return _sum_products(self._bent(state), self.features, sums)
+
+    def _residuals(self, eta: FloatArray) -> FloatArray:
+        return np.asarray(self.weights * (expit(eta, np) - self.hits))
 
     def _bent(self, eta: FloatArray) -> FloatArray:
         """Features (n, c) times the second derivatives of the losses by the log-odds."""
         proba: FloatArray = expit(eta, np)
         return self.features * (self.weights * proba * (1.0 - proba))[:, None]
 
-    def scores_left_out(self, state: Any, rows: Any, covariance: FloatArray) -> FloatArray:
-        eta, features, hits = state[rows], self.features[rows], self.hits[rows]
-        lever = (features[:, None, :] @ covariance @ features[:, :, None])[:, 0, 0]
-        lever, proba = lever * self.weights[rows], expit(eta, np)
-        step = lever * (proba - hits) / np.maximum(1.0 - proba * (1.0 - proba) * lever, 1e-6)
-        return np.asarray(eta + step)
+    def scores_left_out(
+        self, state: Any, rows: Any, covariances: FloatArray, cell: IntArray
+    ) -> FloatArray:
+        eta, proba, features = state[rows], expit(state[rows], np), self.features[rows]
+        if len(covariances) == 1:
+            spread = features @ covariances[0]
+        else:
+            spread = (features[:, None, :] @ covariances[cell])[:, 0]
+        lever = self.weights[rows] * np.einsum("nf,nf->n", spread, features)
+        rest = np.maximum(1.0 - proba * (1.0 - proba) * lever, 1e-6)
+        return np.asarray(eta + lever * (proba - self.hits[rows]) / rest)
 
     def ridge(self, coef: FloatArray, penalty: float) -> tuple[float, FloatArray, FloatArray]:
         """Without groups: the loss with a penalty per unit of weight, gradient and Hessian."""
-        loss, slope, _, eta = self.evaluate(coef, np.zeros((self.hits.size, 0)))
+        eta, total = self.offset + self.features @ coef, float(self.weights.sum())
+        value = float(self.weights @ self.losses(eta)) + 0.5 * penalty * float(coef @ coef)
+        slope = self._residuals(eta) @ self.features + penalty * coef
         hessian = self._bent(eta).T @ self.features + penalty * np.eye(coef.size)
-        value, total = loss + 0.5 * penalty * float(coef @ coef), float(self.weights.sum())
-        return value / total, (slope + penalty * coef) / total, hessian / total
+        return value / total, slope / total, hessian / total
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,25 +117,24 @@ class SoftmaxTerms:
         """Log losses (n,)."""
         return _softmax_loss(scores, self.labels)[1]
 
-    def evaluate(
-        self, common: FloatArray, own: FloatArray
-    ) -> tuple[float, FloatArray, FloatArray, Any]:
-        scores = self.offset + self._scores(common + own, slice(None))
+    def evaluate(self, coef: FloatArray, sums: Any) -> tuple[float, FloatArray, Any]:
+        scores = self.offset + self._scores(coef, slice(None))
         proba, losses = _softmax_loss(scores, self.labels)
         mean = self._sum_features(proba, self.log_proba)
-        slope = (mean - self._observed) * self.weights[:, None]
-        return float(self.weights @ losses), slope.sum(axis=0), slope, (scores, proba, mean)
+        slope = sums @ ((mean - self._observed) * self.weights[:, None])
+        return float(self.weights @ losses), slope, (scores, proba, mean)
 
-    def curvature(self, state: Any, cells: Any, n_own: int) -> tuple[FloatArray, FloatArray]:
+    def curvature(self, state: Any, sums: Any) -> FloatArray:
         _, proba, mean = state
-        found = self._second_moments(proba * self.weights[:, None], self.log_proba, cells)
-        found -= _sum_products(mean * self.weights[:, None], mean, cells)
-        return found.sum(axis=0), found[:, :, :n_own]
+        found = self._second_moments(proba * self.weights[:, None], self.log_proba, sums)
+        return found - _sum_products(mean * self.weights[:, None], mean, sums)
 
-    def scores_left_out(self, state: Any, rows: Any, covariance: FloatArray) -> FloatArray:
+    def scores_left_out(
+        self, state: Any, rows: Any, covariances: FloatArray, cell: IntArray
+    ) -> FloatArray:
         scores, proba, mean = (part[rows] for part in state)
-        logs, spread = self.log_proba[rows], covariance * self.weights[rows, None, None]
-        bent = self._second_moments(proba, logs)
+        spread = covariances[cell] * self.weights[rows, None, None]
+        bent = self._second_moments(proba, self.log_proba[rows])
         bent -= mean[:, :, None] * mean[:, None, :]
         slope = spread @ (mean - self._observed[rows])[:, :, None]
         step = np.linalg.solve(np.eye(self.n_features) - spread @ bent, slope)[:, :, 0]
@@ -149,11 +151,11 @@ class SoftmaxTerms:
         scale = (proba * logs).sum(axis=1, keepdims=True)
         return np.hstack([scale, proba]) if self.biased else scale
 
-    def _second_moments(self, proba: FloatArray, logs: FloatArray, cells: Any = None) -> FloatArray:
-        """Sums (n, features, features), or by cells, of the products of the same."""
+    def _second_moments(self, proba: FloatArray, logs: FloatArray, sums: Any = None) -> FloatArray:
+        """Sums (n, features, features), or by cell, of the products of the same."""
         parts = ((proba * logs * logs).sum(axis=1), proba * logs, proba)
         square, *biases = parts if self.biased else parts[:1]
-        square, *biases = (part if cells is None else cells @ part for part in (square, *biases))
+        square, *biases = (part if sums is None else sums @ part for part in (square, *biases))
         found = np.zeros((len(square), self.n_features, self.n_features))
         found[:, 0, 0] = square
         if biases:

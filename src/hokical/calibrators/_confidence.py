@@ -112,8 +112,8 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         weights = np.ones(len(stated)) if weights is None else weights
         known = None
         if groups is not None:
-            coding = GroupCoding.learn(groups, len(stated), weights)
-            known = coding, coding.codes(groups, len(stated))[seen]
+            coding, codes = GroupCoding.read(groups, len(stated), weights)
+            known = coding, codes[seen]
             tell_unknown(known[1], coding)
         rule, report = fit_confidence(
             stated[seen], truth[seen], weights[seen], known, monotone=bool(self.monotone)

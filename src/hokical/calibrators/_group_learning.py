@@ -43,7 +43,7 @@ def add_groups(
     if found.report["held_out_log_loss"]:  # else the examples are degenerate
         rows = _predict(found.rule, counted, held_out)
         blocks = [0] + [1] * (rows.n_features - 1)
-        pooling = Pooling(rows.n_features, LEVEL, own_blocks=blocks, common_blocks=blocks)
+        pooling = Pooling(LEVEL, own_blocks=blocks, common_blocks=blocks)
         without = GroupEffects(coding, rows.losses(rows.offset))
         effects = learn_groups(rows, counted.logits.codes, without, pooling)
         text, used = "; ".join(effects.notes), list(dict.fromkeys(chain(*effects.terms)))

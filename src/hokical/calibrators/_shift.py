@@ -150,9 +150,9 @@ def rows_by_group(groups: Any, n_rows: int, chosen: IntArray | None) -> dict[str
     if groups is None:
         return {}
     n_rows = n_rows if chosen is None else count_rows(groups)
-    coding = GroupCoding.learn(groups, n_rows)
-    codes = coding.codes(groups, n_rows)[slice(None) if chosen is None else chosen]
-    cells, place = np.unique(codes, axis=0, return_inverse=True)
+    coding, codes = GroupCoding.read(groups, n_rows)
+    some = codes if chosen is None else codes[chosen]
+    cells, place = np.unique(some, axis=0, return_inverse=True)
     names = [coding.full_names(k) for k in range(len(coding.columns))]
     titles = [", ".join(own[code] for own, code in zip(names, cell, strict=True)) for cell in cells]
     return {title: np.flatnonzero(place.ravel() == i) for i, title in enumerate(titles)}

@@ -192,9 +192,9 @@ def audit(
     check_chance("delta", delta)
     n = next(iter(questions.values())).n_rows
     seen = slice(None) if weights is None else np.flatnonzero(weights)
-    coding = GroupCoding.learn(groups, n, weights)
-    codes, weight = coding.codes(groups, n)[seen], None if weights is None else weights[seen]
-    cells = list(_cells(coding, codes))
+    coding, codes = GroupCoding.read(groups, n, weights)
+    weight = None if weights is None else weights[seen]
+    cells = list(_cells(coding, codes[seen]))
     tests, parts = [], []
     for asked, given in questions.items():
         rows = Examples(given.confidence[seen], given.correct[seen], weight)

@@ -132,7 +132,8 @@ def _losses_left_out(terms: BinaryTerms, coef: FloatArray, penalty: float) -> Fl
     inverse = np.asarray(np.linalg.inv(hessian * terms.weights.sum()), np.float64)
     once = replace(terms, weights=np.minimum(terms.weights, 1.0))
     scores = terms.offset + terms.features @ coef
-    return once.losses(once.scores_left_out(scores, slice(None), inverse[None]))
+    cell = np.zeros(scores.size, np.int64)
+    return once.losses(once.scores_left_out(scores, slice(None), inverse[None], cell))
 
 
 def error_price(correct: BoolArray, counts: FloatArray) -> float:
