@@ -26,13 +26,7 @@ from hokical.guarantees._calibration_data import CalibrationData
 from hokical.guarantees._risk import RiskControl, control_risk
 from hokical.guarantees._row_sketch import Reused, refuse_rows_of_fit, row_hashes
 from hokical.guarantees._selective import SelectivePrediction
-from hokical.guarantees._sets import (
-    CertifiedSets,
-    Detections,
-    PredictionSets,
-    SetOptions,
-    read_set_options,
-)
+from hokical.guarantees._sets import CertifiedSets, Detections, PredictionSets, SetOptions
 from hokical.guarantees._shift import ShiftEstimate, estimate_shift
 from hokical.rules._base import Rule
 from hokical.rules._predicting import predict_on_host
@@ -188,7 +182,7 @@ class Calibrator(FittedPredictions):
         >>> found.labels(0), float(found.sizes.mean().round(2))
         ([5], 1.39)
         """
-        asked = self._certified_sets(read_set_options({"coverage": coverage, **options}))
+        asked = self._certified_sets(SetOptions.read({"coverage": coverage, **options}))
         by_group = asked.options.by == "group"
         fit_had_groups = getattr(self, "groups_", None) is not None  # used or not
         if (groups is None and by_group) or not (groups is None or by_group or fit_had_groups):
@@ -496,7 +490,7 @@ def with_sets(calibrator: Calibrator, **options: Any) -> Calibrator:
             f"`calibrator` must be one of logits; got {type(calibrator).__name__}. Sets of several "
             "labels are those of its own `predict_set`."
         )
-    asked = read_set_options(options)
+    asked = SetOptions.read(options)
     if asked.by == "group":
         raise ValueError('`by="group"` is for `predict_set` alone.')
     return calibrator._with_rule(calibrator._certified_sets(asked).rule(calibrator.rule_))

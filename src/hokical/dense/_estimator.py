@@ -19,7 +19,7 @@ from hokical.calibrators._stored import Estimator
 from hokical.dense._maps import Maps, Positions, holds_batches, open_maps
 from hokical.guarantees._risk import RiskControl, control_risk
 from hokical.guarantees._row_sketch import Reused, row_draws
-from hokical.guarantees._sets import read_set_options
+from hokical.guarantees._sets import SetOptions
 from hokical.rules._predicting import OF_CLASSES, Output
 from hokical.streams import fit as fit_stream
 
@@ -185,7 +185,7 @@ class Dense(Estimator):
         is an iterator of `PredictionSets`.
         """
         calibrator, asked = self._certified("predict_set"), {"coverage": coverage, **options}
-        sets = calibrator._certified_sets(read_set_options(asked, _SET_OPTIONS))
+        sets = calibrator._certified_sets(SetOptions.read(asked, _SET_OPTIONS))
         promise = calibrator.predict_set(np.zeros((1, calibrator.n_classes_)), **asked)
         share = f"Of a new item, at least {coverage:.4g} of the positions"
         words = sets.guarantee(f"{share} have their true class in the set", "items")

@@ -181,6 +181,18 @@ class SetOptions:
     free_ranks: int = 0
     pooled: bool = False
 
+    @classmethod
+    def read(cls, given: dict[str, Any], allowed: Collection[str] = ()) -> Self:
+        """Options of `predict_set` by name; only `allowed` ones beside `coverage`, if given."""
+        names = allowed or [field.name for field in fields(cls)[1:]]
+        if "coverage" not in given or not given.keys() <= {"coverage", *names}:
+            raise TypeError(
+                f"`predict_set` must get `coverage`, and may get {', '.join(names)}; got "
+                f"{', '.join(given) or 'none'}. For a miscoverage `alpha` write "
+                "`coverage=1 - alpha`."
+            )
+        return cls(**given)
+
     def __post_init__(self) -> None:
         control.check_promise(self.coverage, self.delta, "coverage")
         check_choice("by", self.by, By)
@@ -195,17 +207,6 @@ class SetOptions:
                 '`by="class"` does not go with kind="ordered": with a threshold for each class, '
                 "sets would have gaps."
             )
-
-
-def read_set_options(given: dict[str, Any], allowed: Collection[str] = ()) -> SetOptions:
-    """Options of `predict_set` by name; `allowed` if not all can be chosen."""
-    names = allowed or [field.name for field in fields(SetOptions)[1:]]
-    if "coverage" not in given or not given.keys() <= {"coverage", *names}:
-        raise TypeError(
-            f"`predict_set` must get `coverage`, and may get {', '.join(names)}; got "
-            f"{', '.join(given) or 'none'}. For a miscoverage `alpha` write `coverage=1 - alpha`."
-        )
-    return SetOptions(**given)
 
 
 @dataclass(frozen=True, eq=False)
