@@ -337,3 +337,20 @@ def test_many_examples_cut_numbers_finely(monkeypatch: pytest.MonkeyPatch) -> No
         for cal in (coarse, fine)
     ]
     assert losses[1] < losses[0] - 0.005
+
+
+def test_names_of_groups_follow_the_columns_of_the_fit() -> None:
+    logits, labels, site = world(3000, 0)
+    sex = np.where(np.arange(3000) % 2, "f", "m")
+    cal = hokical.auto(logits, labels, groups={"site": site, "sex": sex})
+    assert cal.groups_ == ["site"]
+    new_logits, new_labels, new_site = world(2000, 1)
+    swapped = {"sex": sex[:2000], "site": new_site}
+
+    def wrong(proba: Any, labels: Any, threshold: Any) -> Any:
+        return (proba.argmax(axis=1) != labels) & (proba.max(axis=1) >= threshold)
+
+    found = cal.control_risk(
+        new_logits, new_labels, groups=swapped, loss=wrong, risk=0.5, delta=0.1, by="group"
+    )
+    assert {name[0] for name in found.by_group} == {*"abcde"}

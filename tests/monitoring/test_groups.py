@@ -70,6 +70,14 @@ def test_a_calibrator_that_learned_from_groups_is_watched_by_them() -> None:
         CalibrationMonitor(None).update([0.9], [True], groups=["a"])
 
 
+def test_groups_that_the_fit_left_out_may_be_passed() -> None:
+    logits, labels, site = world(1000, 0, effect=0.0)
+    cal = hokical.auto(logits, labels, groups=site)
+    assert cal.groups_ == []
+    monitor = CalibrationMonitor(cal).update_logits(*world(500, 1)[:2], groups=world(500, 1)[2])
+    assert monitor.status().groups == ()
+
+
 def test_groups_of_rows_that_wait_for_labels() -> None:
     confidence, right, groups = stream(3000, 3, gap=0.1)
     now, later = (CalibrationMonitor(None, groups=groups) for _ in range(2))

@@ -11,6 +11,7 @@ import numpy as np
 from hokical._core.arrays import NUMPY, Array, backend_of, float64_scope, to_input_library
 from hokical._core.conversion import as_two_columns, probability_scale
 from hokical._core.grouped_logits import GroupedLogits, with_groups
+from hokical._core.groups import count_rows, read_columns
 from hokical._core.labels import as_labels, as_weights
 from hokical._core.logits import Logits, as_logits, check_rows
 from hokical._core.reading import check_row_order, column_names, read_table, to_numpy
@@ -273,6 +274,14 @@ class FittedPredictions(StoredEstimator):
         if groups is None or self.rule_.needed_groups is None or isinstance(logits, GroupedLogits):
             return logits
         return with_groups(logits, groups, self.rule_.needed_groups, fitted_by=self)
+
+    def _order_groups(self, groups: Any) -> Any:
+        """Columns of groups in the order of the fit, then those that it did not use."""
+        known = self.rule_.needed_groups
+        if groups is None or known is None:
+            return groups
+        given = read_columns(groups, count_rows(groups))
+        return {name: given[name] for name in (*known.columns, *given) if name in given}
 
     def _as_labels(self, labels: Any, data: Logits) -> IntArray:
         """Labels (n,) of rows, which may be names where those of the classes are known."""

@@ -401,7 +401,10 @@ class Calibrator(FittedPredictions):
         if by == "class":
             cells = [self.class_names[k] if self.class_names else k for k in truth.tolist()]
         elif by == "group" and groups is not None:
-            cells = [c[0] if len(c) == 1 else c for c in read_cells(groups, data.n_rows)[1]]
+            cells = [
+                c[0] if len(c) == 1 else c
+                for c in read_cells(self._order_groups(groups), data.n_rows)[1]
+            ]
         elif by != "all":
             raise ValueError(
                 f'`by` must be "all", "class" or "group", the last with `groups`; got {by!r}.'

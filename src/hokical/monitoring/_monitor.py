@@ -236,7 +236,8 @@ class CalibrationMonitor:
         data = calibrator._attach_groups(as_logits(logits, fitted_by=calibrator), groups)
         truth = as_partial_labels(labels, data.n_rows, data.n_classes, self.class_names)
         predicted = to_host(calibrator.predict(data))
-        numbers = self.options.group_numbers(groups, data.n_rows)
+        left_out = self.options.groups is None and getattr(calibrator, "groups_", None) is not None
+        numbers = self.options.group_numbers(None if left_out else groups, data.n_rows)
         confidence = to_host(calibrator.predict_confidence(data)).astype(np.float64)
         rows = LabelledRows(confidence, predicted == truth, predicted.astype(np.int64), numbers)
         sets, members = self._state.sets, None
