@@ -364,6 +364,11 @@ def test_installed_command_is_the_entry_point() -> None:
     assert callable(command.load())
 
 
+def test_the_package_is_the_command() -> None:
+    asked = [sys.executable, "-m", "hokical", "--version"]
+    assert subprocess.run(asked, capture_output=True, text=True).stdout.startswith("hokical ")
+
+
 # narrow terminals, closed pipes, odd numbers
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -100,7 +101,7 @@ class CalibrationData:
         """Of the examples of two fits; of a sample of each, shares as large as the fits."""
         known = [each.class_scores for each in (self, other) if each.class_scores is not None]
         weights = [classes.square.sum() / classes.count.sum() for classes in known]
-        alike = len(weights) == 2 and np.isclose(weights[0], weights[1], rtol=1e-12)
+        alike = len(weights) == 2 and math.isclose(*weights, rel_tol=1e-12)
         counted = self if alike else type(self)()
         return type(self)(
             fit_scores=_if_both(operator.add, counted.fit_scores, other.fit_scores),
