@@ -2,7 +2,7 @@
 
     python paper/studies/group_classifiers.py [cost]
     python paper/studies/group_classifiers.py subjects mmlu_subjects.npz
-    python paper/studies/group_classifiers.py people employment.npz [--interactions]
+    python paper/studies/group_classifiers.py people employment.npz
 
 `subjects`: `scores` (prompts, questions, 4), `labels`, `subject`; constants were chosen on the
 first half of the prompts, and the second half is reported. `people`: `probability`, `employed`,
@@ -66,7 +66,7 @@ def report_subjects(path: Path, prompts: Iterable[int], sizes: Iterable[int]) ->
             print(f"| {size} | {name} | {loss:.4f} | {gap:.3f} | {share} |")
 
 
-def report_people(path: Path, sizes: Iterable[int], interactions: bool) -> None:
+def report_people(path: Path, sizes: Iterable[int]) -> None:
     data = np.load(path)
     chance, labels = data["probability"].astype(float), data["employed"].astype(int)
     logits = hokical.from_binary_scores(np.log(chance) - np.log1p(-chance))
@@ -75,8 +75,7 @@ def report_people(path: Path, sizes: Iterable[int], interactions: bool) -> None:
     for size in sizes:
         rows = np.random.default_rng(0).permutation(labels.size)
         fit, test = rows[:size], rows[size:]
-        given = {"groups": take(people, fit), "interactions": interactions}
-        cal = hokical.auto(logits[fit], labels[fit], **given)
+        cal = hokical.auto(logits[fit], labels[fit], groups=take(people, fit))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # of groups that were not in the fit
             proba = cal.predict_proba(logits[test], groups=take(people, test))
@@ -157,7 +156,6 @@ def main() -> None:
     parser.add_argument("what", choices=("cost", "subjects", "people"), nargs="?", default="cost")
     parser.add_argument("path", type=Path, nargs="?")
     parser.add_argument("--first-half", action="store_true", help="that constants were chosen on")
-    parser.add_argument("--interactions", action="store_true", help="of people's groups")
     given = parser.parse_args()
     if given.what == "cost":
         report_cost()
@@ -168,7 +166,7 @@ def main() -> None:
             given.path, range(5) if given.first_half else range(5, 10), (400, 800, 1443)
         )
     else:
-        report_people(given.path, (2_000, 20_000, 140_000), given.interactions)
+        report_people(given.path, (2_000, 20_000, 140_000))
 
 
 if __name__ == "__main__":

@@ -69,6 +69,9 @@ def test_a_fitted_model_and_guarantees() -> None:
         model.certify(X[300:], y[300:])
     with pytest.raises(TypeError, match="`detect` is for one label per row"):
         model.detect(X_new, 1)
+    for name, argument in (("estimate_shift", X_new), ("reweight_classes", [0.5, 0.5])):
+        with pytest.raises(TypeError, match=f"`{name}` is for one label per row"):
+            getattr(model, name)(argument)
 
 
 def test_other_methods_are_refused() -> None:

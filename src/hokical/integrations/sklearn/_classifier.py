@@ -312,17 +312,22 @@ class CalibratedClassifier(
     def _ask(self, name: str, X: Any, *more: Any, groups: Any, **options: Any) -> Any:
         """What the calibrator's method of this name gives for rows of the estimator."""
         logits = self._logits(X, groups)
-        if not hasattr(self.calibrator_, name):
-            raise TypeError(
-                f"`{name}` is for one label per row; this model has several. Use `predict_proba`, "
-                "or `predict_set(X, coverage=0.9)` after `certify`."
-            )
+        self._check_has(name)
         given = options if groups is None else options | {"groups": groups}
         try:
             return getattr(self.calibrator_, name)(logits, *more, **given)
         except ValueError as error:  # in the words of this class
             text = str(error).replace("certify(logits, labels", "certify(X, y")
             raise ValueError(text) from error
+
+    def _check_has(self, name: str) -> None:
+        """Raise unless the calibrator has a method, which those of several labels may not."""
+        validation.check_is_fitted(self, "models_")
+        if not hasattr(self.calibrator_, name):
+            raise TypeError(
+                f"`{name}` is for one label per row; this model has several. Use `predict_proba`, "
+                "or `predict_set(X, coverage=0.9)` after `certify`."
+            )
 
     def predict_action(self, X: Any, costs: Any, *, groups: Any = None) -> Decisions:
         """The action of least expected cost for each row, with what it is expected to cost.
@@ -331,6 +336,7 @@ class CalibratedClassifier(
         (false_positive, false_negative). Actions are labels if there is a column for each, else
         column numbers.
         """
+        self._check_has("predict_action")
         table = cost_table(costs, self.classes_.size)
         found = decide(self.predict_proba(X, groups=groups), table, self.classes_.size)
         if table.shape[1] != self.classes_.size:
@@ -349,6 +355,7 @@ class CalibratedClassifier(
         "something else changed" may be a false alarm: to rely on it, calibrate a
         `FrozenEstimator` on data that it has not seen.
         """
+        self._check_has("estimate_shift")
         learned = getattr(self.calibrator_, "groups_", None) is not None
         logits = self._logits(X, groups if learned else None, of_one=True)
         judge: Calibrator = getattr(self, "_single_calibrator", self.calibrator_)
@@ -363,6 +370,7 @@ class CalibratedClassifier(
 
         They are in the order of `classes_`, or a mapping of labels to frequencies.
         """
+        self._check_has("reweight_classes")
         if isinstance(frequencies, Mapping):
             frequencies = in_order(frequencies, self.classes_.tolist())
         return self._change(lambda calibrator: calibrator.reweight_classes(frequencies))
