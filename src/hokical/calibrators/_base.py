@@ -19,12 +19,13 @@ from hokical._core.storage import CalibratorFileError, fingerprint
 from hokical._core.topk import TopK
 from hokical._core.types import IntArray
 from hokical._core.warn import warn_user
-from hokical._fitting.examples import Examples, InMemory, Partition
+from hokical._fitting.examples import Examples, InMemory, Partition, effective_size
 from hokical._fitting.row_sample import ExampleStats, read_sample, warn_about_examples
 from hokical._fitting.temperature import choose_floor, with_floor
 from hokical.calibrators._method import Fit, acceptable, warn_of_row_numbers
 from hokical.calibrators._stored import StoredEstimator, check_stored
 from hokical.guarantees._calibration_data import CalibrationData
+from hokical.guarantees._class_scores import class_means
 from hokical.guarantees._row_sketch import row_draws
 from hokical.guarantees._scores import ScoreTable, confidence_log_odds, score_levels
 from hokical.rules._base import Rule
@@ -365,8 +366,9 @@ def _add_counts(kept: CalibrationData, rule: Rule, block: Examples) -> Calibrati
         return kept
     some = data.take(slice(0, min(most, data.n_rows)))
     with some.backend.in_float64():  # and on the device of the logits
-        proba = some.to_host(predict_blocks(rule, "proba", some))
-    known = kept.class_scores.with_implied(proba, block.labels[rows][:most], weights)
+        proba = predict_blocks(rule, "proba", some)
+        means = class_means(proba, block.labels[rows][:most], weights, some)
+    known = kept.class_scores.with_implied(*means, effective_size(weights / weights.sum()))
     return replace(kept, class_scores=known)
 
 

@@ -49,6 +49,24 @@ def row_features(logits: Logits, log_odds: FloatArray | None = None) -> IntArray
     return np.stack([cell + N_LEVELS * k for k, cell in enumerate(cells)], axis=1)
 
 
+def class_means(
+    proba: Array, labels: IntArray, weights: FloatArray, logits: Logits
+) -> tuple[IntArray, FloatArray]:
+    """The classes (k,) of examples of some weight, and the mean (k, classes) of the probabilities
+    (n, classes) of each, on the host.
+    """
+    order = np.argsort(labels, kind="stable")
+    order = order[weights[order] > 0.0]
+    sorted_labels = labels[order]
+    ends = np.flatnonzero(np.diff(sorted_labels, append=-1))
+    present = sorted_labels[ends]
+    share = weights[order] / sum_by(labels, weights, int(labels.max()) + 1)[sorted_labels]
+    xp, there, last = logits.xp, logits.from_host(order), logits.from_host(ends)
+    rows = xp.take(proba, there, axis=0) * logits.from_host(share)[:, None]
+    sums = logits.to_host(xp.take(xp.cumulative_sum(rows, axis=0), last, axis=0))
+    return present, np.diff(sums, axis=0, prepend=np.zeros((1, sums.shape[1])))
+
+
 def distances(logits: Logits) -> tuple[Array, Array]:
     """How far the second and the mean of the possible logits lie below the best, (n,) each."""
     fused = logits.backend.label_distances(logits)
@@ -114,25 +132,20 @@ class ClassScores:
         implied = self.smoothed_frequencies if self.implied is None else self.implied
         return np.maximum(implied, 1e-9)
 
-    def with_implied(self, proba: FloatArray, labels: IntArray, weights: FloatArray) -> Self:
-        """With the frequencies that probabilities (n, classes) of examples assume.
+    def with_implied(self, present: IntArray, means: FloatArray, n_examples: float) -> Self:
+        """With the frequencies that probabilities assume, by their `class_means`.
 
         If each class has the frequency that they assume, their mean is that frequency too, however
         frequent the classes are among these examples. Pseudo-examples whose probabilities are
         the frequencies of the labels decide where nearly certain scores leave it open.
         """
-        around = found = self.smoothed_frequencies
-        held = sum_by(labels, weights, self.n_classes)
-        each, n = (
-            weights / np.maximum(held[labels], 1e-300),
-            weights.sum() ** 2 / (weights**2).sum(),
-        )
-        trust = n / (n + _PSEUDO * self.n_classes**2)
+        around = self.smoothed_frequencies
+        trust = n_examples / (n_examples + _PSEUDO * self.n_classes**2)
+        trusted, known = trust * means, around[present]
         for _ in range(_MOST_STEPS):
-            last, absent = found, found[held == 0.0].sum()
-            mean = (each * found[labels]) @ proba + absent * around
-            found = trust * mean + (1.0 - trust) * around
-            if np.abs(found - last).max() < _TOLERANCE:
+            last, found = known, known @ trusted + (1.0 - trust * known.sum()) * around
+            known = found[present]
+            if np.abs(known - last).max() < _TOLERANCE:
                 break
         return replace(self, implied=found)
 
