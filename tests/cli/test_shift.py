@@ -55,7 +55,7 @@ def test_apply_adapts(files: Path) -> None:
     run("apply", cal, files / "new.npz", "-o", out, "--adapt", "--risk", "0.1", code=2)
 
 
-def test_apply_adapts_what_learned_from_groups(files: Path) -> None:
+def test_what_learned_from_groups(files: Path) -> None:
     rng = np.random.default_rng(4)
     logits = 2.0 * rng.normal(size=(3000, 3))
     labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
@@ -71,6 +71,10 @@ def test_apply_adapts_what_learned_from_groups(files: Path) -> None:
     run(*words)  # the columns of the fit are found by their names
     np.testing.assert_array_equal(np.load(out)["probabilities"], adapted)
     np.savez(files / "without.npz", logits=logits)
+    for name in ("grouped", "without"):  # estimates are without them
+        told = json.loads(run("shift", cal, files / f"{name}.npz", "--json"))
+        assert told["accuracy"] == load(cal).estimate_shift(logits).accuracy
+    run("shift", cal, files / "grouped.npz", "--groups", "site", code=2)
     text = run("apply", cal, files / "without.npz", "-o", out, "--adapt", code=2)
     assert "site" in " ".join(text.split())
 

@@ -682,6 +682,18 @@ def test_a_hundred_examples_of_two_classes_are_enough(method) -> None:
     assert changed >= 27
 
 
+@pytest.mark.parametrize("classes", [2, 4])
+def test_rows_of_one_confidence_have_no_log_odds_to_compare(classes) -> None:
+    """One-hot scores: rounding errors of sums were taken for changes in two of five samples."""
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        labels, other = rng.integers(0, classes, (2, 1300))
+        logits = 3.0 * np.eye(classes)[np.where(rng.random(1300) < 0.4, labels, other)]
+        found = make("temps").fit(logits[:300], labels[:300]).estimate_shift(logits[300:])
+        assert found.holds
+        assert found.accuracy_interval[0] > 0.2
+
+
 def test_assumed_frequencies_do_not_depend_on_the_labels() -> None:
     """Probabilities of equally frequent classes, of examples of which few have the first."""
     rng = np.random.default_rng(4)

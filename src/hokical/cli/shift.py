@@ -35,7 +35,7 @@ def shift(
     rows = Source(
         data, split, score_columns=score_columns, probabilities=probabilities, groups=groups,
         missing=missing,
-    ).read(fitted, "none")  # fmt: skip
+    ).read(fitted._without_groups(), "none")  # fmt: skip
     with spinner("Estimating class frequencies"), check_options():
         found = fitted.estimate_shift(rows.scores, delta=delta, groups=rows.groups)
     names = rows.classes or tuple(map(str, range(fitted.n_classes_)))

@@ -231,6 +231,7 @@ class ClassFrequencies:
         """
         shares, place = self._feature(0)
         score = -np.resize(middle_log_odds(N_LEVELS), len(shares))
+        score -= score[place[0]]  # rows of one level have no log-odds to compare: exactly 0
         slopes, unsure = (score @ shares)[None], score[place]
         spread = self.covariance(unsure[self.few, None] - self.moves(slopes), slopes)
         gap = float(self.rows.weights @ unsure - slopes[0] @ self.share)
@@ -238,7 +239,7 @@ class ClassFrequencies:
         within = float((score**2 @ shares - slopes[0] ** 2) @ self.share) / self.rows.effective
         error = math.sqrt(max(float(spread[0, 0]), within, 1e-300))
         wrong = self.rows.weights * (1.0 - self.rows.at(self.rows.labels, self.posterior))
-        apart = max(float((wrong / max(wrong.sum(), 1e-300) - self.rows.weights) @ unsure), 1e-300)
+        apart = max(float((wrong / max(wrong.sum(), 1e-300) - self.rows.weights) @ unsure), 1e-9)
         lost = min(max(gap + _REACH * error, 0.0) / apart, 1.0)
         return 0.5 * math.erfc(gap / error / math.sqrt(2.0)), lost
 
