@@ -164,3 +164,11 @@ def test_it_prints_and_turns_into_plain_data() -> None:
 def test_bad_options_are_named(options: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         metrics.summary([0.5], [True], **options)
+
+
+def test_very_sure_and_right_predictions_have_values() -> None:
+    """The cubes of their losses are too small for floats."""
+    sure = np.exp(-150.0 - np.arange(40) / 100)
+    found = metrics.summary(np.stack([sure, np.ones(40)], axis=1), np.ones(40, int))
+    assert found["brier"].value < 1e-100
+    assert math.isnan(found["brier"].low)

@@ -99,6 +99,17 @@ def test_equal_values_of_other_rows_are_welcome() -> None:
         made.update(confidence, rng.random(50) < confidence)
 
 
+@pytest.mark.parametrize("levels", [[0.9], [0.7, 0.9, 0.9, 0.9], np.arange(1, 21) / 20])
+def test_batches_that_can_be_equal_by_chance_are_welcome(levels: Any) -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(10):
+        made = CalibrationMonitor(None)
+        for _ in range(20):
+            confidence = rng.choice(levels, 10)
+            made.update(confidence, rng.random(10) < confidence)
+        assert made.n == 200
+
+
 def test_rows_that_wait_are_bounded() -> None:
     made = CalibrationMonitor(None, max_waiting=100).update(CONFIDENCE, ids=IDS)
     status = made.status()

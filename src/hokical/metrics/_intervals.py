@@ -28,13 +28,15 @@ def mean_ends(powers: FloatArray, n: float, delta: float) -> Ends:
 
     Scores such as the log loss are mostly small and rarely large: the t statistic is transformed
     to remove its skewness (Hall, 1992, Journal of the Royal Statistical Society B 54, 221-228).
-    None for scores that are all equal.
+    None for scores that are all equal, or so small or large that their cubes are no numbers.
     """
     from scipy.special import stdtrit
 
     mean, second, third = powers.tolist()
+    if not (n > 2.0 and 1e-180 < second < 1e180):
+        return NONE
     variance = second - mean**2
-    if not (n > 2.0 and variance > 1e-14 * second):
+    if variance <= 1e-14 * second:
         return NONE
     skewness = (third - 3.0 * mean * second + 2.0 * mean**3) / variance**1.5
     a, z = skewness / math.sqrt(n), -float(stdtrit(n - 1.0, 0.5 * delta))

@@ -19,8 +19,8 @@ from hokical._core.storage import pack_array, storable
 from hokical._core.types import AnyArray, BoolArray, FloatArray, IntArray
 from hokical.guarantees._row_sketch import number_hashes
 
-#: Fewer rows than this can be equal to earlier ones by chance.
-_LEAST_ROWS = 10
+#: Rows whose repetition has a larger chance than exp(-20) can be equal to earlier ones by chance.
+_LEAST_SURPRISE = 20.0
 #: The share of distinct rows from which on equal rows are taken for the same row.
 _DISTINCT = 0.95
 
@@ -213,14 +213,15 @@ class SeenRows:
     def add(self, hashes: FloatArray) -> None:
         """Remember rows and their batch; raise if it, or most of its rows, were counted before."""
         batch = float(number_hashes(hashes[None])[0])  # for rows of few distinct values
-        known = hashes.size if batch in self.counts else 0
-        if len(self.counts) >= _DISTINCT * sum(self.counts.values()):
-            known = max(known, sum(each in self.counts for each in hashes.tolist()))
-        if known > hashes.size / 2 and hashes.size >= _LEAST_ROWS:
+        known = hashes if batch in self.counts else hashes[:0]
+        if not known.size and len(self.counts) >= _DISTINCT * sum(self.counts.values()):
+            known = hashes[[each in self.counts for each in hashes.tolist()]]
+        if known.size > hashes.size / 2 and _surprise(known) > _LEAST_SURPRISE:
             raise ValueError(
-                f"predictions must be counted once; {known:,} of these {hashes.size:,} rows were "
-                "counted before. If only their labels are new, pass `ids` with the predictions "
-                "and then `add_labels(ids, labels)`; if they are to count again, `again=True`."
+                f"predictions must be counted once; {known.size:,} of these {hashes.size:,} rows "
+                "were counted before. If only their labels are new, pass `ids` with the "
+                "predictions and then `add_labels(ids, labels)`; if they are to count again, "
+                "`again=True`."
             )
         for each in [*hashes[-self.limit :].tolist(), batch]:
             self.counts[each] = self.counts.pop(each, 0) + 1
@@ -234,6 +235,15 @@ class SeenRows:
     def from_stored(cls, stored: dict[str, Any]) -> Self:
         pairs = zip(stored["hashes"].tolist(), stored["counts"].tolist(), strict=True)
         return cls(stored["limit"], dict(pairs))
+
+
+def _surprise(hashes: FloatArray) -> float:
+    """New rows are equal to these with probability exp(-this) at most, if they are independent.
+
+    That is the chance by the frequencies that favour these rows most: their own.
+    """
+    counts = np.unique(hashes, return_counts=True)[1]
+    return float(counts @ np.log(hashes.size / counts))
 
 
 def as_partial_labels(
