@@ -312,6 +312,38 @@ def test_few_different_rows_are_no_obstacle():
         assert found == pytest.approx(labels[same].mean(), abs=0.05)
 
 
+@pytest.mark.parametrize("classes", [3, 10, 40])
+@pytest.mark.parametrize("kind", ["equal rows", "nearly equal rows", "hard labels"])
+def test_rows_that_hardly_differ_do_not_tell_their_labels(kind, classes):
+    """What leaving an example out changes in its own scores is no feature of it."""
+    rng = np.random.default_rng(1)
+    if kind == "hard labels":
+        truth = rng.integers(classes, size=6000)
+        given = np.where(rng.random(6000) < 0.4, truth, rng.integers(classes, size=6000))
+        logits = 3.0 * np.eye(classes)[given]
+    else:
+        logits = rng.normal(size=classes) + 0.003 * rng.normal(size=(6000, classes))
+        logits = np.tile(logits[0], (6000, 1)) if kind == "equal rows" else logits
+        truth = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    cal = hokical.auto(logits[:1000], truth[:1000])
+    proba, plain = (c.predict_proba(logits[1000:]) for c in (cal, TemperatureScaling().fit(
+        logits[:1000], truth[:1000])))  # fmt: skip
+    assert log_loss(proba, truth[1000:]) < log_loss(plain, truth[1000:]) + 0.01
+    assert abs(cal.held_out_log_loss_["final"] - log_loss(proba, truth[1000:])) < 0.15
+
+
+def test_groups_leave_the_floor_for_zeros_alone():
+    rng = np.random.default_rng(0)
+    votes = rng.integers(0, 6, size=60) / 5
+    logits = hokical.from_probabilities(np.stack([1.0 - votes, votes], axis=1))
+    labels = (rng.random(60) < 0.02 + 0.96 * votes).astype(int)
+    groups = rng.choice(list("abc"), 60)
+    alone, grouped = hokical.auto(logits, labels), hokical.auto(logits, labels, groups=groups)
+    found = grouped.predict_proba(logits, groups=groups)
+    np.testing.assert_array_equal(found, alone.predict_proba(logits))
+    assert "added, as some are 0" in alone.reason_
+
+
 def test_ties_are_labelled_and_can_be_wrong():
     """The label of a tie is the first class; here the other is right nine times in ten."""
     labels = (np.random.default_rng(0).random(1000) < 0.9).astype(int)

@@ -54,6 +54,17 @@ def test_predictions_stay_the_same(case: str, tmp_path: Path) -> None:
                 np.testing.assert_allclose(found, stored[name], rtol=0.0, atol=1e-9)
 
 
+@pytest.mark.parametrize("case", ["auto_profile", "auto_0_2", "profile_0_2"])
+def test_many_rows_are_predicted_like_one(case: str) -> None:
+    cal = load(FOLDER / f"{case}.json")
+    logits = np.random.default_rng(0).normal(size=(300, cal.n_classes_))
+    proba = cal.predict_proba(logits)
+    np.testing.assert_allclose(proba.sum(axis=1), 1.0, atol=1e-9)
+    np.testing.assert_array_equal(
+        proba[:3], [cal.predict_proba(row[None])[0] for row in logits[:3]]
+    )
+
+
 def test_attributes_of_an_old_default(tmp_path: Path) -> None:
     for case in ("auto_profile", "auto_0_2"):
         loaded = load(FOLDER / f"{case}.json")

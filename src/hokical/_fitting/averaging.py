@@ -21,7 +21,7 @@ from hokical._fitting.structured import (
 )
 from hokical._fitting.temperature import choose_base, sharpen_without_each
 from hokical.rules._auto import PARTS, Average, ClassScaling, as_log_proba
-from hokical.rules._probabilities import LEAST, softmax, uncalibrated
+from hokical.rules._probabilities import LEAST, add_floor, softmax, uncalibrated
 from hokical.rules._structured import mix_evenly
 
 #: Candidates are weighed, and rows corrected, on rows of at most about this many logits, at least
@@ -54,6 +54,10 @@ class BaseFit:
     shares: dict[str, float]
     losses: dict[str, float]
     converged: bool
+
+    def scores(self, logits: Logits) -> Logits:
+        """The scores of a block, as logits."""
+        return self.base.logits(add_floor(logits, self.floor) if self.floor > 0.0 else logits)
 
 
 def fit_average(examples: Examples) -> BaseFit:

@@ -225,7 +225,7 @@ def mean_and_error(gaps: FloatArray, share: FloatArray) -> tuple[float, float]:
 
 def has_zeros(logits: Logits) -> bool:
     """Whether the logits are those of probabilities, some of them 0."""
-    if type(logits) is not Logits:
+    if logits.tail is not None:
         return False
     xp = logits.xp
     lowest, highest = float(xp.min(logits.values)), float(xp.max(logits.top))

@@ -47,13 +47,14 @@ _LIMITS = np.array([LARGEST_LOG_SCALE, LARGEST_SHIFT])
 
 
 def fit_row_correction(
-    examples: Examples, temperature: float = 1.0
+    examples: Examples, temperature: float = 1.0, features: FloatArray | None = None
 ) -> tuple[RowCorrection | None, FloatArray]:
     """A correction of logits divided by a temperature, or None.
 
-    And each row's (log a, b) by a fit without it, (n, 2).
+    And each row's (log a, b) by a fit without it, (n, 2). The `features` (n, 7) are those of the
+    logits by default; of logits that are held out, they would tell their labels.
     """
-    problem = CorrectionProblem(examples, temperature)
+    problem = CorrectionProblem(examples, temperature, features)
     rows = problem.uncorrected
     found, left_out, scores = [], [rows.raw], [0.0]
     for ridge in RIDGES:
@@ -96,10 +97,13 @@ class _Point(NamedTuple):
 class CorrectionProblem:
     """Rows with a `design` of features (n, 8), and what each counts, (n,)."""
 
-    def __init__(self, examples: Examples, temperature: float) -> None:
+    def __init__(
+        self, examples: Examples, temperature: float, features: FloatArray | None = None
+    ) -> None:
         self.examples, self.temperature = examples, temperature
         share = examples.share
-        features = per_row(lambda block: row_features(block, temperature).T, examples.logits)
+        if features is None:
+            features = per_row(lambda block: row_features(block, temperature).T, examples.logits)
         self.centre = share @ features
         self.spread = np.sqrt(np.maximum(share @ (features - self.centre) ** 2, 1e-6))
         self.design = standardise(features.T, self.centre, self.spread, np).T

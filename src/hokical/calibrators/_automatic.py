@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from hokical._core.arrays import Array
 from hokical._core.blocks import per_row
 from hokical._core.grouped_logits import GroupedLogits
 from hokical._core.labels import as_labels
@@ -14,9 +15,9 @@ from hokical._core.reading import read_table
 from hokical._core.topk import TopK
 from hokical._core.types import FloatArray, IntArray
 from hokical._core.warn import ConvergenceWarning, warn_user
-from hokical._fitting.averaging import BaseFit, fit_average
+from hokical._fitting.averaging import BaseFit, fit_average, weighing_step
 from hokical._fitting.class_scaling import fit_class_scaling
-from hokical._fitting.examples import FEWEST_EXAMPLES, Examples, has_zeros
+from hokical._fitting.examples import FEWEST_EXAMPLES, Examples, has_zeros, spaced_rows
 from hokical._fitting.row_correction import (
     ERRORS,
     CorrectionProblem,
@@ -31,7 +32,7 @@ from hokical.rules._adaptive import AdaptiveRule
 from hokical.rules._auto import PARTS, AutoRule, Average, ClassScaling, as_scores
 from hokical.rules._base import Rule
 from hokical.rules._probabilities import uncalibrated
-from hokical.rules._row_correction import RowCorrection, corrected_scores
+from hokical.rules._row_correction import RowCorrection, corrected_scores, row_features
 from hokical.rules._scaling import TemperatureRule, UncalibratedRule
 from hokical.rules._wrapped import FlooredRule
 
@@ -209,14 +210,39 @@ def _fit_every_class(examples: Examples, keep_labels: bool) -> tuple[Fit, Logits
 
 
 def _correct_rows(base: BaseFit) -> tuple[RowCorrection | None, Logits]:
-    """The row correction, and the base's held-out scores after it."""
-    correction, pairs = fit_row_correction(replace(base.examples, logits=base.held_out))
+    """The row correction, and the base's held-out scores after it.
+
+    Held-out scores depend on their own labels a little, and features of them would tell these
+    where rows hardly differ: so the features are those of the whole fit.
+    """
+    examples, logits = base.examples, base.held_out
+
+    def describe(block: Logits) -> Array:
+        return row_features(base.scores(block)).T
+
+    features = per_row(describe, examples.logits)
+    correction, pairs = fit_row_correction(replace(examples, logits=logits), features=features)
     if correction is None:
         return None, base.held_out
-    logits = base.held_out
     log_scale, shift = (logits.from_host(column) for column in pairs.T)
     scores = corrected_scores(logits, logits.xp.exp(log_scale), shift)
-    return correction, as_scores(scores, logits)
+    held_out = as_scores(scores, logits)
+    if _is_too_good(base, correction, held_out):
+        return None, base.held_out
+    return correction, held_out
+
+
+def _is_too_good(base: BaseFit, correction: RowCorrection, held_out: Logits) -> bool:
+    """Whether examples are predicted better held out than by the whole fit, which has seen them.
+
+    The correction has then learned labels from what leaving an example out changes in its scores.
+    """
+    rows = spaced_rows(0, base.examples.n_rows, max(weighing_step(held_out), 1))
+    some = base.examples.take(rows)
+    own = base.scores(some.logits)
+    both = (as_scores(correction.scores(own), own), held_out.take(rows))
+    seen, unseen = (float(some.share @ _log_losses(logits, some.labels)) for logits in both)
+    return seen > unseen
 
 
 def _compare(examples: Examples, calibrated: Logits) -> tuple[float, float, float]:
@@ -279,10 +305,11 @@ def _keep_uncalibrated(
 ) -> Fit:
     """No calibration but a floor below probabilities of 0, and the reason."""
     rule: Rule = UncalibratedRule()
-    if examples is not None and has_zeros(examples.logits):
-        floor = choose_floor(examples)
-        rule = FlooredRule(floor, rule) if floor > 0.0 else rule
-    reason = f"the uncalibrated probabilities were kept: {why}."
+    floor = 0.0 if examples is None or not has_zeros(examples.logits) else choose_floor(examples)
+    kept = "the uncalibrated probabilities were kept"
+    if floor > 0.0:
+        rule, kept = FlooredRule(floor, rule), f"{kept} with {floor:g} added, as some are 0"
+    reason = f"{kept}: {why}."
     return Fit(rule, _report("uncalibrated", reason, {"uncalibrated": 1.0}, losses))
 
 

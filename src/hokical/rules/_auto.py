@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from hokical._core.arrays import Array
 from hokical._core.logits import Logits, put_masked
-from hokical._core.special import at_least, logarithm, normalized_exponential, plus, times
+from hokical._core.special import at_least, normalized_exponential, plus, times
 from hokical._core.storage import record_class, storable
 from hokical._core.types import FloatArray
 from hokical.rules._base import Rule
@@ -160,12 +160,8 @@ class AutoRule(Rule):
 
 
 def as_log_proba(proba: Array, logits: Logits) -> Logits:
-    """Logits whose softmax are these probabilities (n, classes); the same classes are possible.
-
-    NumPy's are overwritten.
-    """
-    xp = logits.xp
-    return as_scores(logarithm(at_least(proba, LEAST, xp), xp), logits)
+    """Logits whose softmax are these probabilities (n, classes); the same classes are possible."""
+    return as_scores(logits.xp.log(at_least(proba, LEAST, logits.xp)), logits)
 
 
 def as_scores(scores: Array, logits: Logits) -> Logits:
