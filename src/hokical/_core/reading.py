@@ -1,6 +1,7 @@
 """Array-likes as NumPy arrays, and tables of any Arrow engine, whose columns are named instead."""
 
 import os
+import re
 from collections.abc import Sequence
 from numbers import Number
 from typing import Any
@@ -13,6 +14,8 @@ from hokical._core.types import AnyArray, FloatArray
 from hokical._core.warn import FitDataWarning, warn_user
 
 _ARRAYS = ("__array__", "__array_interface__", "__dlpack__", "shape")
+#: What may stand before the name or number of a class in that of its column.
+_PREFIX = re.compile(r"\s*(?:logit_|prob(?:a|ability)?_|z_?(?=\d+$))(?=.)", re.IGNORECASE)
 _STREAMS = (
     "Files, datasets and chunks go through `hokical.streams`: "
     "`hokical.streams.fit(calibrator, source)`, `hokical.streams.predict(calibrator, source)`."
@@ -75,13 +78,51 @@ def first_true(mask: AnyArray) -> tuple[int, ...]:
 
 
 def column_names(data: Any) -> tuple[str, ...]:
-    """The columns of a frame, if all have text for a name; none of anything else."""
+    """The columns of a frame, if all have text or a number for a name; none of anything else.
+
+    Nor of a frame whose columns are merely numbered 0, 1, ..., in this order.
+    """
+    names = _given_names(data)
+    return () if names == (*range(len(names)),) else tuple(map(str, names))
+
+
+def _given_names(data: Any) -> tuple[str | int, ...]:
     names: tuple[Any, ...] = ()
     if library_of(data) in ("pandas", "polars"):
-        names = tuple(data.columns)
+        names = tuple(getattr(data, "columns", ()))
     elif is_arrow_table(data):
         names = tuple(data.column_names)
-    return names if all(isinstance(name, str) for name in names) else ()
+    return names if all(isinstance(name, (str, int, np.integer)) for name in names) else ()
+
+
+def match_columns(own: Sequence[str], known: Sequence[str]) -> list[int] | None:
+    """The place of each known name among one's own; None if they are other names.
+
+    Names are equal with or without what files write before the name of a class.
+
+    >>> match_columns(["logit_dog", "logit_cat"], ["cat", "dog"])
+    [1, 0]
+    """
+    for change in (str, lambda name: _PREFIX.sub("", name, count=1)):
+        place = {change(name): k for k, name in enumerate(own)}
+        wanted = [*map(change, known)]
+        if len(own) == len(known) == len(place) and {*wanted} == {*place}:
+            return [place[name] for name in wanted]
+    return None
+
+
+def describe_columns(own: Sequence[str], known: Sequence[str]) -> str:
+    """That columns must be those known, and which are missing, or too many."""
+
+    def listed(names: Sequence[str]) -> str:
+        return ", ".join(names[:6]) + ", ..." * (len(names) > 6)
+
+    parts = {
+        "missing": [name for name in known if name not in own],
+        "not in the fit": [name for name in own if name not in known],
+    }
+    told = "; ".join(f"{what}: {listed(names)}" for what, names in parts.items() if names)
+    return f"the columns used in `fit`, {listed(known)}; got {listed(own)} ({told})"
 
 
 def is_arrow_table(data: Any) -> bool:
@@ -92,18 +133,23 @@ def is_arrow_table(data: Any) -> bool:
 def order_columns(data: Any, name: str, known: tuple[str, ...], *, strict: bool = True) -> Any:
     """A frame with its columns in the order `known` from the fit; other data as they are.
 
-    A frame with other names is refused if `strict`.
+    A frame with other names is refused if `strict`. Where no names are known, columns that are
+    numbered 0, 1, ... in any order are put in this one.
     """
-    own = column_names(data)
-    if own == known or not own or not known:
+    given = _given_names(data)
+    if not given:
         return data
-    if sorted(own) == sorted(known):
-        return data.select(known) if is_arrow_table(data) else data[list(known)]
-    if not strict:
+    own, numbers = [*map(str, given)], [*map(str, range(len(given)))]
+    places = match_columns(own, known)
+    if places is None and sorted(own) == sorted(numbers) and not (known and strict):
+        places = [own.index(number) for number in numbers]
+    if places is not None and places != [*range(len(own))]:
+        names = [given[k] for k in places]
+        return data.select(names) if is_arrow_table(data) else data[names]
+    if places is not None or not (strict and known and column_names(data)):
         return data
-    want, got = (", ".join(names[:6]) + ", ..." * (len(names) > 6) for names in (known, own))
     raise ValueError(
-        f"`{name}` must have the columns used in `fit`, {want}; got {got}. Rename them, or pass "
+        f"`{name}` must have {describe_columns(own, known)}. Rename them, or pass "
         f"`{name}.to_numpy()` if they are the same columns in the same order."
     )
 

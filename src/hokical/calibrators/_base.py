@@ -168,6 +168,7 @@ class FittedPredictions(StoredEstimator):
     ) -> Self:
         """Call `learn` with the examples as a partition; `fitted_by` as in `as_logits`."""
         logits, labels, sample_weight, groups = read_table(logits, labels, sample_weight, groups)
+        check_row_order(logits, groups, "groups")
         lazy = (backend_of(logits) or NUMPY).partition(logits, labels, sample_weight)
         with float64_scope(logits):
             if fitted_by is None:
@@ -274,6 +275,7 @@ class FittedPredictions(StoredEstimator):
         self._check_fitted()
         if groups is None or self.rule_.needed_groups is None or isinstance(logits, GroupedLogits):
             return logits
+        check_row_order(logits, groups, "groups")
         return with_groups(logits, groups, self.rule_.needed_groups, fitted_by=self)
 
     def _order_groups(self, groups: Any) -> Any:

@@ -11,7 +11,7 @@ from hokical._core.bins import check_positive
 from hokical._core.grouped_logits import tell_unknown
 from hokical._core.groups import GroupCoding
 from hokical._core.labels import as_weights
-from hokical._core.reading import check_row_order, to_numpy
+from hokical._core.reading import check_row_order, column_names, order_columns, to_numpy
 from hokical._core.types import AnyArray, BoolArray, FloatArray
 from hokical._core.warn import warn_user
 from hokical.calibrators._method import MethodInfo
@@ -105,6 +105,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
 
         if not isinstance(self.monotone, (bool, np.bool_)):
             raise ValueError(f"`monotone` must be True or False; got {self.monotone!r}.")
+        self._columns = column_names(confidence)
         stated = self._read(confidence)
         check_row_order(confidence, right, "right", "confidence")
         truth, weights = _as_right(right, len(stated)), as_weights(sample_weight, len(stated))
@@ -221,7 +222,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
     def _read(self, confidence: Any) -> FloatArray:
         """Checked confidences (n,), or signals (n, k), in [0, 1]."""
         check_positive("scale", self.scale, "Use 1, or 100 for percentages.")
-        array = to_numpy(confidence, "confidence")
+        array = to_numpy(order_columns(confidence, "confidence", self._columns), "confidence")
         if array.dtype.kind not in "fiub" or array.ndim not in (1, 2) or 0 in array.shape[1:]:
             raise ValueError(
                 "`confidence` must be numbers (n,), or several signals (n, k); got "

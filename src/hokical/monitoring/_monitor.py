@@ -15,6 +15,7 @@ from hokical._core.files import lock_file
 from hokical._core.groups import GroupCoding, count_rows
 from hokical._core.labels import as_labels
 from hokical._core.logits import as_logits
+from hokical._core.reading import check_row_order
 from hokical._core.storage import CalibratorFileError, fingerprint, read_document, write_document
 from hokical._core.types import BoolArray
 from hokical._core.version import VERSION
@@ -233,6 +234,8 @@ class CalibrationMonitor:
             )
         if has_no_rows(logits) and (labels is None or has_no_rows(labels)):
             return self
+        check_row_order(logits, labels, "labels")
+        check_row_order(logits, groups, "groups")
         data = calibrator._attach_groups(as_logits(logits, fitted_by=calibrator), groups)
         truth = as_partial_labels(labels, data.n_rows, data.n_classes, self.class_names)
         predicted = to_host(calibrator.predict(data))

@@ -12,6 +12,7 @@ from typing import Any
 
 from hokical._core.logits import Logits
 from hokical._core.progress import track
+from hokical._core.reading import column_names
 from hokical._core.topk import TopK
 from hokical._core.types import IntArray
 from hokical.calibrators import Calibrator
@@ -192,7 +193,11 @@ def compare(
     if isinstance(validation, Mapping):
         found = _compare_each(validation, test, methods, metric, random_state, progress)
         return rank_methods(found, metric, delta)
-    known, new = check_examples(validation), check_examples(test)
+    if methods is not None and not isinstance(methods, (str, Mapping)):
+        methods = list(methods)
+    columns = _order_of_columns(methods, validation)
+    parts = zip((validation, test), groups, strict=True)
+    known, new = (check_examples(part, None, columns, own) for part, own in parts)
     names = check_names(class_names, new[0].n_classes)
     entrants, skipped = _choose_entrants(methods, random_state, (known[0], new[0]))
     chosen = _choose_subject(subject, list(entrants))
@@ -212,6 +217,19 @@ def compare(
     same = any(method._are_of_fit(new[0]) for method in entrants.values())
     warn_of_rows_of_fit(same, data_names[1])
     return Comparison(tuple(linked), chosen, fitted_on, same, skipped)
+
+
+def _order_of_columns(methods: Methods, validation: Any) -> tuple[str, ...]:
+    """Names of the columns in the order of the methods that are fitted, or of the validation."""
+    given = methods.values() if isinstance(methods, Mapping) else methods or ()
+    found = {tuple(getattr(each, "_columns", ())) for each in given} - {()}
+    if len(found) > 1:
+        raise ValueError(
+            "`methods` that are fitted must have the same columns in the same order; got "
+            f"{', '.join(map(str, sorted(found)))}. Compare them one by one."
+        )
+    frame = validation[0] if isinstance(validation, (tuple, list)) and validation else None
+    return next(iter(found), column_names(frame))
 
 
 def _compare_each(

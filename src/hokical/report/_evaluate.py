@@ -13,7 +13,7 @@ from hokical._core.arrays import to_host
 from hokical._core.bins import sum_by
 from hokical._core.labels import as_labels, as_weights
 from hokical._core.logits import Logits, as_logits
-from hokical._core.reading import read_table, to_numpy
+from hokical._core.reading import check_row_order, order_columns, read_table, to_numpy
 from hokical._core.types import FloatArray, IntArray
 from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._catalog import make
@@ -97,6 +97,8 @@ def evaluate(
     if isinstance(y, str):  # the name of a column
         known = getattr(cal, "_columns", ())
         x, y, sample_weight, groups = read_table(x, y, sample_weight, groups, known)
+    for name, rows in (("y", y), ("groups", groups), ("sample_weight", sample_weight)):
+        check_row_order(x, rows, name, "x")
     setting = Setting(SummaryOptions(n_bins, delta), data_name, groups, names)
     if isinstance(cal, Dense):
         _refuse(given, "Dense", "sample_weight", "mask")
@@ -129,14 +131,18 @@ def _refuse(given: dict[str, Any], kind: str, *allowed: str) -> None:
             raise TypeError(f"`{name}` cannot be given for {kind}; leave it out.")
 
 
-def check_examples(examples: Any, fitted_by: Any = None) -> tuple[Logits, IntArray]:
-    """Logits and labels of a pair of both, by the names that a calibrator knows."""
+def check_examples(
+    examples: Any, fitted_by: Any = None, columns: tuple[str, ...] = (), groups: Any = None
+) -> tuple[Logits, IntArray]:
+    """Logits and labels of a pair of both, by the names that a calibrator or `columns` know."""
     if not isinstance(examples, (tuple, list)) or len(examples) != 2:
         raise TypeError(
             f"data must be a pair (logits, labels); got {type(examples).__name__}. As in "
             "`hokical.compare((val_logits, val_labels), (test_logits, test_labels))`."
         )
-    logits = as_logits(examples[0], fitted_by=fitted_by)
+    check_row_order(examples[0], examples[1], "labels")
+    check_row_order(examples[0], groups, "groups")
+    logits = as_logits(order_columns(examples[0], "logits", columns), fitted_by=fitted_by)
     names = getattr(fitted_by, "class_names", ())
     return logits, as_labels(examples[1], logits.n_rows, logits.n_classes, classes=names)
 
