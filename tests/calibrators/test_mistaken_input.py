@@ -146,6 +146,8 @@ def test_lists_of_two_columns_are_labels() -> None:
     np.testing.assert_allclose(found, hokical.from_binary_probabilities(yes), rtol=1e-9)
     with pytest.raises(ValueError, match=r"got shape \(50, 1\) for label 1"):
         hokical.from_binary_probabilities([parts[0], np.ones((50, 1))])
+    with pytest.raises(ValueError, match=r"Pass the list of arrays .* `probabilities\[..., 1\].T`"):
+        hokical.from_binary_probabilities(np.array(parts))
     np.testing.assert_allclose(hokical.from_binary_probabilities([[0.5, 0.5]]), 0.0)
 
 

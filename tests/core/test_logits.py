@@ -236,6 +236,11 @@ def test_binary_scores_become_two_columns() -> None:
         from_binary_scores([0.0, np.nan])
 
 
+def test_one_column_is_told_of_both_conversions() -> None:
+    with pytest.raises(ValueError, match=r"`from_probabilities`, for its scores.*`from_binary_sc"):
+        Hoki().fit([0.2, 0.8, 0.7], [0, 1, 1])
+
+
 def test_probabilities_become_logits() -> None:
     proba = np.array([[0.2, 0.8, 0.0], [0.5, 0.25, 0.25]])
     logits = from_probabilities(proba, zeros="impossible")

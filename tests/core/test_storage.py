@@ -82,8 +82,11 @@ def test_damage_is_noticed(saved: Path) -> None:
         with pytest.raises(CalibratorFileError, match=r"not a hokical calibrator file|cut short"):
             load(saved)
     saved.write_bytes(b"\x80\x04\x95" + os.urandom(50))
-    with pytest.raises(CalibratorFileError, match="not a hokical calibrator file"):
+    with pytest.raises(CalibratorFileError, match=r"looks like a pickle; loading never runs code"):
         load(saved)
+    np.savez(saved.with_suffix(".npz"), logits=np.zeros(3))
+    with pytest.raises(CalibratorFileError, match=r"not a hokical calibrator file.*a zip archive"):
+        load(saved.with_suffix(".npz"))
 
 
 @pytest.mark.parametrize(

@@ -233,6 +233,8 @@ def test_an_impossible_truth_is_not_forgotten() -> None:
         assert not cal.predict_set(logits, coverage=0.8, kind=kind).members.all()
     found = cal.predict_set(logits, coverage=0.95, kind="adaptive")
     assert "examples whose true class is possible" in found.guarantee
+    few = cal.detect(logits, 1, recall=0.99, delta=0.05)
+    assert "at least 299 examples whose true class is 1 and is possible" in few.guarantee
 
 
 def test_rare_classes_are_pooled_and_told_of() -> None:

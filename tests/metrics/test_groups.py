@@ -49,7 +49,9 @@ def test_many_events_are_close_and_never_less_spread() -> None:
 
 def test_equal_confidences_give_the_binomial_test() -> None:
     right = np.arange(40) < 25
-    row = group_table(np.full(40, 0.8), right, np.zeros(40)).rows[0]
+    table = group_table(np.full(40, 0.8), right, np.zeros(40))
+    row = table.rows[0]
+    assert table[0] == table[0.0] == table["0"] == row
     assert row.p_value == pytest.approx(2 * binom.cdf(25, 40, 0.8), rel=1e-6)
     assert row.z == pytest.approx((25 - 32) / np.sqrt(40 * 0.16))
     assert (row.n, row.predicted, row.observed) == (40, pytest.approx(0.8), 25 / 40)

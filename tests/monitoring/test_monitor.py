@@ -125,8 +125,11 @@ def test_damaged_files_are_refused_and_left_alone(tmp_path: Path) -> None:
         CalibrationMonitor.load(path)
     logits, labels = synthetic_logits(200, 3, seed=0)
     make("temps").fit(logits, labels).save(path)
-    with pytest.raises(CalibratorFileError, match="does not hold a CalibrationMonitor"):
+    with pytest.raises(CalibratorFileError, match="hold a CalibrationMonitor but a calibrator"):
         CalibrationMonitor.load(path)
+    CalibrationMonitor(None).save(path)
+    with pytest.raises(CalibratorFileError, match="hold a calibrator but a CalibrationMonitor"):
+        hokical.load(path)
 
 
 def test_a_save_that_fails_keeps_the_old_file(

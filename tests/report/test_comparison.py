@@ -204,6 +204,9 @@ def test_tables_hold_the_numbers(comparison: Any, tmp_path: Path) -> None:
 def test_latex_is_written_like_csv(comparison: Any, tmp_path: Path) -> None:
     text = comparison.to_latex(tmp_path / "table.tex")
     assert (tmp_path / "table.tex").read_text() == text == comparison.to_latex()
+    assert comparison.to_markdown(tmp_path / "a.md") == (tmp_path / "a.md").read_text("utf-8")
+    with pytest.raises(ValueError, match=r"must end in .tex.*got table.pdf"):
+        comparison.to_latex(tmp_path / "table.pdf")
 
 
 def test_latex_takes_no_name_for_markup() -> None:

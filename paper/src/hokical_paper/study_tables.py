@@ -77,10 +77,10 @@ class Group(TableOutput):
             rows.append([(text, "{}") for text in texts])
         return heads, rows
 
-    def to_markdown(self) -> str:
+    def _markdown(self) -> str:
         """A table, below its title."""
         counts = f"{self.n_experiments} classifiers, {self.n_data_sets} data sets"
-        return f"**{self.title}**: {counts}\n\n{super().to_markdown()}"
+        return f"**{self.title}**: {counts}\n\n{super()._markdown()}"
 
 
 def summarise(

@@ -61,6 +61,11 @@ def from_binary_probabilities(
     if isinstance(probabilities, (list, tuple)):
         probabilities = _join_labels(probabilities, name)
     proba = to_floats(probabilities, name, "fiub")
+    if proba.ndim == 3 and proba.shape[2] == 2 and np.allclose(proba.sum(axis=2), 1.0):
+        raise ValueError(
+            f"`{name}` must be of events; got shape {proba.shape} with probabilities of no and of "
+            f"yes. Pass the list of arrays (n, 2), one for each label, or `{name}[..., 1].T`."
+        )
     if place := first_true(~((proba >= 0.0) & (proba <= 1.0))):
         raise ValueError(
             f"`{name}` must lie in [0, 1]; got {proba[place]} at {place}. If these are logits, use "

@@ -350,7 +350,8 @@ def _check_matrix_shape(shape: tuple[Any, ...], name: str) -> None:
     """Two dimensions, and at least one row."""
     if len(shape) != 2:
         hint = (
-            " For binary scores use `from_binary_scores`. "
+            " For probabilities of class 1 use `from_probabilities`, for its scores (log-odds) "
+            "`from_binary_scores`. "
             f"Reshape your data if it is one example: `{name}[None, :]`."
             if len(shape) == 1
             else " For maps and tokens use `hokical.Dense` (`ignore_label=-100` leaves out labels "

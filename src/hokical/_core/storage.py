@@ -30,6 +30,8 @@ _UNUSABLE = (
     TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError,
     MemoryError,
 )  # fmt: skip
+#: Files that are often taken for calibrators, by how they begin.
+_OTHER_FILES = {b"\x80": "a pickle", b"PK": "a zip archive, as NumPy and PyTorch write them"}
 #: Classes that can be stored besides plain values, by their name in files.
 _records: dict[str, type[Any]] = {}
 _names: dict[type[Any], str] = {}
@@ -77,19 +79,26 @@ def write_document(path: str | os.PathLike[str], body: dict[str, Any]) -> None:
 
 
 def read_document(
-    path: str | os.PathLike[str], find_record: Callable[[str], None] | None = None
+    path: str | os.PathLike[str],
+    find_record: Callable[[str], None] | None = None,
+    kind: str = "calibrator",
 ) -> dict[str, Any]:
     """Read what `write_document` wrote, or raise CalibratorFileError with the reason.
 
-    `find_record(name)` is called for records with an unknown name, and may declare them.
+    `find_record(name)` is called for records with an unknown name, and may declare them; `kind` is
+    what the file must hold.
     """
+    content = Path(path).read_bytes()
     try:
-        document = json.loads(Path(path).read_bytes().decode("utf-8"))
+        document = json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
+        why = f"or it was cut short: {error}"
+        for first, name in _OTHER_FILES.items():
+            if content.startswith(first):
+                why = f"but looks like {name}; loading never runs code"
         raise CalibratorFileError(
             f"{path} is not a hokical calibrator file, which is JSON that `cal.save(path)` writes, "
-            f"or it was cut short: {error}. Open it with the library that wrote it, and save the "
-            "calibrator."
+            f"{why}. Open it with the library that wrote it, and save the calibrator."
         ) from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise CalibratorFileError(f"{path} is not a hokical calibrator file.")
@@ -108,6 +117,12 @@ def read_document(
     if not intact:
         raise CalibratorFileError(
             f"{path} does not match its checksum: it was edited or damaged. Save it again."
+        )
+    found = document.get("kind", "calibrator")
+    if found != kind:
+        raise CalibratorFileError(
+            f"{path} does not hold a {kind} but a {found}. Use `hokical.load(path)` for "
+            "calibrators, `hokical.CalibrationMonitor.load(path)` for monitors."
         )
     try:
         return dict(_decode(document, find_record))

@@ -253,8 +253,8 @@ class Calibrator(FittedPredictions):
         logits = self._attach_groups(logits, groups)
         members = self._with_rule(asked.rule(self.rule_))._output("members", logits)
         words = f"Of new examples of class {label}, at least {recall:.4g} are found"
-        flagged = members[..., index]
-        return Detections(flagged, asked.least_and_most(), asked.guarantee(words))
+        words = asked.guarantee(words, true=f"true class is {label} and")
+        return Detections(members[..., index], asked.least_and_most(), words)
 
     def reweight_classes(self, frequencies: Any) -> Self:
         """A copy for other class frequencies, which are known: (classes,), with a sum of 1.

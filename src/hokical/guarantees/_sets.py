@@ -244,8 +244,10 @@ class CertifiedSets:
         return values if self.options.kind == "adaptive" else np.abs(np.minimum(values, 0.0))
 
     @control.remembered
-    def guarantee(self, promise: str | None = None, what: str = "examples") -> str:
-        """The promise in words, or another one about `what` was counted."""
+    def guarantee(
+        self, promise: str | None = None, what: str = "examples", true: str = "true class"
+    ) -> str:
+        """The promise in words, or another one about `what` was counted, of one `true` class."""
         asked, known = self.options, self.examples
         place = "held-out ones" if what == "examples" else f"held-out {what}"
         if self.certified_on == "fit":
@@ -265,13 +267,13 @@ class CertifiedSets:
         weighted = what == "examples" and not known.counted
         given: dict[str, Any] = {"by": asked.by, "weighted": weighted}
         words = control.state_promise(promise, behind, delta=asked.delta, **given)
-        return words + self._about_few(what, together)
+        return words + self._about_few(what, together, true)
 
-    def _about_few(self, what: str, together: bool) -> str:
+    def _about_few(self, what: str, together: bool, true: str) -> str:
         """A remark where examples are too few."""
         found, needed = self.thresholds, f"{self.thresholds.fewest:,} {what}"
         if together:
-            full = f" Nothing is left out: it takes at least {needed} whose true class is possible."
+            full = f" Nothing is left out: it takes at least {needed} whose {true} is possible."
             return "" if np.isfinite(found.values[0]) else full
         pooled = found.pooled[: found.values.size - (self.options.by == "group")]
         if not pooled.any():

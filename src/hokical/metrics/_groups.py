@@ -82,11 +82,12 @@ class GroupTable:
         """The rows by p-value, the smallest first."""
         return tuple(sorted(self.rows, key=lambda row: (row.p_value, -abs(row.z)))[:limit])
 
-    def __getitem__(self, name: str) -> GroupRow:
+    def __getitem__(self, name: str | float) -> GroupRow:
         found = {row.full_name: row for row in self.rows}
-        if name not in found:
+        key = str(name).removesuffix(".0") if isinstance(name, float) else str(name)
+        if key not in found:
             raise KeyError(f"no group is called {name!r}; there are {', '.join([*found][:20])}")
-        return found[name]
+        return found[key]
 
     @property
     def verdict(self) -> str:

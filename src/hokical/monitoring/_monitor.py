@@ -291,11 +291,9 @@ class CalibrationMonitor:
         Any calibrator but the one it was made with is refused. Where several processes load,
         update and save one file, hold `CalibrationMonitor.lock(path)` meanwhile.
         """
-        document = read_document(path, refuse_old_record)
-        if document.get("kind") != _KIND or not isinstance(document.get("state"), MonitorState):
-            raise CalibratorFileError(
-                f"{path} does not hold a {_KIND}. For a calibrator use `hokical.load`."
-            )
+        document = read_document(path, refuse_old_record, _KIND)
+        if not isinstance(document.get("state"), MonitorState):
+            raise CalibratorFileError(f"{path} does not hold a usable {_KIND}. Make a new one.")
         monitor = cls.__new__(cls)
         monitor._state = document["state"]
         try:

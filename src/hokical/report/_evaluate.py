@@ -90,7 +90,8 @@ def evaluate(
     if not (cal is None or isinstance(cal, (Calibrator, OutcomeCalibrator, Dense))):
         raise TypeError(
             f"`cal` must be a fitted calibrator of hokical, or None; got {type(cal).__name__}. "
-            "`hokical.compare` fits and compares other models."
+            "Evaluate the probabilities of other models: `evaluate(None, "
+            "hokical.from_probabilities(model.predict_proba(X)), y)`."
         )
     if isinstance(cal, Calibrator):
         cal._check_fitted()

@@ -52,8 +52,11 @@ class TableOutput:
 
         return pandas.DataFrame(self.records()).set_index("method")
 
-    def to_markdown(self) -> str:
-        """A table of the main scores, the best in bold."""
+    def to_markdown(self, path: Location | None = None) -> str:
+        """A table of the main scores, the best in bold; also written to `path`, if given."""
+        return _write(self._markdown(), path)
+
+    def _markdown(self) -> str:
         heads, rows = self.cells("**{}**")
         lines = [heads, [":--", *("--:" for _ in heads[1:])]]
         lines += [[mark.format(text.replace("|", "\\|")) for text, mark in row] for row in rows]
@@ -61,6 +64,11 @@ class TableOutput:
 
     def to_latex(self, path: Location | None = None) -> str:
         """The same as a `tabular` of the package booktabs; also written to `path`, if given."""
+        if path is not None and Path(path).suffix.lower() != ".tex":
+            raise ValueError(
+                f"`path` must end in .tex, as the table is LaTeX; got {Path(path).name}. For a PDF "
+                "print the page of `to_html` from a browser."
+            )
         heads, rows = self.cells("\\textbf{{{}}}")
         body = [[mark.format(text.translate(_LATEX)) for text, mark in row] for row in rows]
         first, *rest = (
@@ -126,9 +134,9 @@ class Standings(TableOutput):
             "verdict": self.verdict,
         }
 
-    def to_markdown(self) -> str:
+    def _markdown(self) -> str:
         """A table of mean scores and ranks, and the verdict."""
-        return f"{super().to_markdown()}\n{self.verdict}"
+        return f"{super()._markdown()}\n{self.verdict}"
 
     def records(self) -> list[dict[str, Any]]:
         """The metric of every data set, with mean and rank, by method."""
