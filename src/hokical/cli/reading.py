@@ -81,7 +81,8 @@ class Source:
                 f"{self.path}: --groups, --confidence and --missing need one file, not several."
             )
         with report_file(self.path):
-            source = hokical.streams.open_source(self.path, **self._columns(fitted))
+            columns = self._columns(fitted)
+            source = hokical.streams.open_source(self.path, fitted_by=fitted, **columns)
             weights = source.first_chunk().weights
         self._describe_weights(weights)
         return source
@@ -129,6 +130,7 @@ def fit_on(calibrator: Any, data: Any, path: Path) -> dict[str, Any]:
         )
     with check_options(), spinner(f"Fitting {calibrator.name}"):
         calibrator.fit(data.scores, data.labels, sample_weight=data.weights, **own)
+    calibrator._columns = data.columns
     scores: Any = data.scores
     right: Any = data.labels if data.kind == "confidence" else scores.labels == data.labels
     return {"examples": data.n_rows, "accuracy": float(right.mean())}

@@ -112,6 +112,7 @@ class TableSource(ChunkSource):
             kind = settle_kind(scores, self._roles, wanted)
         self._rows = block_rows(scores.shape[1] if scores.ndim == 2 else 1)
         self.classes, self.about = self._roles.classes, about(wanted, kind)
+        self.columns = self._roles.columns
         self._wanted = replace(wanted, kind=kind)
 
     def _read_chunks(self) -> Iterator[Chunk]:

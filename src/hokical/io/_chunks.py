@@ -153,6 +153,7 @@ class ChunkSource:
     repeatable : whether there can be more than one pass over the chunks
     path : the file or folder to name in errors, if there is one
     classes, about : names of the classes, and what later files need to be read in the same way
+    columns : names of the columns of the logits, where each class has one
     column_names : names of all columns, where rows are those of a table
     """
 
@@ -160,6 +161,7 @@ class ChunkSource:
     path: Path | None = None
     classes: tuple[str, ...] = ()
     about: Mapping[str, Any] = MappingProxyType({})
+    columns: tuple[str, ...] = ()
     column_names: Sequence[str] = ()
 
     def __init__(self, chunks: Iterable[Any] | Callable[[], Iterable[Any]]) -> None:

@@ -19,6 +19,7 @@ from itertools import islice
 from typing import Any, Literal
 
 from hokical._core.conversion import Zeros
+from hokical._core.reading import describe_columns, match_columns
 from hokical.io._errors import DataFileError
 from hokical.io._tables import NAMELESS, FileSplit, Table
 
@@ -73,6 +74,8 @@ class Roles:
     weights: str | None = None
     groups: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
+    #: Names of the columns, if there is one for each class.
+    columns: tuple[str, ...] = ()
     #: The part that is read, if the file has parts.
     part: FileSplit | None = None
 
@@ -91,7 +94,8 @@ def find_roles(table: Table, wanted: Columns) -> Roles:
     if wanted.label_column is not None:
         labels = table.require(wanted.label_column, "--label-column")
     taken = {labels, weights, *groups, *kept}
-    kind, by_class = _find_scores(table, wanted, taken)
+    kind, found = _find_scores(table, wanted, taken)
+    by_class = _as_in_fit(table, found, wanted)
     kind = wanted.kind or kind
     if kind == "confidence" and wanted.label_column is None:
         labels = table.first(*RIGHT)
@@ -102,11 +106,33 @@ def find_roles(table: Table, wanted: Columns) -> Roles:
     elif wanted.keep == ALL:
         kept = tuple(name for name in table.names if name not in scores)
     classes = () if len(scores) < 2 or all(map(str.isdecimal, by_class)) else tuple(by_class)
+    if [*by_class] == [*found]:
+        classes = wanted.classes or classes
     own_part = table.part is not None and scores[0].lower().startswith(f"{table.part}_")
     return Roles(
-        scores, kind, wanted.classes or classes, labels, weights, groups, kept,
+        scores, kind, classes, labels, weights, groups, kept, scores if len(scores) > 1 else (),
         part=wanted.split if own_part else None,
     )  # fmt: skip
+
+
+def _as_in_fit(table: Table, found: Mapping[str, str], wanted: Columns) -> Mapping[str, str]:
+    """Columns by class in the order of the fit, if they are its columns.
+
+    Others are refused, unless the user has named the columns or the classes.
+    """
+    known, names = (getattr(wanted.fitted_by, own, ()) for own in ("_columns", "class_names"))
+    if len(found) < 2 or not (known or names):
+        return found
+    pairs = (([*found], names), ([*found], known), ([*found.values()], known))
+    places = next((places for pair in pairs if (places := match_columns(*pair))), None)
+    if places is not None:
+        return dict([*found.items()][k] for k in places)
+    if known and not (wanted.score_columns or wanted.classes):
+        raise table.error(
+            f"expected {describe_columns([*found.values()], known)}.",
+            "Rename them, or name the scores in the order of the fit: --score-columns NAMES.",
+        )
+    return found
 
 
 def _refuse_parts(table: Table, taken: set[str | None]) -> None:
@@ -126,18 +152,22 @@ def _find_scores(
         return None, _named_scores(table, wanted)
     if wanted.classes and all(table.first(name) for name in wanted.classes):
         return None, {name: table.require(name, "--classes") for name in wanted.classes}
-    for kind, (whole, patterns) in _SCORES.items():
-        if wanted.kind not in (None, kind):
-            continue
-        name = table.first(*whole)
-        if name is not None:
-            return kind, {name: name}
-        for pattern in patterns:
-            found = _match(table, pattern, taken)
-            if len(found) > 1:
-                return kind, _in_order(table, found, wanted)
+    by_kind = {kind: found for kind in _SCORES if (found := _by_convention(table, kind, taken))}
+    for kind, found in by_kind.items():
+        if wanted.kind in (None, kind):
+            return kind, found if len(found) == 1 else _in_order(table, found, wanted)
+    known = getattr(wanted.fitted_by, "_columns", ())
+    if known and all(table.first(name) for name in known):
+        return None, {name: table.require(name, "the fit") for name in known}
     if table.names == [NAMELESS]:
         return "logits", {NAMELESS: NAMELESS}
+    for kind, found in by_kind.items():
+        if not all(map(str.isdecimal, map(str.strip, found.values()))):
+            raise table.error(
+                f"expected {wanted.kind}, as the calibrator was fitted on or as asked for; found "
+                f"{kind} in `{next(iter(found.values()))}`.",
+                f"Pass {wanted.kind}, or use a calibrator that was fitted on {kind}.",
+            )
     others = (n for n in table.names if n not in taken and not _ID.fullmatch(n.strip()))
     free = list(islice((name for name in others if _holds_numbers(table, name)), 5))
     named = f"--score-columns {','.join(free[:4]) or 'NAMES'}{',...' if len(free) > 4 else ''}"
@@ -148,6 +178,16 @@ def _find_scores(
         f"{table.listed()}.",
         f"Name the scores: {named}{f', or the part: --split {other}' if there else ''}.",
     )
+
+
+def _by_convention(table: Table, kind: Kind, taken: set[str | None]) -> dict[str, str]:
+    """Columns of one kind of scores, by class or by their own name; none if there are none."""
+    whole, patterns = _SCORES[kind]
+    name = table.first(*whole)
+    if name is not None:
+        return {name: name}
+    matches = (_match(table, pattern, taken) for pattern in patterns)
+    return next((found for found in matches if len(found) > 1), {})
 
 
 def _holds_numbers(table: Table, name: str) -> bool:

@@ -32,7 +32,7 @@ class Examples:
     labels : class indices (n,), -1 where there is none; of confidences, 1 if right and 0 if wrong
     used : whether a row of the file (all rows,) has a score, and so is one of the n rows
     weights, groups : weight of each row; columns of groups by name; None where there are none
-    classes : names of the classes, where known
+    classes, columns : names of the classes, where known, and of their columns, if each has one
     part : "val" or "test" if the file has parts
     kept : other columns (all rows,), by name
     about : what later files need to be read in the same way, see `options_from`
@@ -45,6 +45,7 @@ class Examples:
     weights: FloatArray | None = None
     groups: dict[str, AnyArray] | None = None
     classes: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
     part: FileSplit | None = None
     kept: dict[str, AnyArray] = field(default_factory=dict)
     about: dict[str, Any] = field(default_factory=dict)
@@ -118,6 +119,7 @@ def make_examples(
         found, take(truth), "confidence" if kind == "confidence" else "logits", used, weights,
         groups={name: to_numbers(take(columns[name])) for name in roles.groups} or None,
         classes=classes,
+        columns=roles.columns,
         part=roles.part,
         kept={name: columns[name] for name in roles.kept},
         about=about(wanted, kind),

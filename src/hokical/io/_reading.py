@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from hokical._core.arrays import library_of
 from hokical._core.conversion import Zeros
+from hokical._core.reading import match_columns
 from hokical.io._arrow import ArrowTable, TableSource, as_dataset, open_parquet
 from hokical.io._chunks import ChunkSource, from_array
 from hokical.io._convention import LABELS, Columns, Kind, Labelled, Roles, find_roles
@@ -80,7 +81,8 @@ def read_examples(
     zeros : {"unlikely", "impossible"}
         What a probability of 0 means, as in `hokical.from_probabilities`.
     fitted_by : Calibrator, optional
-        The logits must have as many classes as this calibrator.
+        The logits must have as many classes as this calibrator; columns are put in the order of
+        its fit.
     """
     column = None if labelled == "none" or labels is not None else label_column
     wanted = Columns(
@@ -109,6 +111,7 @@ def open_source(
     label_column: str | None = None,
     classes: tuple[str, ...] = (),
     chunk_rows: int | None = None,
+    fitted_by: Any = None,
 ) -> ChunkSource:
     """A source of examples that need not fit into memory, read a chunk at a time.
 
@@ -130,6 +133,8 @@ def open_source(
         Which rows and columns of files and tables, as in `hokical.io.read_examples`.
     chunk_rows : int, optional
         Rows of an array that are read at a time, by default about 30 MB.
+    fitted_by : Calibrator, optional
+        Columns of files and tables are put in the order of its fit.
 
     Examples
     --------
@@ -144,8 +149,9 @@ def open_source(
     >>> [chunk.n_rows for chunk in source]
     [4, 4, 2]
     """
-    wanted = Columns(split, kind, score_columns, label_column, classes)
+    wanted = Columns(split, kind, score_columns, label_column, classes, fitted_by=fitted_by)
     if isinstance(data, ChunkSource):
+        _refuse_other_order(data, getattr(fitted_by, "_columns", ()))
         return data
     if isinstance(data, (str, os.PathLike)):
         return _open_path(Path(data), labels, wanted)
@@ -163,6 +169,16 @@ def open_source(
     )
 
 
+def _refuse_other_order(source: ChunkSource, known: tuple[str, ...]) -> None:
+    """Refuse a source with the columns of a fit in another order."""
+    places = match_columns(source.columns, known)
+    if places is not None and places != sorted(places):
+        raise ValueError(
+            f"a source must have its columns in the order of the fit, {', '.join(known[:6])}; got "
+            f"{', '.join(source.columns[:6])}. Open it by `open_source(..., fitted_by=calibrator)`."
+        )
+
+
 def _open_path(path: Path, labels: Any, wanted: Columns) -> ChunkSource:
     if path.is_dir() or is_pattern(path):
         return _open_files(list_files(path), wanted, path if path.is_dir() else None)
@@ -178,7 +194,7 @@ def _open_path(path: Path, labels: Any, wanted: Columns) -> ChunkSource:
     else:
         rows = make_examples(table, roles, wanted, where)
         source = from_array(rows.logit_values(path), rows.labels, rows.weights)
-        source.classes, source.about = rows.classes, rows.about
+        source.classes, source.about, source.columns = rows.classes, rows.about, rows.columns
     source.path = path
     return source
 

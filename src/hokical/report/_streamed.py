@@ -51,7 +51,7 @@ def _sums(
 def evaluate_source(cal: Calibrator | None, source: Any, setting: Setting) -> Evaluation:
     """The evaluation of a source of chunks."""
     options = setting.options
-    chunks = open_source(source)
+    chunks = open_source(source, fitted_by=cal)
     n_classes = chunks.n_classes if cal is None else cal.n_classes_
     labels = check_names(setting.class_names, n_classes) or tuple(map(str, range(n_classes)))
     softmax = make("uncalibrated").fit(np.zeros((1, n_classes)), [0])

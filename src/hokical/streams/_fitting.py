@@ -54,12 +54,13 @@ def fit(
     partition = StreamedPartition(chunks, progress=progress)
     partition.groups = chunks.read_groups(groups)
     calibrator._fit_partition(partition)
+    calibrator._columns = chunks.columns
     return calibrator
 
 
 def partial_fit(calibrator: Hoki, source: Any, *, progress: bool | None = None) -> Hoki:
     """Add the examples of a source to a fitted `Hoki`: equal to one fit on all of them."""
-    chunks = open_source(source)
+    chunks = open_source(source, fitted_by=calibrator)
     calibrator._partial_fit_partition(StreamedPartition(chunks, progress=progress))
     return calibrator
 
@@ -83,7 +84,7 @@ def certify(
     (900,)
     """
     calibrator._check_fitted()
-    chunks = open_source(source)
+    chunks = open_source(source, fitted_by=calibrator)
     groups = chunks.read_groups(groups)
     columns = None if groups is None else read_columns(groups, count_rows(groups))
 

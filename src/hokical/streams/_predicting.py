@@ -41,7 +41,7 @@ def predict(
     """
     check_choice("what", what, Output)
     calibrator._check_fitted()
-    chunks = open_source(source)
+    chunks = open_source(source, fitted_by=calibrator)
     codes = _group_codes(calibrator, chunks, groups)
     return _predict_chunks(calibrator, chunks, what, codes)
 
@@ -102,7 +102,7 @@ def predict_to(
     check_choice("what", what, Output)
     target = Path(path)
     check_output(target, suffix=".npy")
-    rows = open_source(source)
+    rows = open_source(source, fitted_by=calibrator)
     codes = _group_codes(calibrator, rows, groups)
     dtype = np.dtype({"labels": np.int64, "members": np.bool_}.get(what, np.float64))
     columns = (calibrator.n_classes_,) if what in OF_CLASSES else ()

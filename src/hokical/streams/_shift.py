@@ -30,7 +30,7 @@ def estimate_shift(calibrator: Calibrator, source: Any, *, delta: float = 0.05) 
     calibrator._check_fitted()
     most, first = MOST_NUMBERS // calibrator.n_classes_, 0
     kept: list[tuple[FloatArray, AnyArray, FloatArray]] = []
-    for chunk in open_source(source):
+    for chunk in open_source(source, fitted_by=calibrator):
         key = row_draws(first, chunk.n_rows)
         weights = np.ones(chunk.n_rows) if chunk.weights is None else np.asarray(chunk.weights)
         kept.append((key, chunk.logits, weights))
