@@ -395,7 +395,8 @@ def test_a_calibrator_that_is_off_has_a_wide_interval() -> None:
     logits, labels = world(3000, seed=17)
     cal = make("uncalibrated").fit(0.2 * logits, labels)
     new, truth = world(3000, seed=18)
-    found = cal.estimate_shift(0.2 * new)
+    with pytest.warns(UserWarning, match=r"uncalibrated assume 17\.5% of class 4, where 9\.9%"):
+        found = cal.estimate_shift(0.2 * new)
     right = (cal.predict(new) == truth).mean()
     assert found.accuracy < right - 0.1
     assert found.accuracy_interval[0] < right < found.accuracy_interval[1]
@@ -699,13 +700,33 @@ def test_assumed_frequencies_do_not_depend_on_the_labels() -> None:
     rng = np.random.default_rng(4)
     logits, labels = unchanged(rng, 60_000, 3, 1.2)
     kept = rng.random(60_000) < np.array([0.1, 1.0, 0.4])[labels]
-    scores = make("uncalibrated").fit(logits[kept][:5000], labels[kept][:5000]).kept_.class_scores
+    cal = make("uncalibrated").fit(logits[kept][:5000], labels[kept][:5000])
+    scores = cal.kept_.class_scores
     np.testing.assert_allclose(scores.assumed_frequencies, 1 / 3, atol=0.03)
     assert scores.frequencies[0] < 0.1
-    found = (
-        make("uncalibrated").fit(logits[kept][:5000], labels[kept][:5000]).estimate_shift(logits)
-    )
+    with pytest.warns(UserWarning, match="calibrated for each class"):
+        found = cal.estimate_shift(logits)
     np.testing.assert_allclose(found.class_frequencies, 1 / 3, atol=0.03)
+
+
+@pytest.mark.parametrize("method", ["auto", "temps", "hoki"])
+def test_probabilities_that_are_wrong_for_classes_are_named(method) -> None:
+    """A rare class of scores that take it for common: unchanged rows are not called changed."""
+    rng = np.random.default_rng(0)
+    labels = (rng.random(4000) < 0.05).astype(int)
+    scores = 1.6 * rng.normal(size=4000) + 2.56 * labels - 1.28
+    logits = np.stack([np.zeros(4000), scores], axis=1)
+    cal = make(method).fit(logits[:2000], labels[:2000])
+    assert (cal.kept_.class_scores.farthest_off is None) == (method != "temps")
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        found, other = cal.estimate_shift(logits[2000:]), cal.estimate_shift(0.3 * logits[2000:])
+    assert ["of temps assume 49.8% of class 1, where 5.5%" in str(w.message) for w in told] == (
+        [True, True] if method == "temps" else []
+    )
+    assert found.holds == (method != "hoki")
+    assert ("wrong in the fit already" in other.verdict) == (method != "auto")
+    assert ("Fit `hokical.auto`" in str(other)) == (method != "auto")
 
 
 @pytest.mark.slow

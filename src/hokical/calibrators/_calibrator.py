@@ -320,6 +320,7 @@ class Calibrator(FittedPredictions):
                 "`estimate_shift` needs the logits of all classes, up to 4096 of them, in the fit "
                 "and now. The best logits of each row do not determine class frequencies."
             )
+        shift.warn_of_other_frequencies(known, self.name)
         judge = self._without_groups()
         if judge is not self and groups is not None:
             raise ValueError(

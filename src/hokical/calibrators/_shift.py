@@ -83,6 +83,19 @@ def in_order(frequencies: Mapping[Any, Any], names: Sequence[Any]) -> list[Any]:
     return [frequencies[name] for name in names]
 
 
+def warn_of_other_frequencies(known: ClassScores, name: str) -> None:
+    """Warn if the probabilities of the fit are not calibrated for each class."""
+    k = known.farthest_off
+    if k is not None:
+        warn_user(
+            f"`estimate_shift` needs probabilities that are calibrated for each class: those of "
+            f"{name} assume {known.assumed_frequencies[k]:.1%} of class {k}, where "
+            f"{known.frequencies[k]:.1%} of the labels of the fit are. Alarms may be false, and "
+            "frequencies and intervals wrong. Fit `hokical.auto`.",
+            UserWarning,
+        )
+
+
 def reweight(
     rule: Rule, kept: CalibrationData, weights: FloatArray
 ) -> tuple[Rule, CalibrationData]:

@@ -26,6 +26,8 @@ _COARSE = 64
 N_LEVELS = LEVELS // _COARSE
 #: Beyond so many classes no features are kept, which would be larger than most calibrators.
 _MOST_CLASSES = 4096
+#: Standard errors by which an implied class frequency may be off, with a relative error of the fit.
+_MOST_OFF, _MISFIT = 3.0, 0.05
 #: Pseudo-examples for each pair of classes behind the frequencies that probabilities assume; at
 #: most so many steps lead there, until no frequency changes by more.
 _PSEUDO, _MOST_STEPS, _TOLERANCE = 0.5, 100, 1e-7
@@ -131,6 +133,18 @@ class ClassScores:
         """Those that calibrated probabilities assume, (classes,), none 0."""
         implied = self.smoothed_frequencies if self.implied is None else self.implied
         return np.maximum(implied, 1e-9)
+
+    @property
+    def farthest_off(self) -> int | None:
+        """The class whose assumed frequency is farthest from that of the labels; None if chance
+        explains it, or if it is not known what probabilities assume. Of classes with examples.
+        """
+        if self.implied is None:
+            return None
+        most = np.maximum(self.assumed_frequencies, self.frequencies)
+        error = np.sqrt(most / self.effective.sum() + (_MISFIT * most) ** 2)
+        off = np.abs(self.implied - self.frequencies) / error * (self.count > 0.0)
+        return int(off.argmax()) if off.max() > _MOST_OFF else None
 
     def with_implied(self, present: IntArray, means: FloatArray, n_examples: float) -> Self:
         """With the frequencies that probabilities assume, by their `class_means`.

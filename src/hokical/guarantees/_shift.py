@@ -20,11 +20,17 @@ LEVEL = 0.01
 _LEAST_EXAMPLES = 50.0
 SAME, MOVED = "no change", "label shift explains it"
 BROKEN = "something else changed: these numbers do not apply"
+OFF = (
+    "something else changed, or the probabilities of some classes were wrong in the fit already: "
+    "these numbers do not apply"
+)
 UNKNOWN = "too few examples of the classes it would take: these numbers do not apply"
 #: What to do if a verdict does not hold.
 _REMEDIES = {
     BROKEN: "No class frequencies explain these rows. Label some hundred of them and measure; if "
     "calibration is off, fit again.",
+    OFF: "This method does not calibrate the probability of each class. Fit `hokical.auto`, which "
+    "does, and ask again.",
     UNKNOWN: "Fit with more examples of the classes that have become common, or wait for labels.",
 }
 _SHOWN, _GROUPS = 5, 20
@@ -47,7 +53,8 @@ class ShiftEstimate:
     accuracy : float
         The share of labels that is right on these rows, and `accuracy_interval`. The interval also
         holds if the mix of rows changed and not the reliability of scores; its lower end allows for
-        out-of-distribution rows that are too few to be detected.
+        out-of-distribution rows that are too few to be detected. Of an ensemble
+        (`CalibratedClassifier`) both are of its single models; their mean is usually better.
     adapted_accuracy : float
         The accuracy of the labels of `adapt()`.
     confusion : array of shape (classes, classes)
@@ -87,6 +94,7 @@ class ShiftEstimate:
     by_group: dict[str, ShiftEstimate] = field(default_factory=dict, repr=False)
     class_names: tuple[str, ...] = ()
     _calibrator: Any = field(default=None, repr=False)
+    _of: str = field(default="", repr=False)
 
     def adapt(self) -> Any:
         """The calibrator for the new class frequencies, like any other; see `reweight_classes`."""
@@ -135,8 +143,8 @@ class ShiftEstimate:
         lines = [f"{self.n:,} rows: {self.verdict} ({p_value})."]
         if self.holds:
             lines += [
-                f"Accuracy {self.accuracy:.1%} ({low:.1%} to {high:.1%}); after adapting to the "
-                f"new class frequencies {self.adapted_accuracy:.1%}."
+                f"Accuracy{self._of} {self.accuracy:.1%} ({low:.1%} to {high:.1%}); after adapting "
+                f"to the new class frequencies {self.adapted_accuracy:.1%}."
             ]
             old = self.old_class_frequencies
             order = np.argsort(-np.abs(self.class_frequencies - old), kind="stable")
@@ -243,7 +251,8 @@ def _judge(found: ClassFrequencies, fits: float, change: float) -> str:
     examples = 1.0 / found.noise.sum()
     at_fit_time = 1.0 / (found.old**2 / (found.known.effective + 1.0)).sum()
     if fits < LEVEL:
-        return BROKEN
+        known = found.known
+        return OFF if known.implied is None or known.farthest_off is not None else BROKEN
     if change >= LEVEL:
         return SAME
     return UNKNOWN if examples < min(_LEAST_EXAMPLES, 0.5 * at_fit_time) else MOVED

@@ -43,6 +43,7 @@ def test_a_new_balance_is_found_and_adapted_to(model) -> None:
     inner = model.calibrator_.estimate_shift(model.estimator_.decision_function(X))
     np.testing.assert_array_equal(found.class_frequencies, inner.class_frequencies)
     assert found.holds
+    assert "single models" not in str(found)
     assert "cat 5" in str(found) or "cat 6" in str(found)
     assert abs(found.class_frequencies[0] - NEW["cat"]) < 0.05  # two standard errors
     low, high = found.accuracy_interval
@@ -82,6 +83,8 @@ def test_an_ensemble_has_other_class_frequencies_too() -> None:
     expected = model.predict_proba(X) * shares
     expected /= expected.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(twin.predict_proba(X), expected, rtol=1e-6)
+    text = str(model.estimate_shift(animals(500, OLD, 5)[0]))
+    assert "Accuracy of single models of the ensemble, whose mean is usually better, " in text
 
 
 def test_groups_of_the_fit_are_kept_by_a_new_balance() -> None:

@@ -350,10 +350,10 @@ class CalibratedClassifier(
 
         `adapt()` of what is found is a classifier like this one. Rows are compared with held-out
         predictions of the fit, which are of the single models of an ensemble: so each row is
-        scored by one of them, and the accuracy is theirs; their mean is as accurate or a little
-        more. Without an ensemble the final model has seen more data than those of the folds, and
-        "something else changed" may be a false alarm: to rely on it, calibrate a
-        `FrozenEstimator` on data that it has not seen.
+        scored by one of them, and the accuracy is theirs; their mean is usually better. Without
+        an ensemble the final model has seen more data than those of the folds, and "something else
+        changed" may be a false alarm: to rely on it, calibrate a `FrozenEstimator` on data that it
+        has not seen.
         """
         self._check_has("estimate_shift")
         learned = getattr(self.calibrator_, "groups_", None) is not None
@@ -362,6 +362,8 @@ class CalibratedClassifier(
         found = judge.estimate_shift(logits, sample_weight, delta=delta, groups=groups)
         names = tuple(map(str, self.classes_.tolist()))
         own: dict[str, Any] = {"class_names": names, "_calibrator": self}
+        if judge is not self.calibrator_:
+            own["_of"] = " of single models of the ensemble, whose mean is usually better,"
         parts = {name: replace(part, **own) for name, part in found.by_group.items()}
         return replace(found, by_group=parts, **own)
 
