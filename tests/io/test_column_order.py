@@ -99,3 +99,24 @@ def test_another_kind_of_scores_is_named(of_fit: str, tmp_path: Path) -> None:
     found = " ".join(run("apply", tmp_path / "cal.json", new, "-o", tmp_path / "out.csv").split())
     assert f"expected {kinds[0]}, as the calibrator was fitted on" in found
     assert f"found {kinds[1]} in `{second.columns[0]}`" in found
+
+
+def test_chunks_may_be_frames(cal: hokical.Calibrator) -> None:
+    chunks = [(FRAME[:100], LABELS[:100]), (FRAME[NAMES[::-1]][100:300], LABELS[100:300])]
+    fitted = hokical.streams.fit(hokical.make("temps"), chunks)
+    for each in (cal, fitted):
+        (found,) = hokical.streams.predict(each, [FRAME[NAMES[::-1]]], what="proba")
+        np.testing.assert_allclose(found, cal.predict_proba(LOGITS), rtol=1e-6)
+    with pytest.raises(ValueError, match=r"missing: logit_cat"):
+        list(hokical.streams.predict(fitted, [FRAME.rename(columns={"logit_cat": "ox"})]))
+
+
+def test_compare_of_files_puts_columns_in_order(tmp_path: Path) -> None:
+    val = write(tmp_path / "val.csv", FRAME[:300], LABELS[:300])
+    new = write(tmp_path / "new.csv", FRAME[300:], LABELS[300:])
+    turned = write(tmp_path / "turned.csv", FRAME[NAMES[::-1]][300:], LABELS[300:])
+    found = [
+        json.loads(run("compare", val, path, "--methods", "temps", "--json"))["headline"]
+        for path in (new, turned)
+    ]
+    assert found[0] == found[1]

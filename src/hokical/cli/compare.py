@@ -75,7 +75,11 @@ def _open_pair(given: Source, test: Path | None) -> tuple[Examples, Examples]:
         raise typer.BadParameter(
             f"{given.path} holds one set; pass TEST, data that nothing was fitted on."
         )
-    tested_on = replace(given, path=test or given.path, split=opt.Part.test).read()
+    names = ",".join(fitted_on.classes) or None  # in whose order the other's columns are put
+    if any("," in name for name in fitted_on.classes):
+        names = given.classes
+    new = replace(given, path=test or given.path, split=opt.Part.test, classes=names)
+    tested_on = new.read()
     for rows in (fitted_on, tested_on):
         if rows.kind == "confidence":
             raise typer.BadParameter(

@@ -18,7 +18,7 @@ from hokical._core.bins import check_count
 from hokical._core.blocks import rows_per_block
 from hokical._core.logits import Logits
 from hokical._core.parallel import cut_rows
-from hokical._core.reading import to_numpy
+from hokical._core.reading import column_names, order_columns, to_numpy
 from hokical._core.types import AnyArray
 from hokical.io._convention import LABELS, LOGITS, WEIGHTS
 
@@ -56,8 +56,11 @@ class Chunk:
         return Chunk(*found)
 
 
-def as_chunk(item: Any) -> Chunk:
-    """A chunk from an array, a tuple of two or three, or a mapping."""
+def as_chunk(item: Any, source: ChunkSource) -> Chunk:
+    """A chunk from an array, a tuple of two or three, or a mapping.
+
+    The columns of a frame are put in the order of those of its source.
+    """
     if isinstance(item, Chunk):
         return item
     logits, labels, weights = split_parts(item, (LOGITS, LABELS, WEIGHTS), _WANTED)
@@ -66,6 +69,8 @@ def as_chunk(item: Any) -> Chunk:
             f"`logits` of every chunk must be an array (n, classes); got {type(logits).__name__}, "
             "which can be used in memory only: `fit(top_k, labels)`, `predict(top_k)`."
         )
+    source.columns = source.columns or column_names(logits)
+    logits = order_columns(logits, "logits", source.columns)
     values = to_numpy(logits, "logits")
     if values.ndim != 2:
         raise ValueError(
@@ -205,7 +210,8 @@ class ChunkSource:
             )
         items = self._chunks() if callable(self._chunks) else self._chunks
         self._chunks = self._chunks if self.repeatable else None
-        yield from map(as_chunk, items)
+        for item in items:
+            yield as_chunk(item, self)
 
 
 def from_array(

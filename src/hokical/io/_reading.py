@@ -162,7 +162,9 @@ def open_source(
     if isinstance(data, (list, tuple)) and data and isinstance(data[0], (str, os.PathLike)):
         return _open_files([Path(file) for file in data], wanted)
     if callable(data) or isinstance(data, Iterable):
-        return ChunkSource(data)
+        source = ChunkSource(data)
+        source.columns = getattr(fitted_by, "_columns", ())
+        return source
     raise TypeError(
         "a source must be files, a table, an array, a sequence of chunks, an iterator or a "
         f"function that returns one; got {type(data).__name__}. See `streams.open_source`."
