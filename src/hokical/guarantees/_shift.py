@@ -29,8 +29,8 @@ UNKNOWN = "too few examples of the classes it would take: these numbers do not a
 _REMEDIES = {
     BROKEN: "No class frequencies explain these rows. Label some hundred of them and measure; if "
     "calibration is off, fit again.",
-    OFF: "This method does not calibrate the probability of each class. Fit `hokical.auto`, which "
-    "does, and ask again.",
+    OFF: "The probability of each class was not calibrated, or it is not known whether it was. Fit "
+    "`hokical.auto`, which calibrates it, and ask again.",
     UNKNOWN: "Fit with more examples of the classes that have become common, or wait for labels.",
 }
 _SHOWN, _GROUPS = 5, 20
