@@ -20,8 +20,9 @@ from hokical._fitting.structured import (
     structured_objective,
 )
 from hokical._fitting.temperature import choose_base, sharpen_without_each
-from hokical.rules._auto import PARTS, Average, ClassScaling, as_log_proba
+from hokical.rules._auto import PARTS, AutoRule, Average, ClassScaling, as_log_proba, as_scores
 from hokical.rules._probabilities import LEAST, add_floor, softmax, uncalibrated
+from hokical.rules._row_correction import RowCorrection
 from hokical.rules._structured import mix_evenly
 
 #: Candidates are weighed, and rows corrected, on rows of at most about this many logits, at least
@@ -55,9 +56,11 @@ class BaseFit:
     losses: dict[str, float]
     converged: bool
 
-    def scores(self, logits: Logits) -> Logits:
-        """The scores of a block, as logits."""
-        return self.base.logits(add_floor(logits, self.floor) if self.floor > 0.0 else logits)
+    def scores(self, logits: Logits, correction: RowCorrection | None = None) -> Logits:
+        """The scores of a block, as logits; after a correction."""
+        here = AutoRule(self.base, correction, keep_labels=False).on_device_of(logits)
+        found = here.base.logits(add_floor(logits, self.floor) if self.floor > 0.0 else logits)
+        return found if here.correction is None else as_scores(here.correction.scores(found), found)
 
 
 def fit_average(examples: Examples) -> BaseFit:

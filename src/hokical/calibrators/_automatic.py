@@ -239,8 +239,7 @@ def _is_too_good(base: BaseFit, correction: RowCorrection, held_out: Logits) -> 
     """
     rows = spaced_rows(0, base.examples.n_rows, max(weighing_step(held_out), 1))
     some = base.examples.take(rows)
-    own = base.scores(some.logits)
-    both = (as_scores(correction.scores(own), own), held_out.take(rows))
+    both = (base.scores(some.logits, correction), held_out.take(rows))
     seen, unseen = (float(some.share @ _log_losses(logits, some.labels)) for logits in both)
     return seen > unseen
 
