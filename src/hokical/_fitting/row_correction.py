@@ -42,7 +42,7 @@ TOLERANCE, MAX_ITER = 0.05, 50
 MOST_FOR_NONE = 0.5
 #: A gain is clear beyond this many standard errors, which are doubled with so many examples: of
 #: calibration over none, and of the row correction, which gains less and was seen to overfit more.
-ERRORS, FEW_EXAMPLES, FEW_TO_CORRECT = 0.5, 95.0, 170.0
+ERRORS, FEW_EXAMPLES, FEW_TO_CORRECT = 0.5, 95.0, 150.0
 _LIMITS = np.array([LARGEST_LOG_SCALE, LARGEST_SHIFT])
 
 
