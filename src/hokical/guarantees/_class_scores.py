@@ -26,7 +26,7 @@ _COARSE = 64
 N_LEVELS = LEVELS // _COARSE
 #: Beyond so many classes no features are kept, which would be larger than most calibrators.
 _MOST_CLASSES = 4096
-#: Standard errors by which an implied class frequency may be off, with a relative error of the fit.
+#: Standard errors by which one of two frequencies may be off, with a relative error of the fit.
 _MOST_OFF, _MISFIT = 3.0, 0.05
 #: Pseudo-examples for each pair of classes behind the frequencies that probabilities assume; at
 #: most so many steps lead there, until no frequency changes by more.
@@ -144,7 +144,8 @@ class ClassScores:
         most = np.maximum(self.assumed_frequencies, self.frequencies)
         error = np.sqrt(most / self.effective.sum() + (_MISFIT * most) ** 2)
         off = np.abs(self.implied - self.frequencies) / error * (self.count > 0.0)
-        return int(off.argmax()) if off.max() > _MOST_OFF else None
+        limit = np.sqrt(_MOST_OFF**2 + 2.0 * np.log(self.n_classes / 2.0))  # of as many chances
+        return int(off.argmax()) if off.max() > limit else None
 
     def with_implied(self, present: IntArray, means: FloatArray, n_examples: float) -> Self:
         """With the frequencies that probabilities assume, by their `class_means`.
