@@ -157,7 +157,8 @@ def _find_scores(
         if wanted.kind in (None, kind):
             return kind, found if len(found) == 1 else _in_order(table, found, wanted)
     known = getattr(wanted.fitted_by, "_columns", ())
-    if known and all(table.first(name) for name in known):
+    of_other_kind = {name for found in by_kind.values() for name in found.values()}
+    if known and all(table.first(name) not in {None, *of_other_kind} for name in known):
         return None, {name: table.require(name, "the fit") for name in known}
     if table.names == [NAMELESS]:
         return "logits", {NAMELESS: NAMELESS}
