@@ -378,7 +378,7 @@ def test_detect_misses_few_of_a_class() -> None:
         missed.append(1.0 - found.flagged[labels == 2].mean())
     assert np.mean(missed) <= 0.1 + 4.0 * np.std(missed) / 10.0
     assert found.guarantee.startswith("Of new examples of class 2, at least 0.9 are found")
-    with pytest.raises(ValueError, match="`label` must lie in"):
+    with pytest.raises(ValueError, match="`label` must be a class, its column from 0 to 3; got 4"):
         cal.detect(logits, 4)
     new, truth = world(200, 4, seed=1000)
     cal.certify(new[truth != 2], truth[truth != 2])
