@@ -196,7 +196,8 @@ def read_table(
     if not isinstance(labels, str) or isinstance(table, str):
         return table, labels, sample_weight, groups
     arrow = import_optional("pyarrow", extra="parquet")
-    rows = arrow.table(table if hasattr(table, "__arrow_c_stream__") else table.collect())
+    lazy = hasattr(table, "collect") and not hasattr(table, "__arrow_c_stream__")
+    rows = arrow.table(table.collect() if lazy else table)
     names = list(rows.column_names)
 
     def column(name: Any) -> Any:
