@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from copy import deepcopy
 from typing import Any, ClassVar, Self
@@ -60,7 +61,7 @@ class Estimator:
         return BaseEstimator.__sklearn_tags__(self)
 
 
-class StoredEstimator(Estimator):
+class StoredEstimator(Estimator, ABC):
     """An estimator whose fit is a rule, a report, and data kept for later guarantees."""
 
     #: What is known of the method before a fit.
@@ -111,9 +112,9 @@ class StoredEstimator(Estimator):
             parameters["random_state"] = None
         return parameters
 
+    @abstractmethod
     def _stored_data(self) -> dict[str, Any]:
         """What a file holds besides parameters, rule and report."""
-        raise NotImplementedError
 
     @classmethod
     def _from_document(cls, document: dict[str, Any]) -> Self:
@@ -131,9 +132,9 @@ class StoredEstimator(Estimator):
         found._library_version = str(document.get("library_version", "unknown"))
         return found
 
+    @abstractmethod
     def _restore(self, document: dict[str, Any]) -> None:
         """Take up a file's rule, report and data."""
-        raise NotImplementedError
 
     def _keep_rule(self, rule: Any, report: dict[str, Any], **attributes: Any) -> None:
         """Keep a rule and a report, and set the fitted attributes, which each class declares."""

@@ -144,7 +144,7 @@ class ClassScores:
         most = np.maximum(self.assumed_frequencies, self.frequencies)
         error = np.sqrt(most / self.effective.sum() + (_MISFIT * most) ** 2)
         off = np.abs(self.implied - self.frequencies) / error * (self.count > 0.0)
-        # Of as many chances, and what is assumed of many classes is as noisy as the labels.
+        # The largest of many differences; frequencies assumed of many classes are noisy themselves.
         limit = np.sqrt(_MOST_OFF**2 + 4.0 * np.log(self.n_classes / 2.0))
         return int(off.argmax()) if off.max() > limit else None
 

@@ -4,6 +4,7 @@ import csv
 import io
 import math
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,16 +27,16 @@ Cells = tuple[Sequence[str], Sequence[Sequence[tuple[str, str]]]]
 Location = str | os.PathLike[str]
 
 
-class TableOutput:
+class TableOutput(ABC):
     """A result with a row for each method."""
 
+    @abstractmethod
     def records(self) -> list[dict[str, Any]]:
         """The numbers of each row, not rounded, by column; the first is "method"."""
-        raise NotImplementedError
 
+    @abstractmethod
     def cells(self, mark: str) -> Cells:
         """A small table for readers, the best cells in `mark`."""
-        raise NotImplementedError
 
     def to_csv(self, path: Location | None = None) -> str:
         """One line per method, numbers not rounded; also written to `path`, if one is given."""

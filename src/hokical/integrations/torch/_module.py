@@ -1,6 +1,7 @@
 """A fitted calibrator as an `nn.Module`: buffers that hold the numbers of its rule."""
 
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from copy import copy
 from dataclasses import fields
@@ -40,7 +41,7 @@ class Prediction(NamedTuple):
 _register_namedtuple(Prediction, serialized_type_name="hokical.Prediction")
 
 
-class _FittedModule(nn.Module):
+class _FittedModule(nn.Module, ABC):
     """A fitted calibrator, whose numbers are buffers that the `state_dict` does not list.
 
     The `state_dict` has the calibrator itself, as the bytes of its file: one that is loaded
@@ -54,9 +55,9 @@ class _FittedModule(nn.Module):
         super().__init__()
         self._hold(calibrator)
 
+    @abstractmethod
     def _numbers(self) -> dict[str, Any]:
         """The numbers of the calibrator, by the names of their buffers."""
-        raise NotImplementedError
 
     def _hold(self, calibrator: Any) -> None:
         self.fitted, self._rule = calibrator, calibrator.rule_
