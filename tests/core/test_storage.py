@@ -6,13 +6,27 @@ import json
 import os
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from hokical import CalibratorFileError, Gaussian, Gumbel, Hoki, Uniform, load
+from hokical import (
+    CalibrationMonitor,
+    CalibratorFileError,
+    Gaussian,
+    Gumbel,
+    Hoki,
+    Uniform,
+    calibrate_confidence,
+    load,
+)
 from hokical._core.files import write_text_atomically
-from hokical._core.storage import fingerprint, read_document, write_document
+from hokical._core.storage import checksum, read_document, write_document
+
+TAGS = ["$record", "$array", "$tuple", "$float", "$dict"]
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +85,7 @@ def edit(path: Path, change: object, *, sign: bool = False) -> None:
     change(document)  # type: ignore[operator]
     if sign:
         document.pop("checksum")
-        document["checksum"] = fingerprint(document)
+        document["checksum"] = checksum(document)
     path.write_text(json.dumps(document))
 
 
@@ -234,7 +248,68 @@ def test_parts_that_contradict_each_other_are_refused(
     for key in place[:-1]:
         part = part[key]
     part[place[-1]] = value
-    document["checksum"] = fingerprint(document)
+    document["checksum"] = checksum(document)
     (tmp_path / "cal.json").write_text(json.dumps(document))
     with pytest.raises(CalibratorFileError, match="usable"):
         load(tmp_path / "cal.json")
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(st.sampled_from(TAGS) | st.text(), inner, max_size=3)
+        ),
+        max_leaves=8,
+    )
+)
+@settings(max_examples=100)
+def test_metadata_of_any_keys_comes_back(tmp_path_factory: Any, value: Any) -> None:
+    path = tmp_path_factory.mktemp("metadata") / "file.json"
+    write_document(path, {"beside": {"$record": value}})
+    assert read_document(path)["beside"] == {"$record": value}
+
+
+def test_metadata_with_the_keys_of_the_format(saved: Path, hoki: Hoki) -> None:
+    metadata = {"$record": "mine", "$array": [1], "nested": {"$float": "x", "$dict": None}}
+    hoki.save(saved, metadata=metadata)
+    assert load(saved).metadata_ == metadata
+
+
+@pytest.mark.parametrize("value", ["text", "", 3, 0, [], [1, 2], {}, {"a": 1}, True, False])
+@pytest.mark.parametrize(
+    "place", [("signals",), ("coding",), ("coding", "columns"), ("coding", "levels")]
+)
+def test_records_of_another_type_are_refused_when_loaded(
+    tmp_path: Path, place: tuple[str, ...], value: Any
+) -> None:
+    rng = np.random.default_rng(0)
+    stated, subject = rng.uniform(0.5, 1.0, (2000, 2)), rng.choice(["law", "art"], 2000)
+    right = rng.random(2000) < np.where(subject == "law", 0.3, 0.9) * stated[:, 0]
+    path = tmp_path / "cal.json"
+    calibrate_confidence(stated, right, groups=subject).save(path)
+
+    def change(document: dict[str, Any]) -> None:
+        record = document["rule"]
+        for name in place[:-1]:
+            record = record[name]
+        assert record[place[-1]] is not None
+        record[place[-1]] = value
+
+    edit(path, change, sign=True)
+    with pytest.raises(CalibratorFileError, match="usable calibrator"):
+        load(path)
+
+
+def test_files_of_monitors_are_called_monitors(tmp_path: Path) -> None:
+    path = tmp_path / "monitor.json"
+    CalibrationMonitor(None).save(path)
+    with pytest.raises(CalibratorFileError, match="a calibrator but a CalibrationMonitor"):
+        load(path)
+    edit(path, lambda document: document["state"].update(window=3), sign=True)
+    with pytest.raises(CalibratorFileError, match="usable CalibrationMonitor: `window` must be"):
+        CalibrationMonitor.load(path)
+    path.write_text("{")
+    with pytest.raises(CalibratorFileError, match="not a hokical CalibrationMonitor file"):
+        CalibrationMonitor.load(path)

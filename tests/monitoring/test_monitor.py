@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import hokical
 from hokical import CalibrationMonitor, CalibratorFileError, Gaussian, Hoki, TopK
-from hokical._core.storage import fingerprint
+from hokical._core.storage import checksum
 from hokical.calibrators import make
 from hokical.metrics import ece
 from tests.conftest import max_examples, peak_memory, synthetic_logits
@@ -120,8 +120,10 @@ def test_damaged_files_are_refused_and_left_alone(tmp_path: Path) -> None:
     document = json.loads(whole)
     del document["checksum"]
     document["state"]["test"] = {}
-    path.write_text(json.dumps(document | {"checksum": fingerprint(document)}))
-    with pytest.raises(CalibratorFileError, match="unusable numbers"):
+    path.write_text(json.dumps(document | {"checksum": checksum(document)}))
+    with pytest.raises(
+        CalibratorFileError, match="usable CalibrationMonitor: `test` must be EProcess"
+    ):
         CalibrationMonitor.load(path)
     logits, labels = synthetic_logits(200, 3, seed=0)
     make("temps").fit(logits, labels).save(path)

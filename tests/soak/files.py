@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from hokical import CalibrationMonitor, CalibratorFileError, load
-from hokical._core.storage import fingerprint
+from hokical._core.storage import checksum
 from hokical.io import DataFileError, read_examples
 from hokical.streams import open_source
 from tests.io.samples import VAL, WRITERS, write_csv
@@ -160,7 +160,7 @@ def _write_forged(document: Any, path: Path, rng: Generator) -> None:
     for _ in range(rng.integers(1, 4)):
         _forge(document, rng)
     document.pop("checksum", None)
-    path.write_text(json.dumps(document | {"checksum": fingerprint(document)}))
+    path.write_text(json.dumps(document | {"checksum": checksum(document)}))
 
 
 def _golden(rng: Generator) -> Path:

@@ -40,8 +40,13 @@ class GroupCoding:
     cut: tuple[bool, ...]
 
     def __post_init__(self) -> None:
-        if not self.columns or len({*map(len, (self.columns, self.levels, self.cut))}) != 1:
+        parts = (self.columns, self.levels, self.cut)
+        if not all(isinstance(part, tuple) for part in (*parts, *self.levels)):
+            raise ValueError("`columns`, `levels` and `cut` of groups must be tuples.")
+        if not self.columns or len({*map(len, parts)}) != 1:
             raise ValueError("`groups` must have columns, each with its levels.")
+        if not all(type(name) is str for name in self.columns):
+            raise ValueError(f"`columns` of groups must be text; got {self.columns!r}.")
         for levels, cut in zip(self.levels, self.cut, strict=True):
             if len(set(levels)) != len(levels) or (cut and sorted(levels) != [*levels]):
                 raise ValueError("`levels` must be different names, or rising numbers.")

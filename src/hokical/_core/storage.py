@@ -12,8 +12,10 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from types import NoneType
+from typing import Any, TypeVar, get_args, get_type_hints
 
 import numpy as np
 
@@ -32,6 +34,8 @@ _UNUSABLE = (
 )  # fmt: skip
 #: Files that are often taken for calibrators, by how they begin.
 _OTHER_FILES = {b"\x80": "a pickle", b"PK": "a zip archive, as NumPy and PyTorch write them"}
+#: Keys of objects that stand for something else; a user's mapping with one of them is a "$dict".
+_TAGS = {"$record", "$array", "$tuple", "$float", "$dict"}
 #: Classes that can be stored besides plain values, by their name in files.
 _records: dict[str, type[Any]] = {}
 _names: dict[type[Any], str] = {}
@@ -74,7 +78,7 @@ def record_class(name: str) -> type[Any]:
 def write_document(path: str | os.PathLike[str], body: dict[str, Any]) -> None:
     """Write `body` with format, version and checksum, atomically."""
     document = {"format": FORMAT, "format_version": FORMAT_VERSION, **_encode(body)}
-    document["checksum"] = _checksum(document)
+    document["checksum"] = checksum(document)
     write_text_atomically(path, json.dumps(document, indent=1, allow_nan=False) + "\n")
 
 
@@ -97,11 +101,11 @@ def read_document(
             if content.startswith(first):
                 why = f"but looks like {name}; loading never runs code"
         raise CalibratorFileError(
-            f"{path} is not a hokical calibrator file, which is JSON that `cal.save(path)` writes, "
-            f"{why}. Open it with the library that wrote it, and save the calibrator."
+            f"{path} is not a hokical {kind} file, which is JSON that `save(path)` writes, "
+            f"{why}. Open it with the library that wrote it, and save the {kind}."
         ) from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise CalibratorFileError(f"{path} is not a hokical calibrator file.")
+        raise CalibratorFileError(f"{path} is not a hokical {kind} file.")
     version = document.get("format_version")
     if version != FORMAT_VERSION:
         raise CalibratorFileError(
@@ -111,7 +115,7 @@ def read_document(
         )
     stored = document.pop("checksum", None)
     try:
-        intact = stored == _checksum(document)
+        intact = stored == checksum(document)
     except ValueError:  # a number that no float64 can hold
         intact = False
     if not intact:
@@ -127,15 +131,16 @@ def read_document(
     try:
         return dict(_decode(document, find_record))
     except _UNUSABLE as error:
-        raise CalibratorFileError(f"{path} does not hold a usable calibrator: {error}") from error
+        raise CalibratorFileError(f"{path} does not hold a usable {kind}: {error}") from error
 
 
 def fingerprint(body: dict[str, Any]) -> str:
     """A hash of what `write_document` would write."""
-    return _checksum(_encode(body))
+    return checksum(_encode(body))
 
 
-def _checksum(document: dict[str, Any]) -> str:
+def checksum(document: dict[str, Any]) -> str:
+    """That of an encoded document."""
     canonical = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return "sha256:" + hashlib.sha256(canonical.encode()).hexdigest()
 
@@ -146,10 +151,13 @@ def _encode(value: Any) -> Any:
         own = value.to_stored() if hasattr(value, "to_stored") else None
         own = {f.name: getattr(value, f.name) for f in fields(value)} if own is None else own
         return {"$record": _names[type(value)], **_encode(own)}
+    if isinstance(value, _Packed):
+        return dict(value)
     if isinstance(value, np.ndarray):
         return {"$array": _encode_array(value)}
     if isinstance(value, dict):
-        return {str(key): _encode(item) for key, item in value.items()}
+        plain = {str(key): _encode(item) for key, item in value.items()}
+        return plain if _TAGS.isdisjoint(plain) else {"$dict": [*map(list, plain.items())]}
     if isinstance(value, tuple):
         return {"$tuple": [_encode(item) for item in value]}
     if isinstance(value, list):
@@ -163,9 +171,13 @@ def _encode(value: Any) -> Any:
     raise TypeError(f"cannot store a {type(value).__name__} in a calibrator file.")
 
 
+class _Packed(dict[str, Any]):
+    """What is encoded already."""
+
+
 def pack_array(array: AnyArray) -> dict[str, Any]:
     """An array as it is stored where nobody will read its numbers, for `to_stored`."""
-    return {"$array": _encode_array(array, 0)}
+    return _Packed({"$array": _encode_array(array, 0)})
 
 
 def _encode_array(array: AnyArray, readable: int = _READABLE_SIZE) -> dict[str, Any]:
@@ -192,6 +204,8 @@ def _decode(value: Any, find: Finder = None) -> Any:
         return tuple(_decode(item, find) for item in value["$tuple"])
     if "$float" in value:
         return float(value["$float"])
+    if "$dict" in value:
+        return {str(key): _decode(item, find) for key, item in value["$dict"]}
     return {key: _decode(item, find) for key, item in value.items()}
 
 
@@ -199,9 +213,26 @@ def _decode_record(stored: dict[str, Any], find: Finder) -> Any:
     name = stored["$record"]
     if name not in _records and find is not None:
         find(name)
-    kind = record_class(name)
+    kind: Any = record_class(name)
     given = {key: _decode(item, find) for key, item in stored.items() if key != "$record"}
-    return kind.from_stored(given) if hasattr(kind, "from_stored") else kind(**given)
+    made = kind.from_stored(given) if hasattr(kind, "from_stored") else kind(**given)
+    for field, allowed in _record_fields(kind).items():  # as made: old files have other forms
+        value = getattr(made, field)
+        if not isinstance(value, allowed):
+            names = " or ".join(each.__name__ for each in allowed)
+            raise ValueError(f"`{field}` must be {names}; got {type(value).__name__}")
+    return made
+
+
+@cache
+def _record_fields(kind: Any) -> dict[str, tuple[type[Any], ...]]:
+    """The fields of a record that are records themselves, or None: by name, what they may be."""
+    found = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(kind).items()}
+    return {
+        name: allowed
+        for name, allowed in found.items()
+        if not _names.keys().isdisjoint(allowed) and {*allowed} <= {*_names, NoneType}
+    }
 
 
 def _decode_array(stored: dict[str, Any]) -> AnyArray:
