@@ -56,7 +56,8 @@ SHAPES = {
             "risk_coverage_curve"],
     "all": ["brier", "log_loss", "classwise_ece", "ranked_probability_score", "summary",
             "group_table"],
-    "two": ["calibration_slope", "decision_curve"],
+    "two": ["binary_summary", "calibration_slope", "decision_curve", "risk_bands",
+            "smooth_calibration_curve"],
 }  # fmt: skip
 
 

@@ -21,13 +21,23 @@ from hokical.metrics._calibration import (
 from hokical.metrics._groups import GroupRow, GroupTable, group_table
 from hokical.metrics._metric import METRICS, Metric
 from hokical.metrics._ranking import aurc, auroc, risk_coverage_curve, selective_risk
-from hokical.metrics._risk_models import calibration_slope, decision_curve
+from hokical.metrics._risk_models import (
+    BinarySummary,
+    CalibrationCurve,
+    RiskBands,
+    binary_summary,
+    calibration_slope,
+    decision_curve,
+    risk_bands,
+    smooth_calibration_curve,
+)
 from hokical.metrics._smooth import smooth_ece
 from hokical.metrics._summaries import Estimate, Summary, summary
 
 __all__ = [
-    "METRICS", "Estimate", "GroupRow", "GroupTable", "Metric", "Summary", "aurc", "auroc", "brier",
-    "calibration_slope", "classwise_ece", "debiased_ece", "decision_curve", "ece", "group_table",
-    "log_loss", "ranked_probability_score", "risk_coverage_curve", "selective_risk", "smooth_ece",
-    "summary",
+    "METRICS", "BinarySummary", "CalibrationCurve", "Estimate", "GroupRow", "GroupTable", "Metric",
+    "RiskBands", "Summary", "aurc", "auroc", "binary_summary", "brier", "calibration_slope",
+    "classwise_ece", "debiased_ece", "decision_curve", "ece", "group_table", "log_loss",
+    "ranked_probability_score", "risk_bands", "risk_coverage_curve", "selective_risk",
+    "smooth_calibration_curve", "smooth_ece", "summary",
 ]  # fmt: skip

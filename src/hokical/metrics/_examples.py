@@ -76,6 +76,13 @@ def as_examples(proba: Any, labels: Any, sample_weight: Any = None) -> Examples:
     return Examples(values, truth, as_weights(sample_weight, values.shape[0])).counted()
 
 
+def as_risks(probability: Any, outcome: Any, sample_weight: Any = None) -> Examples:
+    """Check (n,) probabilities of an event and whether it happened; drop rows of weight 0."""
+    values = as_confidence(probability, "probability")
+    happened = _as_correct(outcome, values.shape[0], "outcome", "whether the event happened")
+    return Examples(values, happened, as_weights(sample_weight, values.shape[0])).counted()
+
+
 def as_predictions(proba: Any, labels: Any, sample_weight: Any = None) -> Predictions:
     """Check full-vector data and drop rows of weight 0. Rows are never rescaled."""
     table = _as_proba(proba)
@@ -100,23 +107,23 @@ def check_inside(name: str, value: Any, low: float, high: float) -> float:
     return float(value)
 
 
-def as_confidence(confidence: Any) -> FloatArray:
-    """Checked confidences (n,)."""
-    array = _as_numbers(confidence, "confidence")
+def as_confidence(confidence: Any, name: str = "confidence") -> FloatArray:
+    """Checked confidences (n,), or other probabilities of that name."""
+    array = _as_numbers(confidence, name)
     if array.ndim != 1:
         raise ValueError(
-            "`confidence` must be 1-D (n,), one number per example, or probabilities "
+            f"`{name}` must be 1-D (n,), one number per example, or probabilities "
             f"(n, classes); got shape {array.shape}. Flatten it, or use `hokical.Dense`."
         )
     if array.shape[0] == 0:
-        raise ValueError("`confidence` must have at least one entry; got none.")
+        raise ValueError(f"`{name}` must have at least one entry; got none.")
     values = array.astype(np.float64)
     bad = ~((values >= 0.0) & (values <= 1.0))  # catches NaN too, which compares false
     if bad.any():
         row = int(np.argmax(bad))
         raise ValueError(
-            f"`confidence` must lie in [0, 1]; got {values[row]} in row {row}. Logits are not "
-            "confidences; clip values that are only just outside due to rounding."
+            f"`{name}` must lie in [0, 1]; got {values[row]} in row {row}. Logits are not "
+            "probabilities; clip values that are only just outside due to rounding."
         )
     return values
 
@@ -128,19 +135,21 @@ def _as_numbers(values: Any, name: str, rule: str = "numbers in [0, 1]") -> AnyA
     return array
 
 
-def _as_correct(correct: Any, n_rows: int) -> BoolArray:
-    array = _as_numbers(correct, "correct", "booleans, or 0 and 1")
+def _as_correct(
+    correct: Any, n_rows: int, name: str = "correct", what: str = "`predicted == labels`"
+) -> BoolArray:
+    array = _as_numbers(correct, name, "booleans, or 0 and 1")
     if array.shape != (n_rows,):
         raise ValueError(
-            f"`correct` must be 1-D with one entry per confidence ({n_rows}); got shape "
+            f"`{name}` must be 1-D with one entry per confidence ({n_rows}); got shape "
             f"{array.shape}."
         )
     bad = (array != 0) & (array != 1)
     if bad.any():
         row = int(np.argmax(bad))
         raise ValueError(
-            f"`correct` must be True or False (or 1 or 0); got {array[row]} in row {row}. "
-            "Pass `predicted == labels`, not the labels."
+            f"`{name}` must be True or False (or 1 or 0); got {array[row]} in row {row}. "
+            f"Pass {what}, not the labels."
         )
     return array.astype(np.bool_)
 
