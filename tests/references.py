@@ -103,6 +103,63 @@ def hoki_confidence(
     return p, alphas, betas
 
 
+def printed_hoki(
+    logits: np.ndarray,
+    labels: np.ndarray,
+    new: np.ndarray,
+    noise: np.ndarray,
+    *,
+    n_bins: int,
+    max_iter: int,
+    from_confidence: bool,
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """Algorithms 1 and 2 from the paper's text alone: confidences (n,), (new,) and the steps K*.
+
+    `noise` (draws, classes) are the transformations. The text leaves one thing open, a bin without
+    validation examples: an example that falls into it keeps its confidence.
+    """
+    parts = [np.asarray(rows, np.float64) for rows in (logits, new)]
+    kept = [
+        np.stack([(rows + t).argmax(axis=1) == rows.argmax(axis=1) for t in noise], axis=1)
+        for rows in parts
+    ]
+    right = parts[0].argmax(axis=1) == labels
+    p, q = (_printed_start(rows, right.mean(), from_confidence) for rows in parts)
+    before: list[list[int]] | None = None
+    steps = 0
+    for _ in range(max_iter):
+        sets: list[list[int]] = [[] for _ in range(n_bins)]
+        for n, value in enumerate(p):
+            sets[_printed_bin(value, n_bins)].append(n)
+        if sets == before:
+            break
+        place = [_printed_bin(value, n_bins) for value in q]  # Algorithm 2, beside Algorithm 1
+        for j, members in enumerate(sets):
+            if not members:
+                continue
+            same, hit = kept[0][members], right[members]
+            if same.sum() in (0, same.size):
+                alpha = beta = hit.mean()
+            else:
+                alpha = (same & hit[:, None]).sum() / same.sum()
+                beta = (~same & hit[:, None]).sum() / (~same).sum()
+            p[members] = (alpha - beta) * same.mean(axis=1) + beta
+            for n in (n for n, at in enumerate(place) if at == j):
+                q[n] = (alpha - beta) * kept[1][n].mean() + beta
+        before, steps = sets, steps + 1
+    return p, q, steps
+
+
+def _printed_start(rows: np.ndarray, accuracy: float, from_confidence: bool) -> np.ndarray:
+    if not from_confidence:
+        return np.full(len(rows), accuracy)
+    return 1.0 / np.exp(rows - rows.max(axis=1, keepdims=True)).sum(axis=1)
+
+
+def _printed_bin(value: float, n_bins: int) -> int:
+    return min(int(np.floor(value * n_bins + 1e-12)), n_bins - 1)
+
+
 def ece(confidence: np.ndarray, correct: np.ndarray, n_bins: int = 15) -> float:
     """Equal-width ECE, bin by bin."""
     total = 0.0

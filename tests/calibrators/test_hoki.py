@@ -15,6 +15,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from hokical import Gaussian, Gumbel, Hoki, Uniform, label_stability, load
 from hokical._fitting.recursion import learn_schedule
+from hokical.demo import demo_logits
 from hokical.stability import StabilityTable
 from tests import references
 from tests.conftest import max_examples, synthetic_logits
@@ -49,11 +50,10 @@ def test_it_is_the_printed_algorithm(
     p, alphas, betas = references.hoki_confidence(
         cal.stability(logits), correct, start, n_bins=n_bins, max_iter=cal.n_iter_
     )
-    if cal.converged_:  # a round in which all bins fit is no fixed point of the printed one
-        again = references.hoki_confidence(
-            cal.stability(logits), correct, start, n_bins=n_bins, max_iter=100
-        )
-        assert len(again[1]) == cal.n_iter_
+    again = references.hoki_confidence(
+        cal.stability(logits), correct, start, n_bins=n_bins, max_iter=200
+    )
+    assert len(again[1]) == cal.n_iter_  # in a cycle, too
     np.testing.assert_allclose(cal.predict_confidence(logits), p, atol=1e-12)
     np.testing.assert_allclose(cal.alpha_, alphas, atol=1e-12)
     np.testing.assert_allclose(cal.beta_, betas, atol=1e-12)
@@ -347,6 +347,52 @@ def test_a_cycle_is_seen_at_once() -> None:
     schedule = learn_schedule(table, 15, 100)
     assert not schedule.converged
     assert schedule.n_steps < 30
+
+
+@pytest.mark.parametrize("max_iter", [4, 5, 199, 200])
+def test_a_cycle_ends_where_the_printed_algorithm_ends(max_iter: int) -> None:
+    """An example that alternates between two bins: the last of K steps counts, odd or even."""
+    (logits, labels), (new, _) = demo_logits()
+    logits, labels, new = logits[:2000], labels[:2000], new[:500]
+    hoki = Hoki(
+        noise=Gaussian(2.0), draws=300, random_state=3, init="confidence", unseen="as_printed",
+        max_iter=max_iter,
+    )  # fmt: skip
+    with pytest.warns(ConvergenceWarning, match=r"did not converge \((cycle|limit)\)"):
+        hoki.fit(logits, labels)
+    seen, unseen, steps = references.printed_hoki(
+        logits, labels, new, hoki.draws_.values,
+        n_bins=15, max_iter=max_iter, from_confidence=True,
+    )  # fmt: skip
+    assert (hoki.n_iter_, hoki.converged_) == (steps, False) == (max_iter, False)
+    assert hoki.ending_ == ("limit" if max_iter == 4 else "cycle")
+    np.testing.assert_allclose(hoki.predict_confidence(logits), seen, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(hoki.predict_confidence(new), unseen, rtol=0, atol=1e-12)
+
+
+def test_a_cycle_matters_by_default_only_as_far_as_its_best_step() -> None:
+    (logits, labels), _ = demo_logits()
+    hoki = Hoki(noise=Gaussian(2.0), draws=300, random_state=3, init="confidence")
+    with pytest.warns(ConvergenceWarning, match=r"\(cycle\): after 5 iterations"):
+        hoki.fit(logits[:2000], labels[:2000])
+    assert hoki.ending_ == "cycle"
+    assert hoki.validation_ece_ < 1e-12  # a step at which all bins fit, but no fixed point
+
+
+@pytest.mark.parametrize("from_confidence", [False, True])
+def test_both_algorithms_from_the_text(from_confidence: bool, overconfident: Data) -> None:
+    logits, labels = (part[:400] for part in overconfident)
+    init = "confidence" if from_confidence else "accuracy"
+    hoki = Hoki(noise=Uniform(-4, 4), draws=60, init=init, unseen="as_printed", random_state=5)
+    hoki.fit(logits, labels)
+    new = overconfident[0][400:700]
+    seen, unseen, steps = references.printed_hoki(
+        logits, labels, new, hoki.draws_.values,
+        n_bins=15, max_iter=200, from_confidence=from_confidence,
+    )  # fmt: skip
+    assert hoki.n_iter_ == steps
+    np.testing.assert_allclose(hoki.predict_confidence(logits), seen, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(hoki.predict_confidence(new), unseen, rtol=0, atol=1e-12)
 
 
 def test_a_cycling_calibrator_warns(overconfident: Data) -> None:

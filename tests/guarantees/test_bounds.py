@@ -18,6 +18,17 @@ def test_values_of_the_derivations() -> None:
     assert tight < calibration_bound(0.0, 10_000, brier=0.05) < calibration_bound(0.0, 10_000)
 
 
+def test_the_published_bound_follows_from_the_union_bound_up_to_116_bins() -> None:
+    """The excess over the ECE, at a size where neither is cut to 1; its ratio depends on no size."""
+    n = 10**9
+    for delta in [*np.logspace(-9, -1, 33), 0.3, 0.5, 0.9, 1.0 - 1e-9]:
+        for n_bins in range(1, 117):
+            union = calibration_bound(0.0, n, n_bins, delta, method="union")
+            assert union < calibration_bound(0.0, n, n_bins, delta, method="paper") < 1.0
+    beyond = [calibration_bound(0.0, n, 117, 1.0 - 1e-9, method=m) for m in ("union", "paper")]
+    assert beyond[0] > beyond[1]
+
+
 @given(
     st.floats(0.0, 1.0),
     st.integers(1, 10**7),

@@ -20,10 +20,8 @@ from hokical._core.types import FloatArray, IntArray
 from hokical.guarantees._control import can_be_counts
 from hokical.stability._table import Cells, StabilityTable
 
-#: Every bin's mean confidence is its accuracy; or the bins repeat without that; or steps ran out.
+#: No example changes its bin any more; or some go back and forth for ever; or steps ran out.
 Ending = Literal["converged", "cycle", "limit"]
-
-_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,12 +70,14 @@ class Schedule:
         return alpha, beta
 
 
-def learn_schedule(table: StabilityTable, n_bins: int, max_iter: int) -> Schedule:
+def learn_schedule(
+    table: StabilityTable, n_bins: int, max_iter: int, *, as_printed: bool = False
+) -> Schedule:
     """Algorithm 1: repeat until no example changes its bin, at most `max_iter` times.
 
     A step depends on the bins alone, so once they return to an earlier state they repeat for ever.
-    The recursion then ends at the step of the cycle whose bins fit best; if they fit exactly, it
-    has converged.
+    The recursion then ends at the step of the cycle whose bins fit best. The algorithm `as_printed`
+    does not notice and goes on to the step `max_iter`, where the cycle happens to be by then.
     """
     cells = table.occupied_cells()
     stability = cells.level / table.levels
@@ -101,7 +101,11 @@ def learn_schedule(table: StabilityTable, n_bins: int, max_iter: int) -> Schedul
         steps.append(_Step(alpha, beta, count, float(np.abs(gaps).sum() / cells.weight.sum())))
         mark = _fingerprint(bins)
         if mark in seen:
-            return _end_of_cycle(steps, seen[mark])
+            first = seen[mark]
+            if first == len(steps) - 1:
+                return _schedule(steps, "converged")
+            length = max_iter if as_printed else _best_length(steps, first)
+            return _schedule(_repeat_cycle(steps, first, length), "cycle")
     return _schedule(steps, "limit")
 
 
@@ -118,11 +122,15 @@ class _Step(NamedTuple):
     ece: float
 
 
-def _end_of_cycle(steps: list[_Step], first: int) -> Schedule:
-    """Cut the steps at the best of the cycle that begins at `first` (mostly a cycle of one)."""
-    best = min(range(first, len(steps)), key=lambda k: steps[k].ece)
-    settled = first == len(steps) - 1 or steps[best].ece < _ROUNDING
-    return _schedule(steps[: best + 1], "converged" if settled else "cycle")
+def _best_length(steps: list[_Step], first: int) -> int:
+    """How many steps end at the best of the cycle that begins at `first`."""
+    return 1 + min(range(first, len(steps)), key=lambda k: steps[k].ece)
+
+
+def _repeat_cycle(steps: list[_Step], first: int, length: int) -> list[_Step]:
+    """So many steps, of which those from `first` on repeat."""
+    period = len(steps) - first
+    return [steps[k if k < first else first + (k - first) % period] for k in range(length)]
 
 
 def _schedule(steps: list[_Step], ending: Ending) -> Schedule:

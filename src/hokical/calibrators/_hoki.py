@@ -67,9 +67,10 @@ class Hoki(Calibrator):
         in a gap between them confidence stays between theirs, above the most stable one it stays,
         below the least stable one it falls with stability towards 1 / classes. It is never 0 or 1:
         a bin of n examples gives at least 1 / (n + 2) and at most (n + 1) / (n + 2).
-        "as_printed" is the paper to the letter: a bin without validation examples leaves a
-        confidence where it is, which can be 0.97 for equal logits; and bins without a mistake
-        give 1.
+        "as_printed" does what Algorithms 1 and 2 print, to the last of `max_iter` steps: bins
+        without a mistake give 1, and a cycle of bins goes on to the end. What they leave open is
+        decided here: the printed alpha of a bin without validation examples is 0 / 0; it leaves a
+        confidence where it is, which can be 0.97 for equal logits.
     random_state : int, RandomState, Generator or None
         Seed of the `draws`; not used when stability is exact.
 
@@ -80,8 +81,9 @@ class Hoki(Calibrator):
     accuracy_ : accuracy on the validation set
     alpha_, beta_ : (n_iter_, n_bins), NaN in bins without validation examples
     occupied_ : (n_iter_, n_bins) bool, the bins with validation examples
-    converged_, ending_ : "converged" (every bin's mean confidence is its accuracy), "cycle" (a few
-        examples go back and forth between bins) or "limit" (`max_iter` reached)
+    converged_, ending_ : "converged" (no example changes its bin; every bin's mean confidence is
+        its accuracy), "cycle" (a few examples go back and forth between bins) or "limit"
+        (`max_iter` reached). A cycle ends at the step that fits best; as printed, at `max_iter`
     validation_ece_ : the remaining ECE on the validation set, 0 up to rounding if converged, before
         confidences are kept away from 0 and 1 (see `unseen`), which adds at most 1 / n for each
         such bin
@@ -241,7 +243,8 @@ class Hoki(Calibrator):
         self, rule: HokiRule, table: StabilityTable, init: str, n_bins: int, n_classes: int
     ) -> Fit:
         """Run the recursion on the table; return the rule with the learned link."""
-        schedule = learn_schedule(table, n_bins, self.max_iter)
+        printed = self.unseen == "as_printed"
+        schedule = learn_schedule(table, n_bins, self.max_iter, as_printed=printed)
         if not schedule.converged:
             remedy = "raise `max_iter`, or use fewer `n_bins`"
             if schedule.ending == "cycle":
