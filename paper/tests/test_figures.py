@@ -10,7 +10,7 @@ import pytest
 
 from hokical_paper import output
 from hokical_paper.figures import draw_bin_counts, draw_variances, figure_builders, to_png
-from hokical_paper.methods import FORMER_METHODS, METHODS
+from hokical_paper.methods import METHODS
 from hokical_paper.results import Results
 from hokical_paper.styles import style_of
 from hokical_paper.suite import Pair
@@ -81,7 +81,7 @@ def test_what_is_far_aside_does_not_rule_the_axis(results: Results, variance: fl
 
 def test_looks_differ() -> None:
     """In marker and filling, so that they do on a grey print; ours in colour besides."""
-    looks = {name: style_of(name) for name in (*METHODS, *FORMER_METHODS)}
+    looks = {name: style_of(name) for name in METHODS}
     shapes = {(look.marker, look.is_hollow, look.is_special) for look in looks.values()}
     assert len(shapes) == len(looks)
     special = {name for name, look in looks.items() if look.is_special}

@@ -9,7 +9,6 @@ import numpy as np
 from hokical_paper.contests import Cuts, Share, is_lowest, mean_share, score_of, share_of
 from hokical_paper.methods import (
     EXACT,
-    FORMER_METHODS,
     METHODS,
     OWN_METHODS,
     RECAL,
@@ -36,11 +35,7 @@ def cuts_note(cuts: Cuts) -> str:
     """How many divisions there are, and which methods are not in all of them."""
     counts = sorted({len(cuts.seeds(pair)) for pair in cuts.pairs})
     sizes = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    fewer = [
-        text
-        for m in (*RIVALS[SAMPLED], *OWN_METHODS, *FORMER_METHODS)
-        if (text := _divisions_of(cuts, m))
-    ]
+    fewer = [text for m in (*RIVALS[SAMPLED], *OWN_METHODS) if (text := _divisions_of(cuts, m))]
     some = f"; fewer times: {', '.join(fewer)}" if fewer else ""
     ran = {method for _, _, method in cuts.found}
     none = [title_of(name) for name in RIVALS[SAMPLED] if name not in ran]

@@ -19,7 +19,7 @@ from hokical_paper.contests import (
     score_of,
 )
 from hokical_paper.devices import device_notes
-from hokical_paper.methods import EXACT, PAPER_METHODS, SAMPLED, title_of
+from hokical_paper.methods import EXACT, PAPER_METHODS, SAMPLED, published_column, title_of
 from hokical_paper.published import BIN_COUNTS, CLAIM, published_rows
 from hokical_paper.results import Results
 from hokical_paper.table_data import Cell, Row, Table
@@ -107,7 +107,7 @@ def _time_question(rival: str, factor: float) -> Question:
 
 def _published_lowest(bins: int) -> tuple[int, int]:
     """On how many of the paper's pairs Hoki's ECE is the lowest with so many bins."""
-    columns = [name for name in PAPER_METHODS if name != SAMPLED]
+    columns = [published_column(name) or name for name in PAPER_METHODS if name != SAMPLED]
     rows = published_rows(f"ece_{bins}_bins")
     won = [float(row["hoki"]) <= min(float(row[name]) for name in columns) for row in rows]
     return sum(won), len(won)

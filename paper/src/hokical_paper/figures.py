@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hokical_paper.methods import AUTO, EXACT, SAMPLED, is_own, title_of
+from hokical_paper.methods import AUTO, EXACT, SAMPLED, published_column, title_of
 from hokical_paper.panels import add_legend, legend_below, make_panels
 from hokical_paper.published import BIN_COUNTS, number_for
 from hokical_paper.results import Result, Results
@@ -193,10 +193,8 @@ def _bar_colour(method: str) -> str:
 
 def _published_ece(pair: Pair, method: str) -> float | None:
     """The paper's ECE, or None; its Hoki is the sampled one."""
-    if is_own(method):
-        return None
-    column = "hoki" if method == SAMPLED else method
-    return number_for(pair, "ece_15_bins", column)
+    column = published_column(method)
+    return None if column is None else number_for(pair, "ece_15_bins", column)
 
 
 def _draw_published(ax: Axes, place: int, value: float | None) -> None:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hokical_paper.methods import EXACT, RECAL, SAMPLED, is_own, title_of
+from hokical_paper.methods import (
+    EXACT,
+    RECAL,
+    SAMPLED,
+    is_own,
+    published_column,
+    title_of,
+)
 from hokical_paper.published import number_for
 from hokical_paper.results import Result, Results
 from hokical_paper.suite import Pair
@@ -34,10 +41,10 @@ def column_of(method: str) -> str:
 
 
 def published_cell(table: str | None, pair: Pair, method: str) -> Cell:
-    """The paper's value; its Hoki is the sampled one."""
-    if table is None or is_own(method):
+    """The paper's value; its Hoki is the sampled one, its IRM and IROvA-TS are the published."""
+    column = published_column(method)
+    if table is None or column is None:
         return Cell()
-    column = EXACT if method == SAMPLED else method
     digits = 2 if table == "learning_time_s" else 4
     return number(number_for(pair, table, column), digits)
 

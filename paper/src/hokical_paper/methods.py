@@ -1,7 +1,9 @@
 """Which methods the experiments run, and on which pairs they cannot be run.
 
-The names are those of hokical's registry. Hoki appears twice: `hoki_sampled` as in the paper
-(1000 draws, its grid of noises) and `hoki`, with exact stability.
+The names are those of hokical's registry. Three methods appear in two forms: Hoki as in the paper,
+`hoki_sampled` (1000 draws, its grid of noises), and with exact stability, `hoki`; IRM and IROvA-TS
+as their authors publish them, which is how the paper ran them (`irm_published`,
+`irova_ts_published`: rows that do not sum to 1), and as hokical has them, as probabilities.
 """
 
 from __future__ import annotations
@@ -12,8 +14,9 @@ from hokical_paper.suite import Pair
 SAMPLED, EXACT = "hoki_sampled", "hoki"
 INPUT, MIXED = "hoki_input", "hoki_mixed"
 RECAL = "recal"
+IRM, IROVA_TS = "irm_published", "irova_ts_published"
 
-#: The ten methods that the paper compares.
+#: The ten methods that the paper compares, as it ran them.
 PAPER_METHODS = (
     "uncalibrated",
     "temps",
@@ -21,23 +24,30 @@ PAPER_METHODS = (
     "ms_odir",
     "dir_odir",
     "ets",
-    "irm",
-    "irova_ts",
+    IRM,
+    IROVA_TS,
     RECAL,
     SAMPLED,
 )
 #: hokical's own methods: not in the paper, so no claim of it is judged against them.
 AUTO = "auto"
 OWN_METHODS = (EXACT, "adaptive", "structured", AUTO)
-#: hokical's own methods that are no longer run; stored results may have them.
-FORMER_METHODS = ("profile",)
-#: All methods of the tables, in order: the paper's, then hokical's own.
-METHODS = (*PAPER_METHODS, *OWN_METHODS)
+#: The paper's methods whose rows hokical normalises, and their names in the registry.
+NORMALISED = {IRM: "irm", IROVA_TS: "irova_ts"}
+#: All methods of the tables, in order: the paper's, in both forms, then hokical's own.
+METHODS = (
+    *(name for each in PAPER_METHODS for name in (each, NORMALISED.get(each)) if name),
+    *OWN_METHODS,
+)
 #: Methods with classes x classes parameters: they take minutes from so many classes on.
 SLOW = ("ms_odir", "dir_odir")
 SLOW_FROM = 500
 
 _TITLES = {
+    IRM: "irm published",
+    IROVA_TS: "irova_ts published",
+    "irm": "irm normalised",
+    "irova_ts": "irova_ts normalised",
     SAMPLED: "hoki sampled",
     EXACT: "hoki exact",
     INPUT: "hoki on inputs",
@@ -55,12 +65,23 @@ def title_of(method: str) -> str:
 
 
 def is_own(method: str) -> bool:
-    """Whether a method is one of hokical's own, of today or of stored results.
+    """Whether a method is one of hokical's own.
 
-    >>> is_own("adaptive"), is_own("profile"), is_own("temps")
-    (True, True, False)
+    >>> is_own("adaptive"), is_own("temps")
+    (True, False)
     """
-    return method in OWN_METHODS or method in FORMER_METHODS
+    return method in OWN_METHODS
+
+
+def published_column(method: str) -> str | None:
+    """The column of a method in the paper's tables; None if it is not there in this form.
+
+    >>> published_column("irm_published"), published_column("irm"), published_column("hoki_sampled")
+    ('irm', None, 'hoki')
+    """
+    if method not in PAPER_METHODS:
+        return None
+    return EXACT if method == SAMPLED else NORMALISED.get(method, method)
 
 
 def why_absent(pair: Pair, method: str, *, slow: bool) -> str | None:
@@ -78,4 +99,5 @@ def why_absent(pair: Pair, method: str, *, slow: bool) -> str | None:
 
 def _takes_top_k(method: str) -> bool:
     """Whether a method works without the logits of most classes; draws need all of them."""
-    return method != SAMPLED and make(method).method.accepts_top_k
+    needs_all = method in (SAMPLED, IRM, IROVA_TS)
+    return not needs_all and make(method).method.accepts_top_k

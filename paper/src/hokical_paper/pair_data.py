@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hokical import TopK
+from hokical_paper.core import to_host
 from hokical_paper.files import DataFileError
 
 _PARTS = ("val", "test")
@@ -64,7 +65,7 @@ def portable_permutation(n: int, seed: int) -> NDArray[np.int64]:
 
 def _labels(logits: NDArray[Any] | TopK) -> NDArray[Any]:
     """The class of the largest logit, (n,)."""
-    return logits.labels if isinstance(logits, TopK) else logits.argmax(axis=1)
+    return logits.labels if isinstance(logits, TopK) else to_host(logits.argmax(axis=1))
 
 
 def _pool(first: NDArray[Any] | TopK, second: NDArray[Any] | TopK) -> Any:

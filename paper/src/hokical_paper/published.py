@@ -5,9 +5,11 @@ Table 1 (selected noise), its main table of ECE with 15 bins and that of learnin
 supplement's tables of ECE with other numbers of bins and with another initialisation. ECEs are
 fractions, accuracies percent, times seconds on the authors' machine.
 
-The main table has the headers of its last four baselines rotated: compared with the supplement's
-tables for 10 and 30 bins, the columns printed as ETS, IRM, IROvA-TS and ReCal belong to IRM,
-IROvA-TS, ReCal and ETS. Here the columns are corrected; `CORRECTED` has the printed header of each.
+The supplement's tables of ECE have the headers of their last four baselines rotated: the columns
+printed as ETS, IRM, IROvA-TS and ReCal are ReCal's, ETS's, IRM's and IROvA-TS's. The main table is
+right as printed. The tables contradict each other and cannot tell which is wrong; the methods, run
+again, can (`hokical paper claims`, `headers.py`). Here the columns are corrected; `SUPPLEMENT` has
+the printed header of each.
 """
 
 from __future__ import annotations
@@ -18,8 +20,8 @@ from importlib.resources import files
 
 from hokical_paper.suite import Pair
 
-#: Column of `ece_15_bins` here -> its printed header.
-CORRECTED = {"ets": "recal", "irm": "ets", "irova_ts": "irm", "recal": "irova_ts"}
+#: Column of the supplement's tables of ECE here -> its printed header.
+SUPPLEMENT = {"ets": "irm", "irm": "irova_ts", "irova_ts": "recal", "recal": "ets"}
 #: Numbers of bins for which the paper reports the ECE.
 BIN_COUNTS = (5, 10, 15, 30, 50, 100)
 #: The number of pairs on which Hoki's ECE is the lowest in the paper, and of all its pairs.

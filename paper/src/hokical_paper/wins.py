@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hokical_paper.methods import EXACT, PAPER_METHODS, SAMPLED
+from hokical_paper.methods import EXACT, NORMALISED, PAPER_METHODS, SAMPLED, published_column
 from hokical_paper.published import number_for
 from hokical_paper.results import Results
 from hokical_paper.suite import Pair
@@ -20,9 +20,10 @@ CONTESTS = {
 }
 
 
-def paper_methods(*, exact: bool = False) -> list[str]:
-    """The paper's ten methods, with Hoki sampled as in the paper, or exact."""
-    return [EXACT if exact and name == SAMPLED else name for name in PAPER_METHODS]
+def paper_methods(*, exact: bool = False, normalised: bool = False) -> list[str]:
+    """The paper's ten methods as it ran them; with exact Hoki, or with rows that sum to 1."""
+    other = ({SAMPLED: EXACT} if exact else {}) | (NORMALISED if normalised else {})
+    return [other.get(name, name) for name in PAPER_METHODS]
 
 
 def winners(results: Results, pair: Pair, methods: Sequence[str], score: str) -> list[str]:
@@ -53,6 +54,6 @@ def published_wins(pairs: Sequence[Pair]) -> int:
 
 def _published_eces(pair: Pair) -> list[float]:
     """The paper's ECEs on a pair, Hoki's last; empty if it does not have the pair."""
-    columns = [*paper_methods()[:-1], "hoki"]
+    columns = [published_column(name) or name for name in PAPER_METHODS]
     values = [number_for(pair, "ece_15_bins", name) for name in columns]
     return [value for value in values if value is not None]

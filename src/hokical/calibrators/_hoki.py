@@ -28,6 +28,7 @@ from hokical.stability._table import EXACT_LEVELS, StabilityTable
 
 Init = Literal["accuracy", "confidence"]
 Unseen = Literal["nearest", "as_printed"]
+_ROUNDING = 1e-12
 _ONE_PASS = (
     '`noise` must be given for more than 4 million logits that can be read only once; got "auto", '
     "which reads them twice: to choose the noise, and to count all rows. Pass a function that "
@@ -83,7 +84,8 @@ class Hoki(Calibrator):
     occupied_ : (n_iter_, n_bins) bool, the bins with validation examples
     converged_, ending_ : "converged" (no example changes its bin; every bin's mean confidence is
         its accuracy), "cycle" (a few examples go back and forth between bins) or "limit"
-        (`max_iter` reached). A cycle ends at the step that fits best; as printed, at `max_iter`
+        (`max_iter` reached). A cycle ends at the step that fits best; as printed, at `max_iter`.
+        If some validation ECE remains, or as printed, a warning says so
     validation_ece_ : the remaining ECE on the validation set, 0 up to rounding if converged, before
         confidences are kept away from 0 and 1 (see `unseen`), which adds at most 1 / n for each
         such bin
@@ -245,7 +247,8 @@ class Hoki(Calibrator):
         """Run the recursion on the table; return the rule with the learned link."""
         printed = self.unseen == "as_printed"
         schedule = learn_schedule(table, n_bins, self.max_iter, as_printed=printed)
-        if not schedule.converged:
+        # A cycle that ends at a step where every bin fits needs no remedy.
+        if not schedule.converged and (printed or schedule.validation_ece > _ROUNDING):
             remedy = "raise `max_iter`, or use fewer `n_bins`"
             if schedule.ending == "cycle":
                 remedy = "try another `n_bins` or `noise`"
