@@ -20,7 +20,8 @@ class Result:
 
     `fit_seconds` is None if nothing was fitted; `notes` are the warnings of the fit; `n_parallel`
     is the number of processes that were computing results at the same time; `cut` is the seed with
-    which the examples were divided anew, None for the pair's own division.
+    which the examples were divided anew, None for the pair's own division; `made` is the version
+    of hokical that computed it.
     """
 
     pair: str
@@ -33,6 +34,7 @@ class Result:
     facts: dict[str, Any] = field(default_factory=dict)
     n_parallel: int = 1
     cut: int | None = None
+    made: str = ""
 
     def score(self, name: str) -> float:
         """The value of one score."""

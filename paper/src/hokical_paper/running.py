@@ -24,6 +24,7 @@ from hokical_paper.experiments import run_method
 from hokical_paper.methods import INPUT, METHODS, MIXED, SAMPLED, why_absent
 from hokical_paper.pair_data import PairData
 from hokical_paper.results import Result, Results
+from hokical_paper.stamp import made_by
 from hokical_paper.suite import Pair, Suite, open_suite
 
 #: Rough cost of a method relative to the fast ones; expensive tasks are started first.
@@ -137,7 +138,7 @@ def compute(task: Task) -> Result:
         result = run_method(pair, data, task.method)
     if device is not None:
         result = replace(result, facts={**result.facts, "device": device})
-    result = replace(result, n_parallel=task.workers)
+    result = replace(result, n_parallel=task.workers, made=made_by())
     Cache(task.cache).put(pair, result)
     return result
 
