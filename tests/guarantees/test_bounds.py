@@ -19,7 +19,7 @@ def test_values_of_the_derivations() -> None:
 
 
 def test_the_published_bound_follows_from_the_union_bound_up_to_116_bins() -> None:
-    """The excess over the ECE, at a size where neither is cut to 1; its ratio depends on no size."""
+    """The excess over the ECE, at a size where neither is cut to 1; N cancels."""
     n = 10**9
     for delta in [*np.logspace(-9, -1, 33), 0.3, 0.5, 0.9, 1.0 - 1e-9]:
         for n_bins in range(1, 117):
