@@ -188,3 +188,53 @@ def _perfect(trials: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     for _ in range(trials):
         confidence = rng.uniform(0.5, 1.0, 500)
         yield confidence, rng.uniform(size=500) < confidence
+
+
+def rare_errors(kind: str, n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Log-odds of labels and the probability that each is right: 0.3 to 2 % are wrong."""
+    log_odds = np.abs(rng.normal(0.0, 40.0 if kind == "calibrated" else 12.0, n))
+    if kind == "calibrated":
+        return log_odds, 1.0 / (1.0 + np.exp(-log_odds))
+    return log_odds, np.full(n, 0.995) if kind == "label noise" else 1.0 / (1.0 + np.exp(-log_odds))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [30, 150, 1500])
+@pytest.mark.parametrize("kind", ["calibrated", "overconfident", "label noise"])
+def test_few_errors(kind: str, n: int) -> None:
+    """A sample without errors does not know how bad they are; AUROC with at least five of them."""
+    scale = 2.0 if kind == "overconfident" else 1.0
+    log_odds, right = rare_errors(kind, 400_000, np.random.default_rng(0))
+    confidence = np.minimum(1.0 / (1.0 + np.exp(-scale * log_odds)), 1.0 - 1e-15)
+    wrong = 1.0 - right
+    truth = {
+        "mean_confidence": confidence.mean(),
+        "brier": (right * (1.0 - confidence) ** 2 + wrong * confidence**2).mean(),
+        "log_loss": (-right * np.log(confidence) - wrong * np.log1p(-confidence)).mean(),
+        "auroc": metrics.auroc(
+            np.tile(confidence, 2), np.repeat([1, 0], right.size),
+            sample_weight=np.concatenate([right, wrong]),
+        ),
+    }  # fmt: skip
+    rng, held, given = np.random.default_rng(n), dict.fromkeys(truth, 0), 0
+    for _ in range(TRIALS):
+        log_odds, right = rare_errors(kind, n, rng)
+        confidence = np.minimum(1.0 / (1.0 + np.exp(-scale * log_odds)), 1.0 - 1e-15)
+        found = metrics.summary(confidence, rng.uniform(size=n) < right)
+        given += not found["auroc"].reason
+        for name, value in truth.items():
+            held[name] += not (value < found[name].low or value > found[name].high)
+    assert hold_often([*held.values()], TRIALS), held
+    assert n > 30 or given < 0.1 * TRIALS
+
+
+@pytest.mark.parametrize("vectors", [False, True])
+def test_without_an_error_intervals_allow_for_one(vectors: bool) -> None:
+    """A hundred rows without an error: up to 3.6 % may be wrong, and would cost what errors do."""
+    confidence = np.full(100, 0.99)
+    proba = np.stack([1.0 - confidence, confidence], axis=1)
+    found = metrics.summary(*((proba, np.ones(100, int)) if vectors else (confidence, [1] * 100)))
+    assert found["brier"].high > 0.036 * 0.99**2 * (1 + vectors)
+    assert found["log_loss"].high > 0.036 * -math.log(0.01)
+    assert "five" in found["auroc"].reason
+    assert "no interval: it takes five" in str(found)

@@ -171,4 +171,4 @@ def test_very_sure_and_right_predictions_have_values() -> None:
     sure = np.exp(-150.0 - np.arange(40) / 100)
     found = metrics.summary(np.stack([sure, np.ones(40)], axis=1), np.ones(40, int))
     assert found["brier"].value < 1e-100
-    assert math.isnan(found["brier"].low)
+    assert found["brier"].low < 1e-100 < 0.01 < found["brier"].high  # an error may come yet

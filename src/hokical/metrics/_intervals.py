@@ -14,6 +14,10 @@ from hokical.metrics._levels import BinSums, Levels
 
 Ends = tuple[float, float]
 NONE: Ends = (math.nan, math.nan)
+#: The least rows of either outcome for an interval of the AUROC.
+LEAST_OF_KIND = 5.0
+#: The largest log loss that one more row is expected to have: that of a confidence of 1 - 1e-16.
+MOST_LOSS = 36.0
 
 
 def share_ends(share: float, n: float, delta: float) -> Ends:
@@ -23,27 +27,66 @@ def share_ends(share: float, n: float, delta: float) -> Ends:
     return float(low), float(high)
 
 
-def mean_ends(powers: FloatArray, n: float, delta: float) -> Ends:
+def mean_ends(powers: FloatArray, n: float, delta: float, worst: float = 0.0) -> Ends:
     """Interval of a mean, from the means of a score, its square and its cube, (3,).
 
     Scores such as the log loss are mostly small and rarely large: the t statistic is transformed
     to remove its skewness (Hall, 1992, Journal of the Royal Statistical Society B 54, 221-228).
-    None for scores that are all equal, or so small or large that their cubes are no numbers.
+    A sample that by luck has none of the rare rows does not know its skewness. So for scores of
+    at least 0, of which one more row may add up to `worst`, the interval is at least that of a
+    gamma distribution: below, of this mean and variance; above, with one more row of `worst`. That
+    is Fay and Feuer's for sums of rare events (1997, Statistics in Medicine 16, 791-801).
+    None for scores so large that their cubes are no numbers.
     """
-    from scipy.special import stdtrit
+    from scipy.special import gammaincinv, stdtrit
 
     mean, second, third = powers.tolist()
-    if not (n > 2.0 and 1e-180 < second < 1e180):
+    if not n > 2.0 or second > 1e180 or (second < 1e-180 and worst == 0.0):
         return NONE
-    variance = second - mean**2
-    if variance <= 1e-14 * second:
-        return NONE
-    skewness = (third - 3.0 * mean * second + 2.0 * mean**3) / variance**1.5
-    a, z = skewness / math.sqrt(n), -float(stdtrit(n - 1.0, 0.5 * delta))
-    y = np.array([z, -z])
-    t = y if abs(a) < 1e-9 else 3.0 / a * (np.cbrt(1.0 + a * (y - a / 6.0)) - 1.0)
-    low, high = mean - math.sqrt(variance / (n - 1.0)) * t
-    return float(low), float(high)
+    variance = max(second - mean**2, 0.0)
+    low, high = NONE
+    if second >= 1e-180 and variance > 1e-14 * second:
+        skewness = (third - 3.0 * mean * second + 2.0 * mean**3) / variance**1.5
+        a, z = skewness / math.sqrt(n), -float(stdtrit(n - 1.0, 0.5 * delta))
+        y = np.array([z, -z])
+        t = y if abs(a) < 1e-9 else 3.0 / a * (np.cbrt(1.0 + a * (y - a / 6.0)) - 1.0)
+        low, high = (mean - math.sqrt(variance / (n - 1.0)) * t).tolist()
+    if worst > 0.0:
+        for step, tail in ((0.0, 0.5 * delta), (worst / n, 1.0 - 0.5 * delta)):
+            middle, spread = mean + step, variance / (n - 1.0) + step**2
+            end = middle
+            if spread > 1e-14 * middle**2:
+                end = float(gammaincinv(middle**2 / spread, tail)) * spread / middle
+            low, high = (min(end, low), high) if step == 0.0 else (low, max(end, high))
+    return low, high
+
+
+def worst_score(levels: Levels, right: FloatArray, wrong: FloatArray) -> float:
+    """What one more row of the worse outcome is expected to score.
+
+    The mean of the rows that had it, and of one row with the mean over all of what they would have
+    scored: more than the truth unless the worse outcome is more frequent where it scores more.
+    """
+    worse = wrong >= right
+    seen = np.where(worse, levels.errors, levels.correct) * levels.rows_per_weight
+    score = np.minimum(np.where(worse, wrong, right), MOST_LOSS)
+    expected = float(levels.weight @ score) / levels.total
+    return worst_mean(float(seen.sum()), float(seen @ score), expected)
+
+
+def worst_mean(n_seen: float, seen: float, expected: float) -> float:
+    """The mean of `n_seen` scores of this sum and one that is expected."""
+    return (seen + expected) / (n_seen + 1.0)
+
+
+def confidence_ends(levels: Levels, delta: float) -> Ends:
+    """Interval of the mean confidence: of its distance to 0 or 1, whichever is smaller."""
+    low_side = float(levels.weight @ levels.confidence) < 0.5 * levels.total
+    distance = levels.confidence if low_side else 1.0 - levels.confidence
+    powers = levels.power_means(distance, distance)
+    n, worst = levels.total * levels.rows_per_weight, max(0.5, float(distance.max()))
+    low, high = mean_ends(powers, n, delta, worst)
+    return (low, high) if low_side else (1.0 - high, 1.0 - low)
 
 
 def gap_ends(bins: BinSums, rows_per_weight: float, delta: float) -> Ends:
@@ -71,22 +114,28 @@ def gap_ends(bins: BinSums, rows_per_weight: float, delta: float) -> Ends:
 
 
 def roc_ends(levels: Levels, delta: float) -> Ends:
-    """Interval of the AUROC by DeLong's variance, on the scale of log odds (t distribution)."""
+    """Interval of the AUROC by DeLong's variance, on the scale of log odds (t distribution).
+
+    Few rows of one kind may lie closer together than others would: the variance is that of one row
+    more whose place is 0 or 1. None with fewer than `LEAST_OF_KIND` rows of a kind, or if they
+    are perfectly separated.
+    """
     from scipy.special import expit, logit, stdtrit
 
     right, wrong = levels.correct, levels.errors
     n_right, n_wrong = float(right.sum()), float(wrong.sum())
     least = min(n_right, n_wrong) * levels.rows_per_weight
-    if least < 2.0:
+    if least < LEAST_OF_KIND:
         return NONE
     below = (np.cumsum(wrong) - 0.5 * wrong) / n_wrong  # of a right row: wrong ones below it
     above = 1.0 - (np.cumsum(right) - 0.5 * right) / n_right
     area, variance = float(right @ below) / n_right, 0.0
+    if not 0.0 < area < 1.0:
+        return NONE
     for weight, n, place in ((right, n_right, below), (wrong, n_wrong, above)):
         rows = n * levels.rows_per_weight
-        variance += max(float(weight @ place**2) / n - area**2, 0.0) / (rows - 1.0)
-    if not (0.0 < area < 1.0 and variance > 0.0):
-        return NONE
+        spread = max(float(weight @ place**2) / n - area**2, 0.0)
+        variance += (spread + area * (1.0 - area) / rows) / (rows - 1.0)
     width = -float(stdtrit(least - 1.0, 0.5 * delta)) * math.sqrt(variance) / (area - area**2)
     low, high = expit(logit(area) + np.array([-width, width]))
     return float(low), float(high)

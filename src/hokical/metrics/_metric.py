@@ -12,7 +12,7 @@ from hokical._core.bins import check_count
 from hokical._core.types import FloatArray
 from hokical.guarantees._binomial import check_chance
 from hokical.metrics._calibration import debiased_error, gap_norm
-from hokical.metrics._intervals import Ends, gap_ends, roc_ends, share_ends
+from hokical.metrics._intervals import Ends, confidence_ends, gap_ends, roc_ends, share_ends
 from hokical.metrics._levels import Bins, Levels
 from hokical.metrics._ranking import area_under_risk, area_under_roc, risk_at
 from hokical.metrics._smooth import smooth_error
@@ -38,7 +38,8 @@ class Metric:
     `detail` distinguishes it from others of the same title; `upper` is its largest value, the least
     is 0. `ranking` metrics rank methods in reports; `vectors` need the probabilities of all
     classes. The mean of `scores`, those of right and of wrong rows by confidence, or `function` of
-    the table of levels computes it, `interval` its interval at 1 - delta; None for none.
+    the table of levels computes it, `interval` its interval at 1 - delta; None for none, `lacking`
+    why a data set may have none.
 
     >>> METRICS["auroc"].better, METRICS["smooth_ece"].interval, METRICS["ece_mass"].full_title
     ('higher', None, 'ECE, equal mass')
@@ -55,6 +56,7 @@ class Metric:
     ranking: bool = False
     vectors: bool = False
     percent: bool = False
+    lacking: str = "fewer than three rows"
 
     @property
     def full_title(self) -> str:
@@ -93,7 +95,9 @@ _TABLE = (
         better="higher", percent=True,
     ),
     Metric(
-        "mean_confidence", "confidence", "mean", scores=lambda c: (c, c),
+        "mean_confidence", "confidence", "mean",
+        lambda t, _: float(t.weight @ t.confidence) / t.total,
+        lambda t, o: confidence_ends(t, o.delta),
         better=None, percent=True,
     ),
     _error("ece", "width"),
@@ -107,6 +111,7 @@ _TABLE = (
     Metric(
         "auroc", "AUROC", "", lambda t, _: area_under_roc(t), lambda t, o: roc_ends(t, o.delta),
         better="higher",
+        lacking="it takes five correct and five wrong labels, not perfectly separated",
     ),
     Metric("aurc", "AURC", "", lambda t, _: area_under_risk(t)),
     Metric("selective_risk", "selective risk", "", lambda t, _: risk_at(t, 0.8)),

@@ -12,6 +12,7 @@ from hokical._core.bins import bin_index, sum_by
 from hokical._core.blocks import row_slices
 from hokical._core.types import FloatArray
 from hokical.metrics._examples import Predictions
+from hokical.metrics._intervals import MOST_LOSS, worst_mean
 
 #: The values of a score for right and for wrong rows, by confidence.
 Pair = tuple[FloatArray, FloatArray]
@@ -21,8 +22,9 @@ Pair = tuple[FloatArray, FloatArray]
 class VectorSums:
     """Sums over (proba, labels), of `total` weight. They add with `+`.
 
-    `scores` sums the scores of rows by name, their squares and cubes, (3,); `gaps` (classes * bins)
-    sums 1{label} - probability by class and bin of the probability.
+    `scores` sums by name the scores of rows, their squares and cubes, the scores of wrong labels,
+    their number, and what all rows would score with a wrong one, (6,); `gaps` (classes * bins) sums
+    1{label} - probability by class and bin of the probability.
     """
 
     total: float
@@ -34,10 +36,14 @@ class VectorSums:
     def from_rows(cls, rows: Predictions, n_bins: int) -> Self:
         """Sums of rows that were checked."""
         weight = rows.filled_weight()
+        scores, wrong = class_scores(rows), weight * (rows.proba.argmax(axis=1) != rows.labels)
+        worst = worst_rows(rows, scores["brier"])
         sums = {
-            name: np.array([(weight * values**k).sum() for k in (1, 2, 3)])
-            for name, values in class_scores(rows).items()
-        }
+            name: np.array([*((weight * values**k).sum() for k in (1, 2, 3)),
+                            np.where(wrong > 0.0, wrong * values, 0.0).sum(), wrong.sum(),
+                            weight @ worst[name]])
+            for name, values in scores.items()
+        }  # fmt: skip
         return cls(float(weight.sum()), sums, class_gaps(rows, n_bins), rows.n_classes)
 
     def __add__(self, other: Self) -> Self:
@@ -45,9 +51,13 @@ class VectorSums:
         total, gaps = self.total + other.total, self.gaps + other.gaps
         return type(self)(total, scores, gaps, self.n_classes)
 
-    def power_means(self) -> dict[str, FloatArray]:
-        """Means of scores, their squares and cubes, by name."""
-        return {name: sums / self.total for name, sums in self.scores.items()}
+    def power_means(self, rows_per_weight: float) -> dict[str, tuple[FloatArray, float]]:
+        """By name: means of a score, its square and its cube, and what a wrong row would score."""
+        found = {}
+        for name, sums in self.scores.items():
+            seen, count = sums[3:5] * rows_per_weight
+            found[name] = sums[:3] / self.total, worst_mean(count, seen, sums[5] / self.total)
+        return found
 
     def classwise_ece(self) -> float:
         """See `hokical.metrics.classwise_ece`."""
@@ -69,6 +79,13 @@ def class_gaps(rows: Predictions, n_bins: int) -> FloatArray:
 def class_scores(data: Predictions) -> dict[str, FloatArray]:
     """The scores (n,) whose means are metrics of all classes."""
     return {"brier": brier_rows(data), "log_loss": log_loss_rows(data)}
+
+
+def worst_rows(data: Predictions, brier: FloatArray) -> dict[str, FloatArray]:
+    """What rows would score with another class: of probability 0, or the mean of the others'."""
+    known = data.proba[np.arange(data.n_rows), data.labels].astype(np.float64)
+    rest = np.maximum(1.0 - data.proba.max(axis=1).astype(np.float64), math.exp(-MOST_LOSS))
+    return {"brier": brier + 2.0 * known, "log_loss": math.log(data.n_classes - 1) - np.log(rest)}
 
 
 def log_loss_rows(data: Predictions, clip: float = 0.0) -> FloatArray:

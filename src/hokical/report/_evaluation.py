@@ -216,6 +216,11 @@ class Evaluation:
             lines.append(
                 f"{METRICS[name].full_title:<20}" + "".join(f"{cell:>20}" for cell in cells)
             )
+        lines += [
+            f"{METRICS[name].full_title} has no interval: {found.reason}."
+            for name, found in self.summary.estimates.items()
+            if found.reason
+        ]
         warning = [] if self.class_warning is None else [f"Warning: {self.class_warning}"]
         verdict = [] if self.groups is None else [f"Groups: {self.groups.verdict}."]
         return "\n".join([*lines, self.headline, *verdict, *warning])

@@ -166,12 +166,13 @@ def _difference_cell(found: dict[str, Any] | None) -> str:
 
 def _cell(column: str, estimate: dict[str, float | None], is_best: bool) -> str:
     """A value, its interval, and if it is the best a mark that does not rely on colour."""
-    value, low, high = (METRICS[column].format(number) for number in estimate.values())
-    ends = "" if estimate["low"] is None else f"<small>{low}\u2013{high}</small>"
+    ends = (estimate[name] for name in ("value", "low", "high"))
+    value, low, high = map(METRICS[column].format, ends)
+    interval = "" if estimate["low"] is None else f"<small>{low}\u2013{high}</small>"
     if is_best:
         mark = '<span class="star" aria-hidden="true">★</span>'
-        return f'<td class="best">{mark}{value}<span class="unseen"> (best)</span>{ends}</td>'
-    return f"<td>{value}{ends}</td>"
+        return f'<td class="best">{mark}{value}<span class="unseen"> (best)</span>{interval}</td>'
+    return f"<td>{value}{interval}</td>"
 
 
 def notes_html(data: dict[str, Any]) -> str:
