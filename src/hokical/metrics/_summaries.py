@@ -107,9 +107,10 @@ def summary(
     `delta` is the probability that an interval or a bound fails. With weights there are no bounds,
     as the proofs do not allow them, and intervals are those of as many rows as the weights are
     worth. Accuracy has Clopper and Pearson's interval, means have Hall's for skewed scores, with
-    room for one more error, the AUROC has DeLong's from five errors on. The ECE of a sample is biased upwards: its interval is found by inversion,
-    reaches further down than up, and is wide rather than wrong. Intervals of 95 % held the true
-    value in at least 93 % of simulations of 30 to 20,000 rows. Debiased, smooth and classwise ECE
+    room for one more error, the AUROC has DeLong's from five errors on. The ECE of a sample is
+    biased upwards: its interval is found by inversion, reaches further down than up, and is wide
+    rather than wrong. Intervals of 95 % held the true value in at least 93 % of simulations of 30
+    to 20,000 rows. Debiased, smooth and classwise ECE
     and the risks have none. The bounds are proven.
 
     >>> rng = np.random.default_rng(0)
