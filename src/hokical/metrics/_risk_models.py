@@ -315,8 +315,8 @@ def _means(levels: Levels, delta: float) -> dict[str, Estimate]:
         for name, metric in _SHARED.items()
     }
     area, share = found["auroc"], found["prevalence"]
-    gini = (2.0 * end - 1.0 for end in (area.value, area.low, area.high))
-    found |= {"gini": Estimate(*gini), "oe_ratio": nan, "scaled_brier": nan}
+    gini, low, high = (2.0 * end - 1.0 for end in (area.value, area.low, area.high))
+    found |= {"gini": Estimate(gini, low, high, area.reason), "oe_ratio": nan, "scaled_brier": nan}
     expected = float(levels.weight @ levels.confidence)
     if expected > 0.0:
         ratio = float(levels.correct.sum()) / expected
