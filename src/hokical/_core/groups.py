@@ -136,6 +136,11 @@ def read_cells(groups: Any, n_rows: int) -> tuple[tuple[str, ...], list[tuple[An
     return tuple(columns), _cells(columns.values())
 
 
+def row_names(groups: Any, n_rows: int) -> list[Any]:
+    """The value of each row, or the values of several columns."""
+    return [cell[0] if len(cell) == 1 else cell for cell in read_cells(groups, n_rows)[1]]
+
+
 def match_cells(
     groups: Any, n_rows: int, columns: Sequence[str], cells: Sequence[tuple[Any, ...]]
 ) -> IntArray:

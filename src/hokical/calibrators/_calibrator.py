@@ -11,7 +11,7 @@ import numpy as np
 
 from hokical._core.arrays import NUMPY, Array, backend_of, float64_scope, to_input_library
 from hokical._core.grouped_logits import GroupedLogits
-from hokical._core.groups import read_cells
+from hokical._core.groups import count_rows, row_names
 from hokical._core.labels import as_weights
 from hokical._core.logits import Logits
 from hokical._core.reading import check_row_order, read_table
@@ -57,9 +57,10 @@ class Calibrator(FittedPredictions):
         use these examples, until the next fit. `sample_weight` (n,) are importance weights, on any
         scale: how much more likely each example is in the future; only guarantees on average can
         use them. With `counts=True` they are whole numbers: how often each example was seen.
-        `groups`, one column or several, are for `by="group"`, and for calibrators that learned from
-        groups. Rows of the fit are refused; `reused="ignore"` accepts them where they only have the
-        same values. A table is taken as by `fit`: `certify(table, "label")`.
+        `groups`, one column or several, are for `by="group"` and `by="new group"`, and for
+        calibrators that learned from groups. Rows of the fit are refused; `reused="ignore"` accepts
+        them where they only have the same values. A table is taken as by `fit`:
+        `certify(table, "label")`.
         """
         part = read_table(logits, labels, sample_weight, groups, self._columns)
         check_row_order(part[0], part[1], "labels")
@@ -71,7 +72,7 @@ class Calibrator(FittedPredictions):
         *,
         risk: float = 0.05,
         delta: float = 0.1,
-        by: Literal["all", "group"] = "all",
+        by: Literal["all", "group", "new group"] = "all",
         groups: Any = None,
     ) -> SelectivePrediction:
         """Labels, and which of them to accept so that at most a fraction `risk` is wrong.
@@ -84,7 +85,8 @@ class Calibrator(FittedPredictions):
         nothing can be accepted, `accepted` is False everywhere and `guarantee` states why, which
         risk can be proven, and how many examples the requested risk needs. With `by="group"` it is
         guaranteed for each of the `groups` that `certify` knows, with a threshold for each; rows of
-        other groups are not accepted.
+        other groups are not accepted. With `by="new group"` it is guaranteed for a group that was
+        never seen, drawn like those of `certify`, with probability 1 - delta over groups.
 
         >>> from hokical import Hoki
         >>> from hokical.demo import demo_logits
@@ -102,8 +104,9 @@ class Calibrator(FittedPredictions):
                 promise = self.predict_or_abstain(np.zeros((1, self.n_classes_)), **asked)
                 own = {"labels": self.predict(logits), "accepted": accepted}
                 return replace(promise, confidence=self.predict_confidence(logits), **own)
-        data = self._check_logits(self._attach_groups(logits, groups))
-        rows = decisions.scored_labels(self.rule_, self.kept_, data, "predict_or_abstain")
+        judge = self._for_new_groups() if by == "new group" else self
+        data = judge._check_logits(judge._attach_groups(logits, groups))
+        rows = decisions.scored_labels(judge.rule_, judge.kept_, data, "predict_or_abstain")
         found = rows.accept(**asked)
         return found.map_arrays(lambda array: to_input_library(array, logits))
 
@@ -157,10 +160,12 @@ class Calibrator(FittedPredictions):
             examples that it was certified on.
         delta : float, optional
             With probability 1 - delta over those examples the coverage is reached.
-        by : {"all", "class", "group"}
+        by : {"all", "class", "group", "new group"}
             Whom it is guaranteed for: all together, each true class, or each of the `groups` (n,)
             that `certify` knows; with `delta`, for each with that probability, not for all at once.
-            Those with too few examples share a threshold.
+            Those with too few examples share a threshold. "new group": for a group that was never
+            seen, drawn like those of `certify`, on average or with probability 1 - delta over
+            groups.
         pooled : bool
             With `by="class"`: thresholds by class that borrow from all classes, for few examples of
             each; the coverage is then guaranteed on average over all.
@@ -183,13 +188,17 @@ class Calibrator(FittedPredictions):
         ([5], 1.39)
         """
         asked = self._certified_sets(SetOptions.read({"coverage": coverage, **options}))
-        by_group = asked.options.by == "group"
-        fit_had_groups = getattr(self, "groups_", None) is not None  # used or not
-        if (groups is None and by_group) or not (groups is None or by_group or fit_had_groups):
+        if asked.options.by == "new group" and (judge := self._for_new_groups()) is not self:
+            return judge.predict_set(logits, coverage=coverage, **options)
+        by_group, names = asked.options.by == "group", asked.examples.group_names
+        known = getattr(self, "groups_", None) is not None or names is not None  # used or not
+        if (groups is None and by_group) or not (groups is None or by_group or known):
             raise ValueError(
                 '`groups` must be given with `by="group"`, or to a calibrator that learned from '
-                "them, and with nothing else."
+                "them or was certified with them, and with nothing else."
             )
+        if groups is not None and names is not None and asked.options.by in ("all", "class"):
+            names.match(groups, count_rows(groups), "may be covered less than the guarantee says")
         logits, groups = self._attach_groups(logits, groups), groups if by_group else None
         given = getattr(logits, "given", logits)
         n_unknown = 0
@@ -230,13 +239,16 @@ class Calibrator(FittedPredictions):
         *,
         recall: float = 0.95,
         delta: float | None = None,
+        by: Literal["all", "new group"] = "all",
         groups: Any = None,
     ) -> Detections:
         """Flag rows that may be of one class, so that few of its examples are missed.
 
         Of new examples whose true class is `label`, at least a share `recall` is found; with
         `delta`, with probability 1 - delta over the examples of `certify` or `fit`. This does not
-        depend on class frequencies (`reweight_classes`).
+        depend on class frequencies (`reweight_classes`). With `by="new group"` this holds in a
+        group that was never seen, drawn like those of `certify` that have examples of the class: on
+        average over groups or, with `delta`, with probability 1 - delta.
 
         >>> from hokical import make
         >>> from hokical.demo import demo_logits
@@ -248,7 +260,11 @@ class Calibrator(FittedPredictions):
         """
         self._check_fitted()
         index = self._class_index(label)
-        options = SetOptions(check_chance("recall", recall), delta, allow_empty=True)
+        if by not in ("all", "new group"):
+            raise ValueError(f'`by` must be "all" or "new group" in `detect`; got {by!r}.')
+        if by == "new group" and (judge := self._for_new_groups()) is not self:
+            return judge.detect(logits, label, recall=recall, delta=delta, by=by)
+        options = SetOptions(check_chance("recall", recall), delta, by, allow_empty=True)
         asked = self._certified_sets(options, only=index)
         logits = self._attach_groups(logits, groups)
         members = self._with_rule(asked.rule(self.rule_))._output("members", logits)
@@ -357,7 +373,7 @@ class Calibrator(FittedPredictions):
         risk: Any,
         delta: float | None = None,
         thresholds: Any = None,
-        by: Literal["all", "class", "group"] = "all",
+        by: Literal["all", "class", "group", "new group"] = "all",
         groups: Any = None,
         sample_weight: Any = None,
         reused: Reused = "refuse",
@@ -379,8 +395,9 @@ class Calibrator(FittedPredictions):
             them, which needs losses that count every example and never fall along the thresholds.
         thresholds : array of shape (m,)
             In the order in which they are tested, the safest first; 0, 0.01, ..., 1 by default.
-        by : {"all", "class", "group"}
-            For whom: all together, or also each true class, or each of the `groups`.
+        by : {"all", "class", "group", "new group"}
+            For whom: all together, or also each true class, or each of the `groups`; or, in their
+            place, a new group that is drawn like the `groups`.
 
         Examples
         --------
@@ -395,25 +412,25 @@ class Calibrator(FittedPredictions):
         >>> bool(0.3 < found.threshold < 0.5)
         True
         """
-        data = self._check_logits(self._attach_groups(logits, groups))
+        judge = self._for_new_groups() if by == "new group" else self
+        data = judge._check_logits(judge._attach_groups(logits, groups))
         truth = self._as_labels(labels, data)
         refuse_rows_of_fit(self._are_of_fit(data), "logits", reused)
         cells: Any = None
         if by == "class":
             cells = [self.class_names[k] if self.class_names else k for k in truth.tolist()]
-        elif by == "group" and groups is not None:
-            cells = [
-                c[0] if len(c) == 1 else c
-                for c in read_cells(self._order_groups(groups), data.n_rows)[1]
-            ]
+        elif by in ("group", "new group") and groups is not None:
+            cells = row_names(self._order_groups(groups), data.n_rows)
         elif by != "all":
             raise ValueError(
-                f'`by` must be "all", "class" or "group", the last with `groups`; got {by!r}.'
+                '`by` must be "all" or "class", or "group" or "new group" with `groups`; got '
+                f"{by!r}."
             )
         weights = as_weights(sample_weight, data.n_rows)
-        proba = predict_on_host(self.rule_, "proba", data)
+        proba = predict_on_host(judge.rule_, "proba", data)
         options: dict[str, Any] = {"delta": delta, "thresholds": thresholds, "weights": weights}
-        return control_risk(proba, truth, loss=loss, risk=risk, groups=cells, **options)
+        options |= {"groups": cells, "unseen": by == "new group"}
+        return control_risk(proba, truth, loss=loss, risk=risk, **options)
 
     def forget_examples(self) -> None:
         """Discard what was counted of the calibration examples, where these are not independent."""
@@ -442,16 +459,20 @@ class Calibrator(FittedPredictions):
         self, parts: Iterable[tuple[Any, ...]], *, counts: bool = False, reused: Reused = "refuse"
     ) -> Self:
         """`certify` with examples in parts: (logits, labels), with weights, and with groups."""
-        noted = []
+        noted, unseen = [], []
+        alone = self._for_new_groups()
         for logits, labels, *more in parts:
             weights, groups = (*more, None, None)[:2]
             data = self._check_logits(self._attach_groups(logits, groups))
             truth, weights = self._as_labels(labels, data), as_weights(weights, data.n_rows)
             refuse_rows_of_fit(self._are_of_fit(data), "logits", reused)
             noted.append(decisions.note(self.rule_, data, truth, weights, groups, counts))
+            if alone is not self and groups is not None:
+                data = alone._check_logits(logits)
+                unseen.append(decisions.note(alone.rule_, data, truth, weights, groups, counts))
         if not noted:
             raise ValueError("there must be at least one part with examples; got none.")
-        self.kept_ = self.kept_.with_held_out(noted)
+        self.kept_ = self.kept_.with_held_out(noted, unseen)
         return self
 
     def _certified_sets(self, asked: SetOptions, only: int | None = None) -> CertifiedSets:
@@ -468,6 +489,13 @@ class Calibrator(FittedPredictions):
     def _reweight(self, weights: FloatArray) -> Self:
         """A copy for rows among which each class is `weights` (classes,) times as frequent."""
         return self._with_rule(*shift.reweight(self.rule_, self.kept_, weights))
+
+    def _for_new_groups(self) -> Self:
+        """A copy that predicts for all groups alike, with what `certify` noted of such rows."""
+        self._check_fitted()
+        if self.rule_.needed_groups is None:
+            return self
+        return self._with_rule(shift.drop_groups(self.rule_))
 
     def _without_groups(self) -> Self:
         """A copy that predicts for all groups alike; itself, if it did not learn from groups.
@@ -497,4 +525,6 @@ def with_sets(calibrator: Calibrator, **options: Any) -> Calibrator:
     asked = SetOptions.read(options)
     if asked.by == "group":
         raise ValueError('`by="group"` is for `predict_set` alone.')
+    if asked.by == "new group":
+        calibrator = calibrator._for_new_groups()
     return calibrator._with_rule(calibrator._certified_sets(asked).rule(calibrator.rule_))

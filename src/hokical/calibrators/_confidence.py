@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -169,6 +170,11 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         level = conservative_levels([confidence_log_odds(found)], wrong, np.zeros(found.size))
         names = None if groups is None else GroupNames.from_rows(groups, found.size)
         self.held_out_ = ScoreTable.from_examples(level, wrong, weights, names)
+        if names is not None and self.rule_.coding is not None:
+            alone = confidence_log_odds(self._predict(confidence, None))
+            level = conservative_levels([alone], wrong, np.zeros(found.size))
+            unseen = ScoreTable.from_examples(level, wrong, weights, names)
+            self.held_out_ = replace(self.held_out_, unseen=unseen)
         return self
 
     def predict_or_abstain(
@@ -178,17 +184,18 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         *,
         risk: float = 0.05,
         delta: float = 0.1,
-        by: Literal["all", "group"] = "all",
+        by: Literal["all", "group", "new group"] = "all",
     ) -> SelectivePrediction:
         """Which answers to accept so that at most a fraction `risk` of them is wrong.
 
         With probability 1 - delta over the answers passed to `certify`, the error rate among
         accepted answers of the same kind is at most `risk`; of all groups together, or, with
         `by="group"`, of each of the `groups` that `certify` was given, with a threshold for each.
-        Answers of other groups are then not accepted. The `labels` are 1 throughout: the answers
-        stand as they are.
+        Answers of other groups are then not accepted. With `by="new group"` it is guaranteed for a
+        group that was never seen, drawn like those of `certify`, with probability 1 - delta over
+        groups. The `labels` are 1 throughout: the answers stand as they are.
         """
-        found = self._predict(confidence, groups)
+        found = self._predict(confidence, None if by == "new group" else groups)
         if self.held_out_ is None:
             raise ValueError(
                 "`predict_or_abstain` has no examples to go by. Call `certify(confidence, right)` "

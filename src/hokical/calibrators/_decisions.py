@@ -135,6 +135,8 @@ def certified_sets(
             "test of it (weights, pixels or tokens of the same items, folds of a "
             f"cross-validation). {_CERTIFY}"
         )
+    if asked.by == "new group":
+        known = known.unseen or known
     if only is not None:
         known = _of_class(known, only, source)
     return prove_sets(known, asked, source, n_classes)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 
 from hokical._core.arrays import NUMPY, Array, Backend, backend_of, float64_scope, to_input_library
+from hokical._core.bins import check_choice
+from hokical._core.groups import row_names
 from hokical._core.labels import as_weights
 from hokical._core.logits import as_float_matrix
 from hokical._core.reading import check_row_order, column_names, first_true, order_columns, to_numpy
@@ -118,12 +120,16 @@ class MultilabelCalibrator(OutcomeCalibrator):
         level = np.broadcast_to(price[..., 0] / price.sum(axis=-1), self.n_labels_)
         return proba >= (backend_of(proba) or NUMPY).from_host(level, proba)
 
-    def certify(self, scores: Any, labels: Any, *, reused: Reused = "refuse") -> Self:
+    def certify(
+        self, scores: Any, labels: Any, *, groups: Any = None, reused: Reused = "refuse"
+    ) -> Self:
         """Note predictions for examples used for nothing else.
 
         Rows of the fit are refused, unless `reused="ignore"` says that they only look alike.
+        `groups`, one column or several, are for `by="new group"`.
         """
-        self.held_out_ = HeldOutLabels.from_rows(*self._predict_held_out(scores, labels, reused))
+        found = self._predict_held_out(scores, labels, reused)
+        self.held_out_ = HeldOutLabels.from_rows(*found, groups)
         return self
 
     def _predict_held_out(
@@ -158,10 +164,12 @@ class MultilabelCalibrator(OutcomeCalibrator):
             What is promised, on average over the examples of `certify`.
         delta : float, optional
             With probability 1 - delta over those examples it is kept.
-        by : {"row", "label"}
+        by : {"row", "label", "new group"}
             "row": at least that share of new rows has all labels that are in, and none that are
             out. "label": for each label, at least that share of the rows with it do not have it
-            out, and of those without do not have it in.
+            out, and of those without do not have it in. "new group": as "row", of the rows of a
+            group that was never seen, drawn like those of `certify`; on average or with probability
+            1 - delta over groups.
 
         Examples
         --------
@@ -181,15 +189,33 @@ class MultilabelCalibrator(OutcomeCalibrator):
         return label_sets(proba, known, coverage=coverage, delta=delta, by=by)
 
     def control_risk(
-        self, scores: Any, labels: Any, *, reused: Reused = "refuse", **promise: Any
+        self,
+        scores: Any,
+        labels: Any,
+        *,
+        by: Literal["all", "group", "new group"] = "all",
+        groups: Any = None,
+        reused: Reused = "refuse",
+        **promise: Any,
     ) -> RiskControl:
         """The last threshold at which the mean of a loss of your own is proven to be small.
 
         `loss`, `risk`, `delta` and `thresholds` are those of `Calibrator.control_risk`:
         `loss(proba, labels, threshold)` gets probabilities and labels (n, labels) of held-out
-        examples, such as the share of a row's labels that is missed.
+        examples, such as the share of a row's labels that is missed. With `by="group"` each of
+        the `groups` gets a threshold too; with `by="new group"` the threshold is for a group that
+        was never seen, drawn like these.
         """
-        return control_risk(*self._predict_held_out(scores, labels, reused), **promise)
+        check_choice("by", by, Literal["all", "group", "new group"])
+        if (groups is None) != (by == "all"):
+            raise ValueError(
+                f'`groups` must be given with `by="group"` or `by="new group"`; got by="{by}" '
+                f"{'without' if groups is None else 'with'} them."
+            )
+        proba, truth = self._predict_held_out(scores, labels, reused)
+        cells = None if groups is None else row_names(groups, len(proba))
+        unseen = by == "new group"
+        return control_risk(proba, truth, groups=cells, unseen=unseen, **promise)
 
     def recall_thresholds(self, recall: float, *, delta: float = 0.1) -> FloatArray:
         """Thresholds (labels,) at which at least a share `recall` of a label's positives is found.

@@ -82,8 +82,21 @@ class CalibrationData:
         gone = ("held_out_scores", "held_out_conformity", "held_out_classes")
         return replace(self, **dict.fromkeys(gone))
 
-    def with_held_out(self, parts: Sequence[HeldOutPart]) -> Self:
-        """With the examples of `certify`, in place of earlier ones."""
+    def with_held_out(
+        self, parts: Sequence[HeldOutPart], unseen: Sequence[HeldOutPart] = ()
+    ) -> Self:
+        """With the examples of `certify`, in place of earlier ones.
+
+        `unseen` are the same with the predictions for groups that the fit does not know.
+        """
+        if unseen:
+            found, alone = self.with_held_out(parts), self.with_held_out(unseen)
+            scores, examples = found.held_out_scores, found.held_out_conformity
+            if scores is not None:
+                scores = replace(scores, unseen=alone.held_out_scores)
+            if examples is not None:
+                examples = replace(examples, unseen=alone.held_out_conformity)
+            return replace(found, held_out_scores=scores, held_out_conformity=examples)
         noted, levels, wrong, tables, named = zip(*parts, strict=True)
         examples, groups = reduce(operator.add, noted).settled(), None
         if (columns := _join_columns(named)) is not None:

@@ -9,12 +9,15 @@ tools bound the mean loss of new examples (proofs: `docs/theory.md`):
   threshold is an order statistic of the scores.
 - with probability 1 - delta: tests of "the loss exceeds the risk" at each threshold, in an order
   fixed in advance, by exact binomial tails (0 and 1) or by Hoeffding and Bentkus (others).
+
+Examples may also come in groups, and a new one be of a group that was never seen: then groups are
+what is counted, with the loss "this group's own examples show too large a mean loss".
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -34,6 +37,8 @@ _ROUNDING = 1e-9
 _EXACT = 2.0**53
 #: Pseudo-examples of all classes among those of each (networks of 100 classes).
 _PSEUDO = 60.0
+#: Losses that a group may show before its mean loss counts, where some of its examples do not.
+_SHOWN = 4.0
 #: Answers that are remembered for one set of examples.
 _MOST_REMEMBERED = 64
 
@@ -142,6 +147,77 @@ def find_thresholds(
     known = np.append(scores[order], np.inf)
     found = np.where(place < ends[1:], known[np.minimum(place, scores.size)], np.inf)
     return Thresholds(np.where(pooled, found[-1], found[:-1]), pooled, fewest)
+
+
+def new_group_threshold(
+    scores: FloatArray,
+    group: IntArray,
+    coverage: float,
+    delta: float | None,
+    counts: FloatArray,
+) -> Thresholds:
+    """One threshold for a further group, drawn like those of examples (n,) at the places `group`.
+
+    On average over groups, each of which counts as one example that its own examples share
+    (hierarchical conformal prediction); or, with `delta`, with probability 1 - delta: of what the
+    groups' own examples ask for, the order statistic that a further group's does not exceed.
+    """
+    place = np.unique(group, return_inverse=True)[1]
+    sizes, together = np.bincount(place, counts), np.zeros(scores.size, np.int64)
+    if delta is None:
+        return find_thresholds(scores, together, 1, coverage, weights=counts / sizes[place])
+    given: dict[str, Any] = {"weights": counts, "unit": 0.0, "pool": False}
+    own = find_thresholds(scores, place, sizes.size, coverage, **given).values
+    return find_thresholds(own, np.zeros(own.size, np.int64), 1, 1.0 - delta)
+
+
+@dataclass(frozen=True, eq=False)
+class GroupLosses:
+    """Sums of losses and numbers of examples that count, (groups, thresholds) each.
+
+    `sizes` (groups,) are all examples of each. A group shows a mean loss where 4 / risk of its
+    examples count, or half of them if that is fewer: among fewer, one loss decides.
+    """
+
+    sums: FloatArray
+    counts: FloatArray
+    sizes: FloatArray
+
+    def shown(self, risk: float) -> BoolArray:
+        """Where a group's examples show a mean loss, (groups, thresholds)."""
+        least = np.minimum(least_shown(risk), 0.5 * self.sizes)
+        return (self.counts > 0.0) & (self.counts >= least[:, None] * (1.0 - _ROUNDING))
+
+    def broken(self, risk: float) -> BoolArray:
+        """Where the mean loss that it shows exceeds the risk, or did at a threshold before."""
+        above = self.sums > risk * self.counts * (1.0 + _ROUNDING)
+        return np.maximum.accumulate(self.shown(risk) & above, axis=1)
+
+
+def least_shown(risk: float) -> int:
+    """How many examples must count for a group to show a mean loss.
+
+    >>> least_shown(0.05)
+    80
+    """
+    return math.ceil(_SHOWN / risk - _ROUNDING)
+
+
+def last_for_new_group(losses: Sequence[tuple[GroupLosses, float]], delta: float) -> int:
+    """The last of ordered thresholds at which a further group is broken with probability <= delta.
+
+    Of each loss there is the largest risk. Broken groups stay broken along the thresholds, so that
+    one more group than those of the examples is the only cost of being new (conformal risk control
+    over groups). Two conditions can only make the choice stricter: as many groups show a mean loss
+    as the proof needs, and that of all examples together is within the risk. -1 if there is none.
+    """
+    broken, fits = np.zeros((), np.bool_), np.ones((), np.bool_)
+    for each, risk in losses:
+        broken = broken | each.broken(risk)
+        fits = fits & (each.shown(risk).sum(axis=0) >= fewest_examples(delta))
+        fits = fits & (each.sums.sum(axis=0) <= risk * each.counts.sum(axis=0) + _ROUNDING)
+    allowed = delta * (len(broken) + 1) + _ROUNDING
+    return int(np.flatnonzero(fits & (broken.sum(axis=0) + 1 <= allowed)).max(initial=-1))
 
 
 def pooled_class_thresholds(
@@ -261,12 +337,47 @@ def state_promise(
     >>> state_promise("At most 0.1 are missed", "of 50 examples 2 are", delta=0.1, by="group")
     'At most 0.1 are missed, with confidence 0.9 for each group: of 50 examples 2 are.'
     """
-    sure = "on average over such examples"
-    if delta is not None:
+    sure = "on average over such " + ("groups" if by == "new group" else "examples")
+    if delta is not None and by == "new group":
+        sure = f"with probability {1.0 - delta:.4g} over such groups"
+    elif delta is not None:
         sure = f"with confidence {1.0 - delta:.4g}" + f" for each {by}" * (by != "all")
     if weighted:
         sure += ", if the weights of the examples are right"
     return f"{what}, {sure}: {behind}."
+
+
+#: What a guarantee for a new group is about.
+ABOUT_SHOWN = (
+    " It is about the share that the group's own examples show, which differs from its true rate "
+    "where they are few."
+)
+
+
+def why_no_new_group(losses: Sequence[tuple[GroupLosses, float]], delta: float, first: str) -> str:
+    """What the groups prove instead of the wanted risks, or how many groups it takes."""
+    n, fewest = len(losses[0][0].sizes), fewest_examples(delta)
+    wanted = f"{first}: {n:,} groups do not prove it with probability {1.0 - delta:.4g}."
+    if n < fewest:
+        best = math.ceil(1e4 / (n + 1)) / 1e4
+        return (
+            f"{wanted} It takes at least {fewest:,} groups; with these `delta` must be at least "
+            f"{best:.4g}."
+        )
+
+    def relaxed(share: float) -> list[tuple[GroupLosses, float]]:
+        return [(each, risk + share * (1.0 - risk)) for each, risk in losses]
+
+    share = smallest_risk(lambda share: last_for_new_group(relaxed(share), delta) >= 0, 0.0)
+    least = " and ".join(f"{risk:.3g}" for _, risk in relaxed(share))
+    shown = min(int(each.shown(risk).sum(axis=0).max()) for each, risk in losses)
+    if shown < fewest:
+        most = least_shown(min(risk for _, risk in losses))
+        return (
+            f"{wanted} Only {shown:,} groups have enough examples for it, {most:,} that count or "
+            f"half of theirs; it takes {fewest:,}. The smallest risk that they prove is {least}."
+        )
+    return f"{wanted} The smallest risk that they prove is {least}."
 
 
 def state_limits(

@@ -43,7 +43,8 @@ class GroupNames:
         if n_unknown:
             warn_user(
                 f"`groups` has {n_unknown:,} of {n_rows:,} rows whose group was not in `certify`: "
-                f"they {what}. Certify with examples of all groups.",
+                f"they {what}. Certify with examples of all groups, or ask for "
+                '`by="new group"`, whose guarantee is for groups that were never seen.',
                 UserWarning,
             )
         return place, n_unknown

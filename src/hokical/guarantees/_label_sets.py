@@ -12,15 +12,18 @@ from hokical._core.bins import check_choice
 from hokical._core.storage import pack_array, storable
 from hokical._core.types import FloatArray, IntArray
 from hokical.guarantees._control import (
+    ABOUT_SHOWN,
     Guaranteed,
     check_promise,
     find_thresholds,
+    new_group_threshold,
     remembered,
     state_promise,
 )
+from hokical.guarantees._group_names import GroupNames
 
 #: Whom the coverage is promised to: all labels of a row at once, or each label alone.
-By = Literal["row", "label"]
+By = Literal["row", "label", "new group"]
 #: By what rounding may change them, probabilities are moved outwards: relative, and near 1.
 _SLACK, _ULP = 1e-5, 1.2e-7
 
@@ -32,7 +35,7 @@ class HeldOutLabels:
 
     Of those that are there (m,) `proba` and which `label`; the same of those that are not, `absent`
     and `absent_label`; and of each row whose labels are all known the largest probability of the
-    contrary, `worst` (n,).
+    contrary, `worst` (n,), and the place of its `group` (n,) among the `names`.
     """
 
     proba: FloatArray
@@ -40,6 +43,8 @@ class HeldOutLabels:
     absent: FloatArray
     absent_label: IntArray
     worst: FloatArray
+    group: IntArray | None = None
+    names: GroupNames | None = None
 
     def __post_init__(self) -> None:
         for values in (self.proba, self.absent, self.worst):
@@ -48,17 +53,24 @@ class HeldOutLabels:
         for values, label in ((self.proba, self.label), (self.absent, self.absent_label)):
             if label.dtype.kind != "i" or label.shape != values.shape or (label < 0).any():
                 raise ValueError("`positives` must hold the label of each probability.")
+        if self.group is not None and self.group.shape != self.worst.shape:
+            raise ValueError("`positives` must hold the group of each row.")
 
     @classmethod
-    def from_rows(cls, proba: FloatArray, labels: FloatArray) -> Self:
+    def from_rows(cls, proba: FloatArray, labels: FloatArray, groups: Any = None) -> Self:
         """Of probabilities (n, labels) and labels (n, labels) of 0, 1 and NaN for not known."""
         there, not_there = (np.nonzero(labels == value) for value in (1.0, 0.0))
         whole = ~np.isnan(labels).any(axis=1)
         contrary = np.where(labels == 1.0, 1.0 - proba, proba)[whole]
-        return cls(proba[there], there[1], proba[not_there], not_there[1], contrary.max(axis=1))
+        found = proba[there], there[1], proba[not_there], not_there[1], contrary.max(axis=1)
+        if groups is None:
+            return cls(*found)
+        names, place = GroupNames.from_rows(groups, len(proba))
+        return cls(*found, place[whole], names)
 
     def to_stored(self) -> dict[str, Any]:
-        return {field.name: pack_array(getattr(self, field.name)) for field in fields(self)}
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {k: pack_array(v) if isinstance(v, np.ndarray) else v for k, v in found.items()}
 
     def ends(self, n_labels: int, coverage: float, delta: float | None, by: By) -> FloatArray:
         """Probabilities (2, labels) below which a label is out, and above which it is in."""
@@ -79,10 +91,14 @@ class HeldOutLabels:
         if by == "label":
             scores, n_cells = np.append(-self.proba, self.absent), 2 * n_labels
             cells = np.append(self.label, n_labels + self.absent_label)
-        found = find_thresholds(scores, cells, n_cells, coverage, delta, pool=False).values
-        sides = found if by == "row" else found.reshape(2, n_labels)
+        if by == "new group" and self.group is not None:
+            counts = np.ones(scores.size)
+            found = new_group_threshold(scores, self.group, coverage, delta, counts).values
+        else:
+            found = find_thresholds(scores, cells, n_cells, coverage, delta, pool=False).values
+        sides = found.reshape(2, n_labels) if by == "label" else found
         low, high = np.broadcast_to(sides, (2, n_labels))
-        low, high = 1.0 - low if by == "row" else -low, np.minimum(high, 1.0)
+        low, high = -low if by == "label" else 1.0 - low, np.minimum(high, 1.0)
         high = np.minimum(high + _SLACK * (1.0 - high) + _ULP, 1.0)
         return np.maximum(low, 0.0) * (1.0 - _SLACK), high
 
@@ -118,6 +134,11 @@ def label_sets(
     """Sets for calibrated probabilities (n, labels); see `MultilabelCalibrator.predict_set`."""
     coverage, delta = check_promise(coverage, delta, "coverage")
     check_choice("by", by, By)
+    if by == "new group" and known.group is None:
+        raise ValueError(
+            '`by="new group"` has no groups to go by. Call `certify(scores, labels, '
+            "groups=groups)` first."
+        )
     n_labels = int(proba.shape[1])
     low, high = ends = known.ends(n_labels, coverage, delta, by)
     below, above = ((backend_of(proba) or NUMPY).from_host(end, proba) for end in ends)
@@ -127,17 +148,28 @@ def label_sets(
         for side, end, place in ((low, 0.0, "out"), (high, 1.0, "in"))
         if (side == end).any()
     ]:
-        words += f" For lack of examples, of {n_labels:,} labels {' and '.join(never)}."
+        lack = "groups" if by == "new group" else "examples"
+        words += f" For lack of {lack}, of {n_labels:,} labels {' and '.join(never)}."
     return LabelSets(proba > above, proba >= below, np.stack([low, high], axis=1), words)
 
 
 def _promise(known: HeldOutLabels, coverage: float, delta: float | None, by: By) -> str:
-    if by == "row":
+    if by != "label":
+        kind = "the same kind"
+        if by == "new group":
+            n_groups = np.unique(known.group).size
+            kind = f"a new group, drawn like the {n_groups:,} of `certify`,"
         what = (
-            f"At least {coverage:.4g} of new examples of the same kind have all labels that are in "
+            f"At least {coverage:.4g} of new examples of {kind} have all labels that are in "
             "and none that are out"
         )
-        return state_promise(what, f"of {known.worst.size:,} held-out ones", delta=delta)
+        words = state_promise(
+            what,
+            f"of {known.worst.size:,} held-out ones",
+            delta=delta,
+            by=by if by == "new group" else "all",
+        )
+        return words + ABOUT_SHOWN * (by == "new group" and delta is not None)
     share = f"{1.0 - coverage:.4g}"
     what = (
         f"At most {share} of new examples with a label have it out, and at most {share} of those "

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hokical._core.types import FloatArray
+from hokical._core.types import FloatArray, IntArray
 from hokical.guarantees import _control as control
 
 #: Thresholds where testing may start: at the first a loss may count few examples.
@@ -50,8 +50,12 @@ def control_risk(
     thresholds: Any = None,
     groups: Sequence[Any] | None = None,
     weights: FloatArray | None = None,
+    unseen: bool = False,
 ) -> RiskControl:
-    """See `Calibrator.control_risk`; `groups` are those of the examples, one for each."""
+    """See `Calibrator.control_risk`; `groups` are those of the examples, one for each.
+
+    If `unseen`, the guarantee is for a further group, drawn like these.
+    """
     tried = np.linspace(0.0, 1.0, 101) if thresholds is None else np.asarray(thresholds, np.float64)
     if tried.ndim != 1 or not tried.size:
         raise ValueError(f"`thresholds` must be (m,) numbers; got shape {tried.shape}.")
@@ -84,6 +88,10 @@ def control_risk(
         return prove()
     places: dict[Any, int] = {}
     place = np.array([places.setdefault(name, len(places)) for name in groups])
+    if unseen:
+        if weights is not None:
+            raise ValueError('`sample_weight` cannot be given with `by="new group"`; leave it out.')
+        return _for_new_group(tables, limits, delta, tried, place)
     by_group = {name: prove(place == k) for name, k in places.items()}
     return replace(prove(), by_group=by_group)
 
@@ -113,6 +121,56 @@ class _LossSums:
         nothing = np.full(self.sums.size, np.nan)
         found = np.divide(self.sums, self.counts, out=nothing, where=self.counts > 0.0)
         return np.asarray(found)
+
+
+def _for_new_group(
+    tables: Mapping[str, FloatArray],
+    limits: Mapping[str, float],
+    delta: float | None,
+    tried: FloatArray,
+    place: IntArray,
+) -> RiskControl:
+    """The last threshold for a group drawn like those at the places (n,) of the examples."""
+    everyone = {name: _LossSums.of(table, np.ones(len(table))) for name, table in tables.items()}
+    means, n = {name: each.means for name, each in everyone.items()}, len(place)
+    groups = {name: _group_losses(table, place) for name, table in tables.items()}
+    n_groups, why = int(place.max()) + 1, "No threshold is proven"
+    if delta is None:  # each group counts as one example, which has its mean loss
+        shares = {
+            name: (each.sums / each.sizes[:, None]).sum(axis=0) for name, each in groups.items()
+        }
+        whole = np.full(tried.size, float(n_groups))
+        last = _last_safe({k: _LossSums(v, whole, False) for k, v in shares.items()}, limits, None)
+        fewest = max(control.fewest_examples(limit) for limit in limits.values())
+        why += (
+            f": {n_groups:,} groups do not prove a mean loss of at most {_list(limits)} on average "
+            f"over groups; it takes at least {fewest:,}, even without a loss."
+        )
+    else:
+        losses = [(each, limits[name]) for name, each in groups.items()]
+        last = control.last_for_new_group(losses, delta)
+        why = why if last >= 0 else control.why_no_new_group(losses, delta, why)
+    if last < 0:
+        return RiskControl(np.nan, tried, means, n, why)
+    at, seen = float(tried[last]), {name: mean[last] for name, mean in means.items()}
+    what = (
+        f"The mean loss in a new group, drawn like the {n_groups:,} given, is at most "
+        f"{_list(limits)} at the threshold {at:.6g}"
+    )
+    behind = f"of {n:,} held-out examples it is {_list(seen)}"
+    words = control.state_promise(what, behind, delta=delta, by="new group")
+    return RiskControl(at, tried, means, n, words + control.ABOUT_SHOWN * (delta is not None))
+
+
+def _group_losses(table: FloatArray, place: IntArray) -> control.GroupLosses:
+    """Losses (n, thresholds), NaN where an example does not count, summed by group."""
+    order = np.argsort(place, kind="stable")
+    starts, known = np.searchsorted(place[order], np.arange(place.max() + 1)), ~np.isnan(table)
+    sums, counts = (
+        np.add.reduceat(part[order].astype(np.float64), starts, axis=0)
+        for part in (np.where(known, table, 0.0), known)
+    )
+    return control.GroupLosses(sums, counts, np.bincount(place).astype(np.float64))
 
 
 def _last_safe(

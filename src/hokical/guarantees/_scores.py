@@ -7,6 +7,8 @@ are valid, and their tables can be added. For rows whose score lies outside the 
 calibration examples, their `Support`, a calibrator extrapolates.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -161,12 +163,14 @@ class ScoreTable:
     """`count` and `wrong`, int64, (LEVELS,) from the lowest level of the score up.
 
     Or (cells, levels): of each group, with their `groups`; or of all examples by the probability of
-    each class, `wrong` those of another one.
+    each class, `wrong` those of another one. `unseen` is the table of predictions that a group gets
+    which the fit does not know, where those of these groups differ.
     """
 
     count: IntArray
     wrong: IntArray
     groups: GroupNames | None = None
+    unseen: ScoreTable | None = None
 
     @classmethod
     def from_examples(
@@ -233,7 +237,8 @@ class ScoreTable:
         """The levels that hold examples, as arrays (occupied,): most are empty."""
         level = np.flatnonzero(self.count).astype(np.int64)
         parts = {"count": self.count.ravel()[level], "wrong": self.wrong.ravel()[level]}
-        return {"level": level, **parts, "shape": list(self.count.shape), "groups": self.groups}
+        return {"level": level, **parts, "shape": list(self.count.shape), "groups": self.groups,
+                "unseen": self.unseen}  # fmt: skip
 
     @classmethod
     def from_stored(cls, stored: dict[str, Any]) -> Self:
@@ -249,7 +254,7 @@ class ScoreTable:
         whole = np.zeros((2, math.prod(shape)), np.int64)
         whole[:, level] = count, wrong
         counts, wrongs = whole.reshape(2, *shape)
-        return cls(counts, wrongs, groups)
+        return cls(counts, wrongs, groups, stored.get("unseen"))
 
     def intervals(self, wanted: IntArray, values: FloatArray, delta: float) -> FloatArray:
         """Clopper-Pearson interval (n, 2) of the share of right ones among examples of a part.

@@ -114,26 +114,32 @@ class ScoredLabels:
         """Apply the thresholds that the table proves.
 
         With `by="group"` the risk is that of each of the table's groups; of rows of other `groups`
-        nothing is accepted.
+        nothing is accepted. With `by="new group"` it is that of a further group like the table's.
         """
         risk, delta = check_chance("risk", risk), check_chance("delta", delta)
         names, cell = self.table.groups, np.zeros(1, np.int64)
-        if by not in ("all", "group"):
-            raise ValueError(f'`by` must be "all" or "group"; got {by!r}.')
-        if by == "group":
-            if groups is None:
+        if by not in ("all", "group", "new group"):
+            raise ValueError(f'`by` must be "all", "group" or "new group"; got {by!r}.')
+        if by == "all" and groups is not None and names is not None:
+            names.match(groups, self.level.size, "may have another error rate than the guarantee's")
+        if by != "all":
+            if by == "group" and groups is None:
                 raise ValueError(
                     '`groups` must be given with `by="group"`; got None. Pass those of the rows, '
                     "with the columns that `certify` got."
                 )
             if names is None:
                 raise ValueError(
-                    '`by="group"` needs examples that count alike with their groups: call '
+                    f'`by="{by}"` needs examples that count alike with their groups: call '
                     "`certify(..., groups=groups)` first."
                 )
+        if by == "group" and names is not None:
             cell, _ = names.match(groups, self.level.size, "are not accepted")
-        tested = self.untested is None
-        proof = _prove(self.table, risk, delta, self.certified_on, by == "group", tested)
+        if by == "new group":
+            proof = _prove_new_group(self.table.unseen or self.table, risk, delta)
+        else:
+            tested = self.untested is None
+            proof = _prove(self.table, risk, delta, self.certified_on, by == "group", tested)
         accepted = self.level >= proof.least[cell]
         if self.untested is not None:
             accepted &= ~self.untested
@@ -179,6 +185,28 @@ def _prove(
         words = _why_nothing(tables, risk, delta, source)
     share = reached / max(table.total, 1)
     return _Proof(np.array([*least, LEVELS]), level_log_odds(least), share, words)
+
+
+@control.remembered
+def _prove_new_group(table: ScoreTable, risk: float, delta: float) -> _Proof:
+    """One threshold for the rows of a group that is drawn like those of the table."""
+    accepted, wrong = (np.cumsum(part[:, ::-1], axis=1) for part in (table.count, table.wrong))
+    losses = control.GroupLosses(wrong, accepted, table.count.sum(axis=1))
+    last, n = control.last_for_new_group([(losses, risk)], delta), len(accepted)
+    least = LEVELS if last < 0 else LEVELS - 1 - last
+    reached, share = int(accepted[:, last].sum()), f"{control.least_shown(risk):,} of its labels"
+    words = control.state_promise(
+        f"At most {risk:.4g} of the accepted labels of a new group, drawn like the {n:,} of "
+        f"`certify`, are wrong, if {share} (or half of them) are accepted",
+        f"of {table.total:,} held-out examples the same rule accepts {reached:,}, and "
+        f"{int(wrong[:, last].sum()):,} of those are wrong",
+        delta=delta, by="new group",
+    )  # fmt: skip
+    words += control.ABOUT_SHOWN
+    if last < 0:
+        words = control.why_no_new_group([(losses, risk)], delta, "Nothing is accepted")
+        reached = 0
+    return _Proof(np.array([least]), level_log_odds([least]), reached / max(table.total, 1), words)
 
 
 def _why_nothing(tables: Sequence[ScoreTable], risk: float, delta: float, source: Evidence) -> str:

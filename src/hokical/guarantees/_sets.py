@@ -24,7 +24,7 @@ from hokical.rules._base import Rule
 from hokical.rules._predicting import set_probabilities
 from hokical.rules._sets import SLACK, Kind, SetRule
 
-By = Literal["all", "class", "group"]
+By = Literal["all", "class", "group", "new group"]
 #: A threshold that every possible class reaches, and no impossible one.
 _EVERYTHING = -5e-324
 
@@ -38,7 +38,8 @@ class Conformity:
     likelier, `rank` their place (1: the likeliest), `weights` how much each counts, `unit` how much
     a new one may. `group` is their place among the `group_names`. `run` is the least probability
     from the likeliest class to the true one, in the order of the columns. Examples of a sample are
-    those of the smallest `key`, which is random.
+    those of the smallest `key`, which is random. `unseen` are the same examples with the
+    predictions that a group gets which the fit does not know, where those of their groups differ.
     """
 
     labels: IntArray
@@ -51,6 +52,7 @@ class Conformity:
     group_names: GroupNames | None = None
     run: FloatArray | None = None
     key: FloatArray | None = None
+    unseen: Conformity | None = None
 
     @classmethod
     def from_rows(cls, rule: Rule, forms: Sequence[Logits], labels: IntArray) -> Self:
@@ -118,6 +120,7 @@ class Conformity:
     def to_stored(self) -> dict[str, Any]:
         """Arrays of as few bytes as hold the same numbers."""
         found: dict[str, Any] = {"unit": self.unit, "group_names": self.group_names}
+        found["unseen"] = self.unseen
         for name, array in self._arrays().items():
             small = array.astype(np.int32) if array.dtype.kind == "i" else array
             found[name] = pack_array(small)
@@ -258,8 +261,12 @@ class CertifiedSets:
             covered = self.scores <= self.thresholds.values[self.cells]
             covered |= (known.rank == 1) & (not asked.allow_empty)
             behind += f", {np.average(covered, weights=known.counts):.1%} are covered"
-        together = asked.by == "all" or asked.pooled
+        together = asked.by in ("all", "new group") or asked.pooled
         whom = "the same kind" if together else f"each {asked.by}"
+        if asked.by == "new group":
+            n_groups = np.unique(known.group).size
+            whom = f"a new group, drawn like the {n_groups:,} of `certify`,"
+            promise = None if promise is None else f"{promise} in {whom[:-1]}"
         if promise is None:
             share = f"At least {asked.coverage:.4g} of new examples of {whom}"
             promise = f"{share} have their true class in the set"
@@ -267,6 +274,9 @@ class CertifiedSets:
         weighted = what == "examples" and not known.counted
         given: dict[str, Any] = {"by": asked.by, "weighted": weighted}
         words = control.state_promise(promise, behind, delta=asked.delta, **given)
+        if asked.by == "new group":
+            shown = "" if asked.delta is None else control.ABOUT_SHOWN
+            return words + shown + self._about_few("groups", together, true)
         return words + self._about_few(what, together, true)
 
     def _about_few(self, what: str, together: bool, true: str) -> str:
@@ -293,16 +303,26 @@ def prove_sets(
     cells, n_cells = np.zeros(known.n, np.int64), 1
     if asked.by == "class":
         cells, n_cells = known.labels, n_classes
-    elif asked.by == "group":
+    elif asked.by in ("group", "new group"):
         if known.group is None or known.group_names is None:
             raise ValueError(
-                '`by="group"` has no groups to go by. Call `certify(logits, labels, '
+                f'`by="{asked.by}"` has no groups to go by. Call `certify(logits, labels, '
                 "groups=groups)` first."
             )
-        cells, n_cells = known.group, len(known.group_names.names) + 1  # the last: unknown
+        if asked.by == "group":
+            cells, n_cells = known.group, len(known.group_names.names) + 1  # the last: unknown
+        elif not known.counted:
+            raise ValueError(
+                '`by="new group"` needs examples that count alike; those of `certify` have unequal '
+                "weights. Leave `sample_weight` out, or pass `counts=True` if they are counts."
+            )
     scores = known.scores(asked.kind, asked.penalty, asked.free_ranks)
     given = (scores, cells, n_cells, float(asked.coverage))
-    if asked.pooled:
+    if asked.by == "new group" and known.group is not None:
+        found = control.new_group_threshold(
+            scores, known.group, float(asked.coverage), asked.delta, known.counts
+        )
+    elif asked.pooled:
         found = control.pooled_class_thresholds(*given, weights=known.counts, unit=known.unit)
     else:
         found = control.find_thresholds(*given, asked.delta, weights=known.counts, unit=known.unit)
