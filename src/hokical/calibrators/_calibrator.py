@@ -190,15 +190,17 @@ class Calibrator(FittedPredictions):
         asked = self._certified_sets(SetOptions.read({"coverage": coverage, **options}))
         if asked.options.by == "new group" and (judge := self._for_new_groups()) is not self:
             return judge.predict_set(logits, coverage=coverage, **options)
-        by_group, names = asked.options.by == "group", asked.examples.group_names
-        known = getattr(self, "groups_", None) is not None or names is not None  # used or not
+        by_group, certified = asked.options.by == "group", asked.examples.group_names
+        known = getattr(self, "groups_", None) is not None or certified is not None  # used or not
         if (groups is None and by_group) or not (groups is None or by_group or known):
             raise ValueError(
                 '`groups` must be given with `by="group"`, or to a calibrator that learned from '
                 "them or was certified with them, and with nothing else."
             )
-        if groups is not None and names is not None and asked.options.by in ("all", "class"):
-            names.match(groups, count_rows(groups), "may be covered less than the guarantee says")
+        if groups is not None and certified is not None and asked.options.by in ("all", "class"):
+            certified.match(
+                groups, count_rows(groups), "may be covered less than the guarantee says"
+            )
         logits, groups = self._attach_groups(logits, groups), groups if by_group else None
         given = getattr(logits, "given", logits)
         n_unknown = 0

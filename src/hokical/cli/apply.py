@@ -19,7 +19,7 @@ from hokical.io._reading import list_files
 from hokical.io._writing import TABLES, check_output
 
 #: For which examples the coverage is guaranteed; see `Calibrator.predict_set`.
-By = StrEnum("By", ["all", "class", "group", "label"])
+By = StrEnum("By", ["all", "class", "group", "label", "new group"])
 
 
 def apply(
@@ -37,7 +37,11 @@ def apply(
     ] = None,
     coverage: opt.Coverage = None,
     by: Annotated[
-        By, opt.text("Coverage for all examples, each class, label or group.", metavar="WORD")
+        By,
+        opt.text(
+            "Coverage for all examples, each class, label or group, or a 'new group' (--risk too).",
+            metavar="WORD",
+        ),
     ] = By.all,
     delta: Annotated[float | None, opt.Delta] = None,
     adapt: Annotated[
@@ -63,14 +67,15 @@ def apply(
     For a folder (or 'pattern*') of Parquet files, --output is a folder, which
     gets a file of the same name for each of them.
     """
-    if coverage is None and by is not By.all:
-        raise bad_option("--by", "only goes with --coverage.")
+    new = {"by": str(by)} if by == "new group" else {}
+    if coverage is None and by is not By.all and not (new and risk is not None):
+        raise bad_option("--by", "only goes with --coverage, and 'new group' with --risk too.")
     if delta is not None and risk is None and coverage is None:
         raise bad_option("--delta", "only goes with --risk or --coverage.")
     if adapt:
         refuse("does not go with --adapt.", risk=risk)
     own: dict[str, Any] = {} if delta is None else {"delta": delta}
-    risks = None if risk is None else {"risk": risk, **own}
+    risks = None if risk is None else {"risk": risk, **own, **new}
     sets = None if coverage is None else {"coverage": coverage, "by": str(by), **own}
     fitted = read_calibrator(calibrator)
     if fitted.name == "confidence":

@@ -24,7 +24,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
-from hokical._core.types import BoolArray, FloatArray, IntArray
+from hokical._core.types import AnyArray, BoolArray, FloatArray, IntArray
 from hokical.guarantees._binomial import binomial_tail, check_chance, scipy_special
 from hokical.guarantees._row_sketch import row_draws
 
@@ -179,9 +179,9 @@ class GroupLosses:
     examples count, or half of them if that is fewer: among fewer, one loss decides.
     """
 
-    sums: FloatArray
-    counts: FloatArray
-    sizes: FloatArray
+    sums: AnyArray
+    counts: AnyArray
+    sizes: AnyArray
 
     def shown(self, risk: float) -> BoolArray:
         """Where a group's examples show a mean loss, (groups, thresholds)."""

@@ -48,3 +48,8 @@ class GroupNames:
                 UserWarning,
             )
         return place, n_unknown
+
+
+def count_groups(place: IntArray | None) -> int:
+    """How many groups occur among examples (n,) at these places."""
+    return 0 if place is None else np.unique(place).size

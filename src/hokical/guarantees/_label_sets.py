@@ -20,7 +20,7 @@ from hokical.guarantees._control import (
     remembered,
     state_promise,
 )
-from hokical.guarantees._group_names import GroupNames
+from hokical.guarantees._group_names import GroupNames, count_groups
 
 #: Whom the coverage is promised to: all labels of a row at once, or each label alone.
 By = Literal["row", "label", "new group"]
@@ -157,8 +157,7 @@ def _promise(known: HeldOutLabels, coverage: float, delta: float | None, by: By)
     if by != "label":
         kind = "the same kind"
         if by == "new group":
-            n_groups = np.unique(known.group).size
-            kind = f"a new group, drawn like the {n_groups:,} of `certify`,"
+            kind = f"a new group, drawn like the {count_groups(known.group):,} of `certify`,"
         what = (
             f"At least {coverage:.4g} of new examples of {kind} have all labels that are in "
             "and none that are out"

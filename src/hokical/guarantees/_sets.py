@@ -18,7 +18,7 @@ from hokical._core.parallel import map_slices
 from hokical._core.storage import pack_array, storable
 from hokical._core.types import AnyArray, BoolArray, FloatArray, IntArray
 from hokical.guarantees import _control as control
-from hokical.guarantees._group_names import GroupNames
+from hokical.guarantees._group_names import GroupNames, count_groups
 from hokical.guarantees._selective import Evidence
 from hokical.rules._base import Rule
 from hokical.rules._predicting import set_probabilities
@@ -264,8 +264,7 @@ class CertifiedSets:
         together = asked.by in ("all", "new group") or asked.pooled
         whom = "the same kind" if together else f"each {asked.by}"
         if asked.by == "new group":
-            n_groups = np.unique(known.group).size
-            whom = f"a new group, drawn like the {n_groups:,} of `certify`,"
+            whom = f"a new group, drawn like the {count_groups(known.group):,} of `certify`,"
             promise = None if promise is None else f"{promise} in {whom[:-1]}"
         if promise is None:
             share = f"At least {asked.coverage:.4g} of new examples of {whom}"
