@@ -165,7 +165,7 @@ def test_control_risk(sites: Any) -> None:
     cal = make("temps").fit(*hospitals(500, 12, 1)[:2])
     given: dict[str, Any] = {"loss": missed, "risk": 0.1, "groups": site, "by": "new group"}
     sure, mean = (cal.control_risk(logits, labels, delta=d, **given) for d in (0.1, None))
-    assert 0.0 < min(sure.threshold, mean.threshold)
+    assert min(sure.threshold, mean.threshold) > 0.0
     assert (
         max(sure.threshold, mean.threshold)
         < cal.control_risk(logits, labels, loss=missed, risk=0.1).threshold
