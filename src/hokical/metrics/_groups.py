@@ -177,13 +177,15 @@ def group_table(
     return audit(questions, groups, weights, delta)
 
 
-def class_question(proba: Any, labels: IntArray, names: Sequence[str] = ()) -> dict[str, Examples]:
-    """Of two classes, the probability of the second and whether it is the true one."""
+def class_question(
+    proba: Any, labels: IntArray, names: Sequence[str] = (), positive: int = 1
+) -> dict[str, Examples]:
+    """Of two classes, the probability of one and whether it is the true one."""
     if proba.shape[1] != 2:
         return {}
-    name = str(names[1]) if names else "class 1"
-    risk = np.clip(np.asarray(proba[:, 1], np.float64), 0.0, 1.0)
-    return {name: Examples(risk, labels == 1, None)}
+    name = str(names[positive]) if names else f"class {positive}"
+    risk = np.clip(np.asarray(proba[:, positive], np.float64), 0.0, 1.0)
+    return {name: Examples(risk, labels == positive, None)}
 
 
 def audit(

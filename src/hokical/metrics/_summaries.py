@@ -83,10 +83,10 @@ class SummarySums:
 
     @classmethod
     def from_rows(
-        cls, rows: Examples, data: Predictions | None, options: SummaryOptions
+        cls, rows: Examples, data: Predictions | None, options: SummaryOptions, scores: Any = None
     ) -> "SummarySums":
-        """Of checked rows."""
-        vectors = None if data is None else VectorSums.from_rows(data, options.n_bins)
+        """Of checked rows, whose `class_scores` may be known."""
+        vectors = None if data is None else VectorSums.from_rows(data, options.n_bins, scores)
         return cls(LevelSums.from_rows(rows), vectors)
 
 

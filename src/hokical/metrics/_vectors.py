@@ -33,10 +33,11 @@ class VectorSums:
     n_classes: int
 
     @classmethod
-    def from_rows(cls, rows: Predictions, n_bins: int) -> Self:
-        """Sums of rows that were checked."""
+    def from_rows(cls, rows: Predictions, n_bins: int, scores: Any = None) -> Self:
+        """Sums of rows that were checked, whose `class_scores` may be known."""
         weight = rows.filled_weight()
-        scores, wrong = class_scores(rows), weight * (rows.proba.argmax(axis=1) != rows.labels)
+        scores = scores or class_scores(rows)
+        wrong = weight * (rows.proba.argmax(axis=1) != rows.labels)
         worst = worst_rows(rows, scores["brier"])
         sums = {
             name: np.array([*((weight * values**k).sum() for k in (1, 2, 3)),

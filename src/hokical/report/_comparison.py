@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +21,13 @@ from hokical.calibrators._method import check_plain_logits
 from hokical.calibrators._stored import clone
 from hokical.guarantees._row_sketch import warn_of_rows_of_fit
 from hokical.metrics._metric import METRICS, SummaryOptions
-from hokical.report._data import Difference, best_of, main_columns, paired_differences, report_data
+from hokical.report._data import (
+    Difference,
+    method_cells,
+    method_record,
+    paired_differences,
+    report_data,
+)
 from hokical.report._evaluate import check_examples, measure_sets
 from hokical.report._evaluation import DataFacts, Evaluation, Predicted, Setting, check_names, judge
 from hokical.report._page import write_page
@@ -101,24 +106,14 @@ class Comparison(TableOutput):
 
     def cells(self, mark: str) -> Cells:
         """A small table, the best of each score in `mark`."""
-        columns = main_columns(self.results)
-        best = {name: best_of(self.results, name) for name in columns}
-        rows = []
-        for each in self.results:
-            marks = (mark if each.name in best[name] else "{}" for name in columns)
-            texts = (METRICS[name].format(each.score(name)) for name in columns)
-            rows.append([(each.label, "{}"), *zip(texts, marks, strict=True)])
-        return ["method", *(METRICS[name].full_title for name in columns)], rows
+        return method_cells(self.results, mark)
 
     def records(self) -> list[dict[str, Any]]:
         """Every metric and its interval, the difference to the subject."""
         rows = []
         verdicts = {found.method: asdict(found) for found in self.differences()}
         for result in self.results:
-            row: dict[str, Any] = {"method": result.name, "title": result.title}
-            for name, found in result.summary.estimates.items():
-                row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
-            row["true_ece_below"] = result.summary.bounds.get("bousquet", math.nan)
+            row = method_record(result)
             own = verdicts.get(result.name, {})
             row |= {f"difference_{name}": own.get(name, "") for name in _DIFFERENCE}
             rows.append(row | {"fit_seconds": result.fit_seconds})

@@ -20,6 +20,7 @@ from hokical.guarantees._binomial import check_chance
 from hokical.metrics._groups import GroupTable
 from hokical.metrics._levels import Bins
 from hokical.metrics._metric import METRICS
+from hokical.metrics._risk_models import EVENT_TITLES, show_estimate
 from hokical.metrics._sum_test import holm
 from hokical.plots._reliability import Reliability
 from hokical.plots._risk import RiskCoverage
@@ -38,6 +39,53 @@ def main_columns(results: Sequence[Any]) -> list[str]:
     vectors = all(found.summary.vectors for found in results)
     last = ["classwise_ece"] if vectors else []
     return ["mean_confidence", "accuracy", "ece", *last, "brier", "log_loss"]
+
+
+#: What small tables show of an event.
+EVENT_COLUMNS = ("mean_probability", "oe_ratio", "intercept", "slope", "auroc", "brier", "log_loss")
+
+
+def method_cells(results: Sequence[Any], mark: str) -> tuple[list[str], list[Any]]:
+    """Heads and rows of a small table of methods, the best of each score in `mark`.
+
+    Of two classes the numbers are those of the event.
+    """
+    if all(each.binary is not None for each in results):
+        heads = [EVENT_TITLES[name][0] for name in EVENT_COLUMNS]
+        columns = [[show_estimate(name, r.binary[name])[0] for r in results]
+                   for name in EVENT_COLUMNS]  # fmt: skip
+        best: list[list[str]] = [best_event(results, name) for name in EVENT_COLUMNS]
+    else:
+        names = main_columns(results)
+        heads = [METRICS[name].full_title for name in names]
+        columns = [[METRICS[name].format(r.score(name)) for r in results] for name in names]
+        best = [best_of(results, name) for name in names]
+    rows: list[Any] = []
+    for k, each in enumerate(results):
+        marks = (mark if each.name in own else "{}" for own in best)
+        rows.append([(each.label, "{}"), *zip((c[k] for c in columns), marks, strict=True)])
+    return ["method", *heads], rows
+
+
+def best_event(results: Sequence[Any], name: str) -> list[str]:
+    """The methods of the best AUROC, Brier score or log loss of the event, as shown."""
+    if name not in ("auroc", "brier", "log_loss") or len(results) < 2:
+        return []
+    sign = -1.0 if name == "auroc" else 1.0
+    found = min((r.binary[name] for r in results), key=lambda e: sign * e.value)
+    shown = show_estimate(name, found)[0]
+    return [r.name for r in results if show_estimate(name, r.binary[name])[0] == shown]
+
+
+def method_record(result: Any) -> dict[str, Any]:
+    """Every metric and its interval, not rounded; of two classes, those of the event first."""
+    row: dict[str, Any] = {"method": result.name, "title": result.title}
+    event = {} if result.binary is None else result.binary.estimates
+    named = {f"event_{name}": each for name, each in event.items()} | result.summary.estimates
+    for name, found in named.items():
+        row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+    row["true_ece_below"] = result.summary.bounds.get("bousquet", math.nan)
+    return row
 
 
 def best_of(results: Sequence[Any], metric: str) -> list[str]:

@@ -13,6 +13,7 @@ from hokical._core.arrays import to_host
 from hokical._core.bins import sum_by
 from hokical._core.labels import as_labels, as_weights
 from hokical._core.logits import Logits, as_logits
+from hokical._core.progress import progress_bar
 from hokical._core.reading import check_row_order, order_columns, read_table, to_numpy
 from hokical._core.types import FloatArray, IntArray
 from hokical.calibrators._calibrator import Calibrator
@@ -39,6 +40,7 @@ def evaluate(
     coverage: float | None = None,
     mask: Any = None,
     class_names: Sequence[str] = (),
+    positive: Any = None,
     data_name: str | None = None,
     n_bins: int = 15,
     delta: float = 0.05,
@@ -67,6 +69,9 @@ def evaluate(
         Of `Dense`: which positions count.
     class_names : sequence of str
         Names of the classes, or of the labels, by column.
+    positive : str or int, optional
+        Of two classes: the name or number of the event, whose probability comes first in all that
+        is shown; see `Evaluation.binary`. By default it is the second class.
     data_name : str, optional
         Name of the data in reports.
     n_bins : int
@@ -87,6 +92,7 @@ def evaluate(
     """
     names = tuple(map(str, class_names))
     given = {"sample_weight": sample_weight, "groups": groups, "coverage": coverage, "mask": mask}
+    given["positive"] = positive
     if not (cal is None or isinstance(cal, (Calibrator, OutcomeCalibrator, Dense))):
         raise TypeError(
             f"`cal` must be a fitted calibrator of hokical, or None; got {type(cal).__name__}. "
@@ -110,8 +116,8 @@ def evaluate(
                 "`y` must be given for confidences and for several labels; got None. Streams are "
                 "of logits."
             )
-        _refuse(given, "a stream (without `y`), whose chunks may have weights,")
-        return evaluate_source(cal, x, setting)
+        _refuse(given, "a stream (without `y`), whose chunks may have weights,", "positive")
+        return evaluate_source(cal, x, setting, positive)
     weight = as_weights(sample_weight, len(y))
     if isinstance(cal, MultilabelCalibrator):
         _refuse(given, "several labels")
@@ -119,10 +125,13 @@ def evaluate(
     if isinstance(cal, ConfidenceCalibrator) or (cal is None and np.ndim(x) == 1):
         _refuse(given, "confidences", "sample_weight", "groups")
         return _evaluate_confidence(cal, x, y, weight, setting)
-    _refuse(given, "logits", "sample_weight", "groups", "coverage")
+    _refuse(given, "logits", "sample_weight", "groups", "coverage", "positive")
     test = check_examples((x, y), cal)
     check_names(names, test[0].n_classes)
-    return _evaluate_logits(cal, test, weight, setting, coverage)
+    known = getattr(cal, "class_names", ())
+    setting = setting.with_event(positive, known, test[0].n_classes)
+    with progress_bar("Evaluating", None):
+        return _evaluate_logits(cal, test, weight, setting, coverage)
 
 
 def _refuse(given: dict[str, Any], kind: str, *allowed: str) -> None:
@@ -158,7 +167,8 @@ def _evaluate_logits(
     if coverage is not None and weight is not None:
         raise TypeError("`coverage` cannot be given with `sample_weight`; leave one out.")
     data = DataFacts(test[0].n_rows, test[0].n_classes, setting.data_name)
-    softmax = make("uncalibrated").fit(*test)
+    # Of one row: it learns nothing, and the counts that a fit keeps are not needed.
+    softmax = make("uncalibrated").fit(np.zeros((1, test[0].n_classes)), [0])
     sets = measure_sets(softmax, test, coverage) if cal is None and coverage is not None else None
     rows = Predicted.of_logits(softmax, *test, weight, setting.groups)
     before = judge("uncalibrated", softmax, rows, setting, data, sets)

@@ -4,27 +4,34 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
 
-from hokical._core.arrays import to_host
 from hokical._core.logits import Logits
-from hokical._core.topk import TopK
 from hokical._core.types import AnyArray, FloatArray, IntArray
 from hokical.metrics._examples import Examples, Predictions
 from hokical.metrics._groups import LABEL, GroupTable, audit, class_question, label_rows
-from hokical.metrics._levels import Levels
+from hokical.metrics._levels import Levels, LevelSums
 from hokical.metrics._metric import METRICS, SummaryOptions
+from hokical.metrics._risk_models import (
+    EVENT_MAIN,
+    EVENT_TITLES,
+    BinarySummary,
+    show_estimate,
+    summarize_event,
+)
 from hokical.metrics._sets import SetSummary
 from hokical.metrics._summaries import Estimate, Summary, SummarySums, summarize
 from hokical.metrics._vectors import class_scores, top_label_rows
 from hokical.plots._reliability import Reliability
-from hokical.report._data import report_data
+from hokical.report._data import method_cells, method_record, report_data
 from hokical.report._page import write_page
+from hokical.report._tables import Cells, TableOutput
+from hokical.rules._predicting import predict_all
 
 #: A class is worth a warning if its gap is at least this, and at least twice the ECE.
 _MATERIAL_GAP = 0.05
@@ -42,19 +49,20 @@ class DataFacts:
 
 
 @dataclass(frozen=True, eq=False)
-class Evaluation:
+class Evaluation(TableOutput):
     """One method on one data set; `hokical.evaluate` makes it.
 
     `summary` has the metrics with their intervals and the bounds on the true calibration error;
     `found["ece"]` is `found.summary["ece"]`. `data` describes the rows. `before` is the evaluation
     of the uncalibrated predictions on the same rows, None if this is it. `classes` and `groups` say
     which predicted labels and which groups are miscalibrated, `sets` how prediction sets do.
-    `levels` counts right and wrong rows by confidence. `row_scores` (n,) are the scores whose mean
-    is a metric, `weight` (n,) the rows' weights. `fit_seconds` is None if the calibrator came
-    fitted.
+    `binary`, of two classes, is the summary of the probability of the event, which then comes
+    first in all that is shown. `levels` counts right and wrong rows by confidence. `row_scores`
+    (n,) are the scores whose mean is a metric, `weight` (n,) the rows' weights. `fit_seconds` is
+    None if the calibrator came fitted.
 
     `print(found)` shows a table, `found.plot()` a reliability diagram; `found.to_html(path)` writes
-    a report.
+    a report, `to_csv`, `to_latex` and `to_markdown` tables, before and after calibration.
     """
 
     name: str
@@ -69,6 +77,7 @@ class Evaluation:
     row_scores: dict[str, FloatArray] = field(default_factory=dict)
     weight: FloatArray | None = None
     fit_seconds: float | None = None
+    binary: BinarySummary | None = None
 
     @property
     def n(self) -> int:
@@ -144,7 +153,17 @@ class Evaluation:
 
     @property
     def verdict(self) -> str:
-        """One sentence: the calibration error, and what it was before."""
+        """One sentence: O:E of an event, or else the calibration error, and what it was before."""
+        return self.label_verdict if self.binary is None else event_verdict(self)
+
+    @property
+    def details(self) -> str:
+        """What else is known of the event, or else of the predicted label."""
+        return self.label_details if self.binary is None else event_details(self)
+
+    @property
+    def label_verdict(self) -> str:
+        """One sentence: the calibration error of the predicted label, and what it was before."""
         error, first = (
             "" if found is None else f"{found.score('ece'):.4f}" for found in (self, self.before)
         )
@@ -155,7 +174,7 @@ class Evaluation:
         return f"The calibration error {verb} from {first} to {error}{by}."
 
     @property
-    def details(self) -> str:
+    def label_details(self) -> str:
         """Mean confidence and accuracy, and a bound on the true calibration error.
 
         The bound is always Bousquet's: the smallest of several would hold less often.
@@ -192,7 +211,8 @@ class Evaluation:
 
     def method_dict(self) -> dict[str, Any]:
         """The numbers of this method alone."""
-        parts = {"classes": self.classes, "groups": self.groups, "sets": self.sets}
+        parts: dict[str, Any] = {"binary": self.binary, "classes": self.classes}
+        parts |= {"groups": self.groups, "sets": self.sets}
         return {
             "method": self.name,
             "title": self.title,
@@ -206,24 +226,51 @@ class Evaluation:
         """Write a report as one self-contained HTML file, which is returned."""
         return write_page(report_data(self.both, self, title=title), path)
 
+    def cells(self, mark: str) -> Cells:
+        """A small table, before and after, the best of each score in `mark`."""
+        return method_cells(self.both, mark)
+
+    def records(self) -> list[dict[str, Any]]:
+        """Every metric and its interval, before and after."""
+        return [method_record(found) for found in self.both]
+
     def __str__(self) -> str:
-        both = self.both
-        level = f"{1.0 - self.summary.options.delta:.0%} interval"
-        heads = [cell for found in both for cell in (found.name, level)]
-        lines = [f"{'metric':<20}" + "".join(f"{head:>20}" for head in heads)]
-        for name in self.summary.estimates:
-            cells = [cell for found in both for cell in _cells(name, found[name])]
-            lines.append(
-                f"{METRICS[name].full_title:<20}" + "".join(f"{cell:>20}" for cell in cells)
-            )
+        both, event = self.both, self.binary
+        lines = self._lines({
+            METRICS[name].full_title: [_cells(name, found[name]) for found in both]
+            for name in self.summary.estimates
+        })  # fmt: skip
         lines += [
             f"{METRICS[name].full_title} has no interval: {found.reason}."
             for name, found in self.summary.estimates.items()
             if found.reason
         ]
+        if event is not None:
+            rows = {
+                EVENT_TITLES[name][0]: [
+                    show_estimate(name, found[name], " to ") for found in events_of(both)
+                ]
+                for name in EVENT_MAIN
+            }
+            remark = [] if event.remark is None else [event.remark]
+            label = ["", "Predicted label", *lines, f"{self.label_verdict} {self.label_details}"]
+            lines = [event.title, *self._lines(rows), *remark, *label, ""]
         warning = [] if self.class_warning is None else [f"Warning: {self.class_warning}"]
         verdict = [] if self.groups is None else [f"Groups: {self.groups.verdict}."]
         return "\n".join([*lines, self.headline, *verdict, *warning])
+
+    def _lines(self, rows: dict[str, list[Any]]) -> list[str]:
+        """A table of values and intervals, before and after."""
+        level = f"{1.0 - self.summary.options.delta:.0%} interval"
+        heads = [cell for found in self.both for cell in (found.name, level)]
+        width = max(20, *(len(name) + 1 for name in rows))
+        table = {"metric": heads} | {
+            name: [text for cell in cells for text in cell] for name, cells in rows.items()
+        }
+        return [
+            f"{name:<{width}}" + "".join(f"{cell:>20}" for cell in cells)
+            for name, cells in table.items()
+        ]
 
 
 def _cells(name: str, found: Estimate) -> list[str]:
@@ -255,12 +302,17 @@ class Predicted(Examples):
         groups: Any = None,
     ) -> Self:
         """The predictions of a fitted calibrator for checked logits and labels."""
-        predicted = to_host(calibrator.predict(logits, groups=groups))
-        confidence = to_host(calibrator.predict_confidence(logits, groups=groups))
-        known = not isinstance(logits, TopK)
-        proba = to_host(calibrator.predict_proba(logits, groups=groups)) if known else None
+        data = calibrator._check_logits(calibrator._attach_groups(logits, groups))
+        predicted, confidence, proba = predict_all(calibrator.rule_, data)
         rows = (confidence.astype(np.float64), predicted == labels)
         return cls(*rows, weight, predicted, labels, proba)
+
+    def event_sums(self, positive: int) -> LevelSums | None:
+        """Of two classes, the levels of the probability of one; None of more."""
+        if self.proba is None or self.truth is None or self.proba.shape[1] != 2:
+            return None
+        risk = np.clip(self.proba[:, positive].astype(np.float64), 0.0, 1.0)
+        return LevelSums.from_rows(Examples(risk, self.truth == positive, self.weight))
 
     @property
     def vectors(self) -> Predictions | None:
@@ -286,6 +338,69 @@ class Setting:
     data_name: str | None = None
     groups: Any = None
     class_names: tuple[str, ...] = ()
+    positive: int = 1
+
+    @property
+    def event(self) -> str:
+        """The name of the event, of two classes."""
+        return self.class_names[self.positive] if self.class_names else f"class {self.positive}"
+
+    def with_event(self, positive: Any, known: Sequence[str], n_classes: int) -> Self:
+        """With the event, which is the name or number of a class; by default the second of two."""
+        names = self.class_names or (tuple(known) if n_classes == 2 else ())
+        made = replace(self, class_names=names)
+        if positive is None:
+            return made
+        if n_classes != 2:
+            raise ValueError(
+                f"`positive` must be None for {n_classes} classes; got {positive!r}. It names the "
+                "event of two."
+            )
+        choices = [*names, 0, 1]
+        if isinstance(positive, bool) or positive not in choices:
+            raise ValueError(f"`positive` must be one of {choices}; got {positive!r}.")
+        return replace(made, positive=choices.index(positive) % 2 if names else int(positive))
+
+
+def events_of(found: Sequence[Evaluation]) -> Iterator[BinarySummary]:
+    """The summaries of the event."""
+    return (each.binary for each in found if each.binary is not None)
+
+
+def event_verdict(found: Evaluation) -> str:
+    """Observed to expected events in words, before and after."""
+    first, now = (each["oe_ratio"] for each in _first_and_last(found))
+    text = f"Observed events are {_ratio(first, ' times the expected')}"
+    if first.low > 1.0 or first.high < 1.0:
+        text += f": probabilities are too {'low' if first.low > 1.0 else 'high'}"
+    if found.before is not None:
+        return f"{text}; after calibration {_ratio(now)}."
+    return f"{text}." if found.name == "uncalibrated" else f"{text}, with {found.label}."
+
+
+def _ratio(found: Estimate, unit: str = "") -> str:
+    """A ratio and its interval."""
+    ends = "" if math.isnan(found.low) else f" ({found.low:.2f} to {found.high:.2f})"
+    return f"{found.value:.2f}{unit}{ends}"
+
+
+def event_details(found: Evaluation) -> str:
+    """The event and its share, then what is known of its probability, before and after."""
+    first, now = _first_and_last(found)
+    share = show_estimate("prevalence", now["prevalence"])[0]
+    by = "" if found.before is None else f" with {found.label}"
+    parts = []
+    for name in ("mean_probability", "slope", "auroc", "log_loss"):
+        values = [show_estimate(name, each[name])[0] for each in (first, now)]
+        parts.append(f"{EVENT_TITLES[name][0]} {', then '.join(dict.fromkeys(values))}")
+    known = "; ".join(parts)
+    text = f"The event is {now.event}, {share} of {found.n:,} examples."
+    return f"{text} {known[0].upper()}{known[1:]}{by}."
+
+
+def _first_and_last(found: Evaluation) -> tuple[BinarySummary, BinarySummary]:
+    all_of = [*events_of(found.both)]
+    return all_of[0], all_of[-1]
 
 
 def check_names(names: Sequence[str], n_classes: int) -> tuple[str, ...]:
@@ -306,10 +421,13 @@ def judge(
     if setting.groups is not None:
         questions: dict[str, Examples] = {LABEL: rows}
         if rows.proba is not None and rows.truth is not None:
-            questions |= class_question(rows.proba, rows.truth, names)
+            questions |= class_question(rows.proba, rows.truth, names, setting.positive)
         groups = audit(questions, setting.groups, rows.weight, options.delta)
     rows = rows.counted()
     classes = None if rows.label is None else label_rows(rows, rows.label, names, options.delta)
-    sums = SummarySums.from_rows(rows, rows.vectors, options)
+    scores = rows.scores
+    sums = SummarySums.from_rows(rows, rows.vectors, options, scores)
     found = (summarize(sums, options), sums.levels.levels, data, None, classes, groups, sets)
-    return Evaluation(name, calibrator, *found, rows.scores, rows.weight)
+    event = rows.event_sums(setting.positive)
+    binary = None if event is None else summarize_event(event, options.delta, setting.event)
+    return Evaluation(name, calibrator, *found, scores, rows.weight, binary=binary)

@@ -27,8 +27,10 @@ from hokical.dense._maps import Positions
 from hokical.guarantees._row_sketch import warn_of_rows_of_fit
 from hokical.io._chunks import block_rows, reblock
 from hokical.io._reading import open_source
+from hokical.metrics._chunked import plus
 from hokical.metrics._groups import count_items, label_table
 from hokical.metrics._metric import METRICS, SummaryOptions
+from hokical.metrics._risk_models import summarize_event
 from hokical.metrics._summaries import SummarySums, proven_bounds, summarize, with_ends
 from hokical.report._evaluation import DataFacts, Evaluation, Predicted, Setting, check_names
 from hokical.streams._partition import check_block
@@ -48,15 +50,19 @@ def _sums(
     return SummarySums.from_rows(rows, rows.vectors, options), by_label
 
 
-def evaluate_source(cal: Calibrator | None, source: Any, setting: Setting) -> Evaluation:
+def evaluate_source(
+    cal: Calibrator | None, source: Any, setting: Setting, positive: Any = None
+) -> Evaluation:
     """The evaluation of a source of chunks."""
     options = setting.options
     chunks = open_source(source, fitted_by=cal)
     n_classes = chunks.n_classes if cal is None else cal.n_classes_
+    setting = setting.with_event(positive, getattr(cal, "class_names", ()), n_classes)
     labels = check_names(setting.class_names, n_classes) or tuple(map(str, range(n_classes)))
     softmax = make("uncalibrated").fit(np.zeros((1, n_classes)), [0])
     methods = {"uncalibrated": softmax} | ({} if cal is None else {cal.name: cal})
     sums: dict[str, tuple[SummarySums, FloatArray]] = {}
+    events: dict[str, Any] = {}
     first = 0
     for chunk in reblock(chunks, block_rows(n_classes)):
         block = check_block(chunk, first, n_classes, chunks.path)
@@ -67,7 +73,9 @@ def evaluate_source(cal: Calibrator | None, source: Any, setting: Setting) -> Ev
             continue
         for name, method in methods.items():
             rows = Predicted.of_logits(method, block.logits, block.labels, block.weights)
-            parts = _sums(rows.counted(), n_classes, options)
+            rows = rows.counted()
+            events[name] = plus(events.get(name), rows.event_sums(setting.positive))
+            parts = _sums(rows, n_classes, options)
             known = sums.get(name)
             sums[name] = parts if known is None else (known[0] + parts[0], known[1] + parts[1])
     if not sums:
@@ -76,8 +84,10 @@ def evaluate_source(cal: Calibrator | None, source: Any, setting: Setting) -> Ev
     found: Any = None
     for name, (own, by_label) in sums.items():
         classes, summary = label_table(labels, by_label, options.delta), summarize(own, options)
-        levels, known_as = own.levels.levels, methods[name]
-        found = Evaluation(name, known_as, summary, levels, data, found, classes)
+        levels, event = own.levels.levels, events[name]
+        binary = None if event is None else summarize_event(event, options.delta, setting.event)
+        rest = (summary, levels, data, found, classes)
+        found = Evaluation(name, methods[name], *rest, binary=binary)
     return cast(Evaluation, found)
 
 
@@ -92,7 +102,7 @@ def evaluate_dense(cal: Dense, given: tuple[Any, Any, Any, Any], setting: Settin
     for each in found.both:
         # The items of an iterator cannot be looked at again.
         items = () if isinstance(given[0], Iterator) else cal._read(*given, None)
-        judged = replace(_judge_items(each, items), before=judged)
+        judged = replace(_judge_items(each, items), before=judged, binary=None)
     return cast(Evaluation, judged)
 
 

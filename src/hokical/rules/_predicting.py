@@ -61,6 +61,20 @@ def labels_and_confidence(rule: Rule, logits: Logits) -> tuple[NDArray[Any], NDA
         return logits.to_host(labels), logits.to_host(confidence)
 
 
+def predict_all(rule: Rule, logits: Logits) -> tuple[AnyArray, AnyArray, AnyArray | None]:
+    """Labels and confidence (n,) and probabilities (n, classes) on the host, from one prediction.
+
+    A `TopK` does not determine probabilities: None.
+    """
+    if isinstance(logits, TopK):
+        whats: tuple[Output, Output] = ("labels", "confidence")
+        labels, confidence = (predict_on_host(rule, what, logits) for what in whats)
+        return labels, confidence, None
+    proba = predict_on_host(rule, "proba", logits)
+    labels = logits.to_host(logits.labels) if rule.preserves_labels else proba.argmax(axis=1)
+    return labels, np.take_along_axis(proba, labels[:, None], axis=1)[:, 0], proba
+
+
 def _fill_blocks(rule: Rule, logits: Logits, dtype: type[np.floating[Any]]) -> AnyArray:
     """NumPy's probabilities (n, classes), written into their place."""
     out = np.empty((logits.n_rows, logits.n_classes), dtype)

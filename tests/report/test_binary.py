@@ -1,0 +1,131 @@
+"""Two classes: the event comes first in evaluations, comparisons, tables and reports."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+
+import hokical
+from hokical.metrics import binary_summary
+
+
+def loans(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Scores of a model whose risks are too low, as two columns, and defaults."""
+    rng = np.random.default_rng([n, seed])
+    x = rng.normal(-1.6, 1.1, n)
+    default = rng.uniform(size=n) < 1.0 / (1.0 + np.exp(-0.5 - x))
+    return np.column_stack([np.zeros(n), x]), default.astype(int)
+
+
+@pytest.fixture(scope="module")
+def cal() -> Any:
+    return hokical.make("platt").fit(*loans(800, 0))
+
+
+@pytest.fixture(scope="module")
+def found(cal: Any) -> Any:
+    return hokical.evaluate(cal, *loans(1500, 1), class_names=("paid", "default"))
+
+
+def test_the_event_is_that_of_the_probabilities(found: Any, cal: Any) -> None:
+    scores, truth = loans(1500, 1)
+    p = cal.predict_proba(scores)[:, 1]
+    assert found.binary["auroc"].value == pytest.approx(roc_auc_score(truth, p), abs=1e-9)
+    known = binary_summary(p, truth).estimates
+    for name, each in found.binary.estimates.items():
+        assert each.value == pytest.approx(known[name].value, abs=1e-6), name
+    uncalibrated = 1.0 / (1.0 + np.exp(-scores[:, 1]))
+    ratio = truth.mean() / uncalibrated.mean()
+    assert found.before.binary["oe_ratio"].value == pytest.approx(ratio, abs=1e-9)
+
+
+def test_the_headline_says_that_risks_are_too_low(found: Any) -> None:
+    first, now = (each.binary["oe_ratio"] for each in found.both)
+    assert found.verdict == (
+        f"Observed events are {first.value:.2f} times the expected ({first.low:.2f} to "
+        f"{first.high:.2f}): probabilities are too low; after calibration {now.value:.2f} "
+        f"({now.low:.2f} to {now.high:.2f})."
+    )
+    assert first.low > 1.0
+    assert found.headline.startswith(found.verdict)
+    assert "The event is default," in found.details
+    text = str(found)
+    assert text.index("O:E ratio") < text.index("Predicted label") < text.index("ECE")
+    assert found.label_verdict in text
+
+
+def test_the_event_is_class_1_unless_it_is_named(cal: Any) -> None:
+    scores, truth = loans(600, 2)
+    plain = hokical.evaluate(cal, scores, truth)
+    assert "The event is class 1," in plain.headline
+    other = hokical.evaluate(cal, scores, truth, positive=0)
+    names = ("paid", "default")
+    named = hokical.evaluate(cal, scores, truth, class_names=names, positive="paid")
+    for each in (other, named):
+        assert each.binary["prevalence"].value == pytest.approx(1.0 - truth.mean())
+    assert named.binary.event == "paid"
+    assert plain.summary.estimates == other.summary.estimates
+    with pytest.raises(ValueError, match=r"`positive` must be one of \['paid', 'default', 0, 1\]"):
+        hokical.evaluate(cal, scores, truth, class_names=names, positive="late")
+
+
+def test_more_classes_have_no_event() -> None:
+    rng = np.random.default_rng(0)
+    logits, labels = rng.normal(size=(300, 3)), rng.integers(3, size=300)
+    found = hokical.evaluate(None, logits, labels)
+    assert found.binary is None
+    assert found.headline == f"{found.label_verdict} {found.label_details}"
+    assert "event" not in str(found)
+    assert "binary" not in found.to_dict()["methods"][0]
+    with pytest.raises(ValueError, match="`positive` must be None for 3 classes"):
+        hokical.evaluate(None, logits, labels, positive=1)
+
+
+def test_streams_and_weights_have_the_same_event(cal: Any) -> None:
+    scores, truth = loans(900, 3)
+    whole = hokical.evaluate(cal, scores, truth)
+    parts = [(scores[k::3], truth[k::3]) for k in range(3)]
+    streamed = hokical.evaluate(cal, parts)
+    for name, each in streamed.binary.estimates.items():
+        assert each.value == pytest.approx(whole.binary[name].value, rel=1e-9), name
+    twice = hokical.evaluate(cal, scores, truth, sample_weight=np.full(900, 2.0))
+    assert twice.binary["slope"].low == pytest.approx(whole.binary["slope"].low, rel=1e-6)
+
+
+def test_tables_and_json_have_the_event(found: Any) -> None:
+    rows = list(csv.DictReader(io.StringIO(found.to_csv())))
+    assert [row["method"] for row in rows] == ["uncalibrated", "platt"]
+    for row, each in zip(rows, found.both, strict=True):
+        for name in ("slope", "intercept", "auroc", "brier", "log_loss"):
+            assert float(row[f"event_{name}"]) == each.binary[name].value
+    assert "O:E ratio & intercept & slope & AUROC & Brier score & log loss" in found.to_latex()
+    values = json.loads(json.dumps(found.to_dict()))["methods"][1]["binary"]
+    assert values["estimates"]["slope"]["value"] == found.binary["slope"].value
+    assert len(values["bands"]["rows"]) == 10
+    compared = hokical.compare(loans(800, 0), loans(1500, 1), ["uncalibrated", "platt"])
+    assert compared.records()[1]["event_auroc"] == found.binary["auroc"].value
+    assert "O:E ratio" in str(compared)
+
+
+def test_one_outcome_is_no_reason_to_fail(cal: Any) -> None:
+    scores, _ = loans(50, 4)
+    found = hokical.evaluate(cal, scores, np.zeros(50, int))
+    assert math.isnan(found.binary["slope"].value)
+    assert found.binary.curve is None
+    assert "Observed events are 0.00 times the expected (0.00 to" in found.headline
+
+
+def test_every_prediction_is_made_once(cal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    rule = type(cal.rule_)
+    plain = rule.proba
+    monkeypatch.setattr(rule, "proba", lambda self, x: calls.append(x.n_rows) or plain(self, x))
+    hokical.evaluate(cal, *loans(400, 5))
+    assert sum(calls) == 400
