@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -519,3 +521,20 @@ def test_hidden_classes_are_placed_as_if_they_had_a_column(best: int) -> None:
     assert (noted.rank[~known] > best).all()
     least = np.take_along_axis(proba, shown, axis=1).min(axis=1)
     assert (noted.proba[~known] <= least[~known]).all()
+
+
+def test_threads_may_ask_for_more_coverages_than_are_remembered() -> None:
+    """Answers are cleared when there are too many: no thread may rely on those of another."""
+    cal, rows = certified(200), world(1)[0]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+
+    def ask(first: int) -> None:
+        for k in range(400):
+            cal.predict_set(rows, coverage=0.5 + 0.001 * ((7 * first + k) % 400))
+
+    try:
+        with ThreadPoolExecutor(16) as pool:
+            list(pool.map(ask, range(16)))
+    finally:
+        sys.setswitchinterval(before)

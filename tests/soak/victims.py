@@ -7,7 +7,7 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 from threading import Thread
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from hokical import CalibrationMonitor, Gaussian, Hoki, load
+from hokical import CalibrationMonitor, Gaussian, Hoki, load, make
 from hokical.io import write_table
 from hokical.streams import open_source, predict_to
 from tests.conftest import synthetic_logits
@@ -78,7 +78,7 @@ def fill_disk(folder: Path, limit: int) -> None:
 
 
 def answer_in_threads_and_forks(folder: Path) -> None:
-    """The same answers from 8 threads at once and from 4 forks as from one thread."""
+    """The same answers from threads at once and from 4 forks as from one thread."""
     calibrators = [
         load(GOLDEN / f"{name}.json") for name in ("hoki", "structured", "temps", "vecs")
     ]
@@ -91,7 +91,8 @@ def answer_in_threads_and_forks(folder: Path) -> None:
             if not np.array_equal(calibrator.predict_confidence(rows), known):
                 wrong.append(1)
 
-    threads = [Thread(target=answer) for _ in range(8)]
+    ask = ask_for_many_coverages(wrong)
+    threads = [Thread(target=answer) for _ in range(8)] + [Thread(target=ask) for _ in range(16)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -103,3 +104,22 @@ def answer_in_threads_and_forks(folder: Path) -> None:
             os._exit(len(wrong))
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, "wrong answers from a fork"
     assert not wrong, "wrong answers from threads"
+
+
+def ask_for_many_coverages(wrong: list[int]) -> Callable[[], None]:
+    """What each of many threads does: sets of more coverages than are remembered."""
+    calibrator = make("temps").fit(LOGITS, LABELS)
+    asked = [0.5 + 0.004 * k for k in range(100)]
+    sizes = [calibrator.predict_set(LOGITS, coverage=share).sizes.sum() for share in asked]
+
+    def ask() -> None:
+        for share, known in zip(asked, sizes, strict=True):
+            try:
+                found = calibrator.predict_set(LOGITS, coverage=share).sizes.sum()
+            except Exception:
+                wrong.append(1)
+                raise
+            if found != known:
+                wrong.append(1)
+
+    return ask

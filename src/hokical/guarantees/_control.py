@@ -39,8 +39,8 @@ _EXACT = 2.0**53
 _PSEUDO = 60.0
 #: Losses that a group may show before its mean loss counts, where some of its examples do not.
 _SHOWN = 4.0
-#: Answers that are remembered for one set of examples.
-_MOST_REMEMBERED = 64
+#: Answers that are remembered for one set of examples, and what stands for one that is not.
+_MOST_REMEMBERED, _UNKNOWN = 64, object()
 
 
 def remembered(
@@ -49,17 +49,18 @@ def remembered(
     """Decorator: what is asked about immutable examples is worked out once, and kept with them."""
 
     @wraps(work)
-    def answer(examples: Of, /, *asked: Asked.args, **named: Asked.kwargs) -> Found:
+    def ask(examples: Of, /, *asked: Asked.args, **named: Asked.kwargs) -> Found:
         known = examples.__dict__.setdefault("_remembered", {})
         question = (work.__qualname__, asked, *named.items())
-        if question not in known:
+        found: Any = known.get(question, _UNKNOWN)  # another thread may clear what is known
+        if found is _UNKNOWN:
             if len(known) >= _MOST_REMEMBERED:
                 known.clear()
-            known[question] = work(examples, *asked, **named)
-        found: Found = known[question]
-        return found
+            found = known[question] = work(examples, *asked, **named)
+        answer: Found = found
+        return answer
 
-    return answer
+    return ask
 
 
 def fewest_examples(risk: float, delta: float | None = None) -> int:
