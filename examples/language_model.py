@@ -28,11 +28,11 @@ held_out, held_out_right, held_out_topic = ask(4000)
 new, truth, about = ask(5000)
 
 for name, columns in {"stated": [0], "token": [1], "agreement": [2], "all": [0, 1, 2]}.items():
-    one = hokical.calibrate_confidence(signals[:, columns], right, topic)
+    one = hokical.calibrate_confidence(signals[:, columns], right, groups=topic)
     loss = hokical.metrics.log_loss(one.predict(new[:, columns], about), truth)
     print(f"{name:9} log loss {loss:.3f}")
 
-cal = hokical.calibrate_confidence(signals, right, topic)
+cal = hokical.calibrate_confidence(signals, right, groups=topic)
 cal.certify(held_out, held_out_right, held_out_topic)
 for by in ("all", "group"):
     found = cal.predict_or_abstain(new, about, risk=0.15, by=by)

@@ -84,7 +84,8 @@ def one_split(confidence: Any, right: Any, groups: Any) -> tuple[float, ...]:
     fit, certify, test = np.split(order, [N_FIT, N_FIT + N_CERTIFY])
     part = [(confidence[i], right[i], None if groups is None else groups[i])
             for i in (fit, certify, test)]  # fmt: skip
-    cal = hokical.calibrate_confidence(*part[0]).certify(*part[1])
+    cal = hokical.calibrate_confidence(*part[0][:2], groups=part[0][2])
+    cal.certify(*part[1][:2], groups=part[1][2])
     new, truth, about = part[2]
     proba = cal.predict(new, about)
     accepted = cal.predict_or_abstain(new, about, risk=RISK).accepted
@@ -98,8 +99,8 @@ def held_out_subjects(signals: Any, right: Any, subject: Any) -> Iterator[tuple[
         new = subject == name
         rows = np.random.default_rng(1).permutation(np.flatnonzero(~new))
         fit, certify, test = np.split(rows, [N_FIT, N_FIT + N_CERTIFY])
-        cal = hokical.calibrate_confidence(signals[fit], right[fit], subject[fit])
-        cal.certify(signals[certify], right[certify], subject[certify])
+        cal = hokical.calibrate_confidence(signals[fit], right[fit], groups=subject[fit])
+        cal.certify(signals[certify], right[certify], groups=subject[certify])
         yield "for all together | seen", accepted_at(cal, signals, right, subject, test)
         yield (
             "for all together | held out",
@@ -107,7 +108,7 @@ def held_out_subjects(signals: Any, right: Any, subject: Any) -> Iterator[tuple[
         )
         seen = str(subject[test[0]])
         one = certify[subject[certify] == seen]
-        alone = copy.deepcopy(cal).certify(signals[one], right[one], subject[one])
+        alone = copy.deepcopy(cal).certify(signals[one], right[one], groups=subject[one])
         rows = test[subject[test] == seen]
         yield "for one subject | seen", accepted_at(alone, signals, right, subject, rows)
 
@@ -133,7 +134,7 @@ def prompts(data: Any) -> None:
         for seed in range(10):
             order = np.random.default_rng(seed).permutation(labels.size)
             fit, test = order[:N_FIT], order[N_FIT:]
-            cal = hokical.calibrate_confidence(signal[fit], right[fit], subject[fit])
+            cal = hokical.calibrate_confidence(signal[fit], right[fit], groups=subject[fit])
             proba = cal.predict(signal[test], subject[test])
             found.append((log_loss(proba, right[test]), auroc(proba, right[test])))
         print(f"| {name} | {np.mean(found, axis=0)[0]:.3f} | {np.mean(found, axis=0)[1]:.3f} |")

@@ -18,6 +18,11 @@ from hokical import ConfidenceCalibrator, FitDataWarning, calibrate_confidence
 SUBJECTS = np.array(["law", "maths", "music", "physics"])
 
 
+def grouped(work: Any, rows: tuple[Any, Any, Any], **options: Any) -> Any:
+    """What `work` makes of confidences, outcomes and groups."""
+    return work(rows[0], rows[1], groups=rows[2], **options)
+
+
 def answers(n: int, seed: int = 0, *, spread: float = 1.0) -> tuple[Any, Any, Any]:
     """Stated confidences that pile up, whether answers are right, and their subjects."""
     rng = np.random.default_rng(seed)
@@ -35,7 +40,7 @@ def log_loss(proba: Any, right: Any) -> float:
 
 @pytest.fixture(scope="module")
 def fitted() -> ConfidenceCalibrator:
-    return calibrate_confidence(*answers(3000))
+    return grouped(calibrate_confidence, answers(3000))
 
 
 def test_answers_are_right_as_often_as_they_say_in_every_group(fitted: Any) -> None:
@@ -54,7 +59,7 @@ def test_groups_that_do_not_differ_are_left_out() -> None:
     for seed in range(6):
         stated, right, _ = answers(1500, seed, spread=0.0)
         subject = np.random.default_rng(seed + 99).choice(SUBJECTS, 1500)
-        cal = calibrate_confidence(stated, right, subject)
+        cal = calibrate_confidence(stated, right, groups=subject)
         left_out += cal.rule_.coding is None
         one = calibrate_confidence(stated, right)
         test, truth, _ = answers(20_000, 50 + seed, spread=0.0)
@@ -70,7 +75,7 @@ def test_calibrated_confidence_is_kept_or_hardly_changed() -> None:
         rng = np.random.default_rng(seed)
         p = rng.uniform(0.05, 0.95, 3400)
         right = rng.random(p.size) < p
-        cal = calibrate_confidence(p[:400], right[:400], rng.choice(SUBJECTS, 400))
+        cal = calibrate_confidence(p[:400], right[:400], groups=rng.choice(SUBJECTS, 400))
         kept += "kept as it is" in cal.reason_
         harm.append(log_loss(cal.predict(p[400:]), right[400:]) - log_loss(p[400:], right[400:]))
     assert kept >= 6
@@ -80,7 +85,7 @@ def test_calibrated_confidence_is_kept_or_hardly_changed() -> None:
 def test_few_or_equal_examples_keep_the_confidence() -> None:
     stated, right, subject = answers(15)
     for truth in (right, np.ones(15, bool)):
-        cal = calibrate_confidence(stated, truth, subject)
+        cal = calibrate_confidence(stated, truth, groups=subject)
         assert cal.reason_.startswith("the confidence was kept as it is: ")
         np.testing.assert_allclose(cal.predict([0.0, 0.3, 1.0]), [0.001, 0.3, 0.999])
     with pytest.warns(
@@ -99,8 +104,8 @@ def test_groups_of_weight_0_are_not_known() -> None:
     stated, right, subject = answers(1000)
     odd = np.arange(1000) % 2 == 1
     named = np.where(odd, subject, "elsewhere")
-    cal = calibrate_confidence(stated, right, named, sample_weight=odd)
-    alone = calibrate_confidence(stated[odd], right[odd], subject[odd])
+    cal = calibrate_confidence(stated, right, groups=named, sample_weight=odd)
+    alone = calibrate_confidence(stated[odd], right[odd], groups=subject[odd])
     np.testing.assert_array_equal(cal.predict(stated, subject), alone.predict(stated, subject))
 
 
@@ -115,7 +120,7 @@ def test_odd_examples_have_sound_answers(kind: str, groups: Any) -> None:
     stated = np.full(300, 0.9) if kind == "constant" else rng.random(300)
     right = stated > 0.5 if kind == "separated" else rng.random(300) < 1.0 - stated
     for monotone in (False, True):
-        cal = calibrate_confidence(stated, right, groups, monotone=monotone)
+        cal = calibrate_confidence(stated, right, groups=groups, monotone=monotone)
         proba = cal.predict(np.append(stated[:-2], [0.0, 1.0]), groups)
         assert ((proba > 0.0) & (proba < 1.0)).all()
         assert cal.converged_
@@ -132,7 +137,7 @@ def test_unknown_and_missing_groups_get_the_common_answer(fitted: Any) -> None:
 def test_missing_groups_of_a_fit_are_counted() -> None:
     stated, right, subject = answers(300)
     with pytest.warns(UserWarning, match="of 300, whose group is missing .*: 100 in 'group'"):
-        calibrate_confidence(stated, right, np.where(np.arange(300) < 100, None, subject))
+        calibrate_confidence(stated, right, groups=np.where(np.arange(300) < 100, None, subject))
 
 
 def test_fractions_on_another_scale_are_told() -> None:
@@ -146,7 +151,7 @@ def test_fractions_on_another_scale_are_told() -> None:
 
 
 def test_no_answers(fitted: Any) -> None:
-    monotone = calibrate_confidence(*answers(300), monotone=True)
+    monotone = grouped(calibrate_confidence, answers(300), monotone=True)
     for cal in (fitted, monotone):
         assert cal.predict([]).shape == cal.predict([], []).shape == (0,)
     for learn in (calibrate_confidence, monotone.certify):
@@ -160,7 +165,7 @@ def test_several_columns_add_up() -> None:
     region = rng.integers(0, 3, 6000)
     right = np.where(region == 2, rng.random(6000) < 0.2, right)
     columns = {"subject": subject, "region": region}
-    cal = calibrate_confidence(stated, right, columns)
+    cal = calibrate_confidence(stated, right, groups=columns)
     assert cal.rule_.coding.columns == ("subject", "region")
     assert "Groups: 'subject', 'region' was used" in cal.reason_
     proba = cal.predict(stated, columns)
@@ -176,7 +181,7 @@ def test_monotone_curves_do_not_fall(seed: int) -> None:
     stated, right, subject = answers(800, seed)
     right = np.where(stated == 0.95, np.arange(800) % 3 == 0, right)
     free, rising = (
-        calibrate_confidence(stated, right, subject, monotone=monotone)
+        calibrate_confidence(stated, right, groups=subject, monotone=monotone)
         for monotone in (False, True)
     )
     grid = np.sort(np.append(np.linspace(0.0, 1.0, 501), [0.8, 0.9, 0.95]))
@@ -189,7 +194,7 @@ def test_monotone_curves_do_not_fall(seed: int) -> None:
 
 def test_percentages_and_other_libraries(fitted: Any) -> None:
     stated, right, subject = answers(3000)
-    cal = calibrate_confidence(100 * stated, right, subject, scale=100)
+    cal = calibrate_confidence(100 * stated, right, groups=subject, scale=100)
     np.testing.assert_allclose(
         cal.predict(100 * stated, subject), fitted.predict(stated, subject), atol=1e-6
     )
@@ -207,15 +212,18 @@ def test_percentages_and_other_libraries(fitted: Any) -> None:
 def test_rows_of_weight_0_are_not_there() -> None:
     stated, right, subject = answers(400)
     seen = np.where(np.arange(400) < 300, 1.0, 0.0)
-    one = calibrate_confidence(stated, right, subject, sample_weight=seen)
-    two = calibrate_confidence(stated[:300], right[:300], subject[:300])
+    one = calibrate_confidence(stated, right, groups=subject, sample_weight=seen)
+    two = calibrate_confidence(stated[:300], right[:300], groups=subject[:300])
     np.testing.assert_allclose(one.predict(stated), two.predict(stated))
 
 
 def test_only_ratios_of_weights_count() -> None:
     stated, right, subject = answers(1500)
     weights = np.random.default_rng(0).integers(1, 4, 1500)
-    fits = [calibrate_confidence(stated, right, subject, sample_weight=weights * k) for k in (1, 8)]
+    fits = [
+        calibrate_confidence(stated, right, groups=subject, sample_weight=weights * k)
+        for k in (1, 8)
+    ]
     found, other = (cal.predict(stated, subject) for cal in fits)
     np.testing.assert_allclose(found, other, rtol=1e-9)
 
@@ -252,12 +260,12 @@ def test_certified_answers_keep_their_promise() -> None:
     """Over many draws the error rate among accepted answers exceeds the risk rarely."""
     stated, right, subject = answers(1000)
     right = right | (stated > 0.9)
-    cal = calibrate_confidence(stated, right, subject)
+    cal = calibrate_confidence(stated, right, groups=subject)
     broken = 0
     for seed in range(40):
         test, truth, names = answers(1000, 100 + seed)
         truth = truth | (test > 0.9)
-        cal.certify(test[:500], truth[:500], names[:500])
+        cal.certify(test[:500], truth[:500], groups=names[:500])
         found = cal.predict_or_abstain(test[500:], names[500:], risk=0.1, delta=0.1)
         broken += found.accepted.any() and (~truth[500:][found.accepted]).mean() > 0.14
     assert found.accepted.mean() > 0.3
@@ -269,7 +277,7 @@ def test_abstention_needs_examples(fitted: Any) -> None:
     with pytest.raises(ValueError, match="Call `certify"):
         fitted.predict_or_abstain([0.9])
     with pytest.raises(ValueError, match="whole numbers"):
-        clone(fitted).fit(*answers(100)).certify([0.9, 0.8], [1, 0], sample_weight=[16, 1])
+        grouped(clone(fitted).fit, answers(100)).certify([0.9, 0.8], [1, 0], sample_weight=[16, 1])
 
 
 RUN = """
@@ -283,8 +291,8 @@ print(json.dumps([found, cal.reason_, sorted(sys.modules)]))
 
 def test_files_answer_alike_without_heavy_libraries(tmp_path: Path) -> None:
     stated, right, subject = answers(500)
-    cal = calibrate_confidence(stated, right, subject, monotone=True)
-    cal.certify(*answers(300, 7))
+    cal = calibrate_confidence(stated, right, groups=subject, monotone=True)
+    grouped(cal.certify, answers(300, 7))
     cal.save(tmp_path / "cal.json", metadata={"model": "m"})
     twin = hokical.load(tmp_path / "cal.json")
     assert isinstance(twin, ConfidenceCalibrator)
@@ -384,13 +392,13 @@ def paired_answers(n: int, seed: int, effect: float) -> tuple[Any, Any, dict[str
 
 def test_pairs_of_group_columns_are_learned_where_they_matter(tmp_path: Path) -> None:
     stated, right, groups = paired_answers(2500, 0, 1.0)
-    cal = hokical.calibrate_confidence(stated, right, groups)
+    cal = hokical.calibrate_confidence(stated, right, groups=groups)
     assert "'model' x 'topic' was used" in cal.reason_
     assert cal.rule_.pairs == ((0, 1),)
     assert cal.held_out_log_loss_["groups"] < cal.held_out_log_loss_["one curve"] - 0.05
     new, truth, theirs = paired_answers(8000, 1, 1.0)
     found = cal.predict(new, theirs)
-    alone = hokical.calibrate_confidence(stated, right, {"model": groups["model"]})
+    alone = hokical.calibrate_confidence(stated, right, groups={"model": groups["model"]})
     others = alone.predict(new, {"model": theirs["model"]})
     losses = [-np.mean(np.log(np.where(truth, p, 1.0 - p))) for p in (found, others)]
     assert losses[0] < losses[1] - 0.02
@@ -405,7 +413,7 @@ def test_pairs_of_group_columns_are_learned_where_they_matter(tmp_path: Path) ->
 
 def test_pairs_that_do_not_matter_are_left_out() -> None:
     found = [
-        hokical.calibrate_confidence(*paired_answers(2500, seed, 0.0)).rule_ for seed in range(4)
+        grouped(calibrate_confidence, paired_answers(2500, seed, 0.0)).rule_ for seed in range(4)
     ]
     assert sum(bool(rule.pairs) for rule in found) <= 1
     assert all(rule.coding is not None for rule in found)
@@ -419,7 +427,7 @@ def test_a_guarantee_for_each_group(tmp_path: Path) -> None:
         right = rng.random(n) < stated - 0.3 * (topic == 2)
         return stated, right, {"topic": np.array(["law", "art", "math"])[topic]}
 
-    cal = ConfidenceCalibrator().fit(*ask(3000)[:2]).certify(*ask(6000))
+    cal = grouped(ConfidenceCalibrator().fit(*ask(3000)[:2]).certify, ask(6000))
     stated, right, groups = ask(20_000)
     together = cal.predict_or_abstain(stated, groups, risk=0.15)
     found = cal.predict_or_abstain(stated, groups, risk=0.15, by="group")

@@ -254,7 +254,7 @@ def test_two_columns_of_thousands_of_groups_are_refused() -> None:
     right = rng.random(6000) < 0.5
     groups = {name: rng.integers(0, 3000, 6000).astype(str) for name in ("user", "shop")}
     with pytest.raises(ValueError, match="one column of very many groups; got"):
-        hokical.calibrate_confidence(rng.random(6000), right, groups)
+        hokical.calibrate_confidence(rng.random(6000), right, groups=groups)
 
 
 def paired(n: int, seed: int, effect: float) -> tuple[Any, Any, dict[str, Any]]:

@@ -239,7 +239,10 @@ def test_sets_by_hand(fitted: Any, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     found = cal.predict_set(torch.tensor(new, dtype=torch.float32), coverage=0.9, by="label")
     np.testing.assert_array_equal(found.open.numpy(), sets.open)
-    with pytest.raises(ValueError, match=r"`by` must be one of \['row', 'label'\]; got 'class'"):
+    with pytest.raises(
+        ValueError,
+        match=r"`by` must be one of \['row', 'label', 'group', 'new group'\]; got 'class'",
+    ):
         cal.predict_set(new, coverage=0.9, by="class")
 
 

@@ -83,7 +83,5 @@ def test_a_column_of_lists_holds_the_logits() -> None:
 
 
 def test_unknown_columns_are_named() -> None:
-    with pytest.raises(
-        ValueError, match=r"must name columns of the table, .*'site'\]; got 'label'"
-    ):
+    with pytest.raises(ValueError, match=r"expected a column .*`label`, named by `labels`; found"):
         hokical.auto(pa.table(columns(slice(None))), labels="label")

@@ -37,7 +37,7 @@ def test_fit_and_apply_equal_the_library(table: Path, tmp_path: Path) -> None:
     saved, out = tmp_path / "cal.json", tmp_path / "out.csv"
     told = run("fit", table, "-o", saved, *columns, *SCALE, "--json")
     stated, right, subject = answers(800)
-    cal = hokical.calibrate_confidence(100 * stated, right, {"subject": subject}, scale=100)
+    cal = hokical.calibrate_confidence(100 * stated, right, groups={"subject": subject}, scale=100)
     assert told.json["reason"] == cal.reason_
     said = run("apply", saved, table, "-o", out, "--json")
     written = pd.read_csv(out)
@@ -83,7 +83,7 @@ def test_a_file_of_the_library_is_applied_by_the_names_of_its_columns(
     table: Path, tmp_path: Path
 ) -> None:
     stated, right, subject = answers(800, 1)
-    cal = hokical.calibrate_confidence(100 * stated, right, {"subject": subject}, scale=100)
+    cal = hokical.calibrate_confidence(100 * stated, right, groups={"subject": subject}, scale=100)
     cal.save(tmp_path / "cal.json")
     column = ["--score-columns", "stated"]
     run("certify", tmp_path / "cal.json", table, *column)
@@ -102,7 +102,7 @@ def test_a_file_of_numbers_alone_has_the_groups_of_one_with_a_word(tmp_path: Pat
     columns = ["--confidence", "stated", "--label-column", "right", "--groups", "site"]
     run("fit", tmp_path / "fit.csv", "-o", tmp_path / "cal.json", *columns)
     run("apply", tmp_path / "cal.json", tmp_path / "new.csv", "-o", tmp_path / "out.csv")
-    cal = hokical.calibrate_confidence(stated, right, code)
+    cal = hokical.calibrate_confidence(stated, right, groups=code)
     expected = cal.predict(stated[code != "x"], code[code != "x"])
     written = pd.read_csv(tmp_path / "out.csv").confidence
     np.testing.assert_allclose(written, expected, atol=1e-9)

@@ -215,8 +215,8 @@ def test_stated_confidences_with_groups_in_the_fit(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     subject, stated = rng.integers(12, size=9000), rng.random(9000)
     right = rng.random(9000) < np.clip(stated + 0.1 * rng.normal(size=12)[subject], 0.0, 1.0)
-    cal = ConfidenceCalibrator().fit(stated[:3000], right[:3000], subject[:3000])
-    cal.certify(stated[3000:], right[3000:], subject[3000:])
+    cal = ConfidenceCalibrator().fit(stated[:3000], right[:3000], groups=subject[:3000])
+    cal.certify(stated[3000:], right[3000:], groups=subject[3000:])
     found = cal.predict_or_abstain(stated, risk=0.3, by="new group")
     assert 0.05 < found.accepted.mean() < 0.6
     assert found.accepted[stated > found.threshold + 0.1].all()  # one threshold, one curve

@@ -127,7 +127,7 @@ def test_differences_of_labels_are_by_example(report_data: Any) -> None:
 
 def test_confidences_before_and_after() -> None:
     stated, right, subject = answers(1000)
-    cal = hokical.ConfidenceCalibrator().fit(stated[:500], right[:500], subject[:500])
+    cal = hokical.ConfidenceCalibrator().fit(stated[:500], right[:500], groups=subject[:500])
     found = hokical.evaluate(cal, stated[500:], right[500:], groups=subject[500:])
     assert found.score("ece") < found.before.score("ece")
     assert {row.name for row in found.groups.rows} == set(subject)

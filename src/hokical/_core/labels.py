@@ -5,8 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from hokical._core.reading import first_true, to_floats, to_numpy
+from hokical._core.reading import first_true, to_numpy
 from hokical._core.types import AnyArray, FloatArray, IntArray
+from hokical._core.warn import FitDataWarning, warn_user
+
+#: Labels that agree with the classifier less often than by chance, by so many standard errors,
+#: are those of other columns.
+_STANDARD_ERRORS = 4.0
 
 
 def as_labels(
@@ -82,7 +87,13 @@ def as_weights(weights: Any, n_rows: int, *, name: str = "sample_weight") -> Flo
     """Check example weights: None, a number for all, or (n,) finite and not negative."""
     if weights is None:
         return None
-    array = to_floats(weights, name, "fiub")
+    array = to_numpy(weights, name)
+    if array.dtype.kind not in "fiub":
+        raise TypeError(
+            f"`{name}` must be real numbers; got dtype {array.dtype}. Use `.astype(float)`, and "
+            "pass groups by name: `groups=...`."
+        )
+    array = array.astype(np.float64)
     if array.ndim == 0:
         array = np.full(n_rows, float(array))
     if array.shape != (n_rows,):
@@ -103,3 +114,25 @@ def as_weights(weights: Any, n_rows: int, *, name: str = "sample_weight") -> Flo
             "Weights are relative: divide them by their largest."
         )
     return array
+
+
+def warn_of_contradiction(
+    predicted: AnyArray, labels: IntArray, weights: FloatArray | None = None
+) -> None:
+    """Warn if labels (n,) and the classifier's own agree far less often than by chance.
+
+    By chance: as often as labels of these frequencies that have nothing to do with each other.
+    """
+    share = np.ones(labels.size) if weights is None else weights
+    share = share / share.sum()
+    n_classes = int(max(predicted.max(), labels.max())) + 1
+    mine, true = (np.bincount(each, share, n_classes) for each in (predicted, labels))
+    chance, agree = float(mine @ true), float(share[predicted == labels].sum())
+    error = np.sqrt(chance * (1.0 - chance) * (share**2).sum())
+    if 0.0 < error < (chance - agree) / _STANDARD_ERRORS:
+        warn_user(
+            f"`labels` contradict the scores: {agree:.1%} agree with the classifier, by chance "
+            f"{chance:.1%} would. Check the order of the classes (`classes`, --classes) and of the "
+            "columns, and that each label stands beside its own scores.",
+            FitDataWarning,
+        )

@@ -270,6 +270,7 @@ def as_logits(
     if fitted_by is not None:
         known, names = (getattr(fitted_by, own, ()) for own in ("_columns", "class_names"))
         logits = order_columns(logits, name, known or names, strict=bool(known))
+        logits = getattr(fitted_by, "_convert_frame", lambda frame: frame)(logits)
     with (backend_of(logits) or NUMPY).in_float64():
         values, backend = as_float_matrix(logits, name)
         _check_column_count(tuple(values.shape), name, fitted_by)

@@ -2,14 +2,14 @@
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from numbers import Number
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hokical._core.arrays import backend_of, library_of
-from hokical._core.optional import import_optional
 from hokical._core.types import AnyArray, FloatArray
 from hokical._core.warn import FitDataWarning, warn_user
 
@@ -20,6 +20,32 @@ _STREAMS = (
     "Files, datasets and chunks go through `hokical.streams`: "
     "`hokical.streams.fit(calibrator, source)`, `hokical.streams.predict(calibrator, source)`."
 )
+
+
+class Rows(NamedTuple):
+    """Scores, and the label, weight and groups of each row, None where they are not given.
+
+    Of a frame or table also the names of its `columns` of scores and of their `classes`, and
+    `about` them what later tables need to be read in the same way.
+    """
+
+    scores: Any
+    labels: Any = None
+    weights: Any = None
+    groups: Any = None
+    columns: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+    about: Mapping[str, Any] = MappingProxyType({})
+
+
+def pair_rows(
+    scores: Any, labels: Any, weights: Any, groups: Any, names: Sequence[str] = ("logits", "labels")
+) -> Rows:
+    """Rows of one order; errors call scores and labels by these names."""
+    for name, part in ((names[1], labels), ("sample_weight", weights), ("groups", groups)):
+        for each in part.values() if isinstance(part, Mapping) else (part,):
+            check_row_order(scores, each, name, names[0])
+    return Rows(scores, labels, weights, groups, column_names(scores))
 
 
 def to_numpy(data: Any, name: str) -> AnyArray:
@@ -103,12 +129,21 @@ def match_columns(own: Sequence[str], known: Sequence[str]) -> list[int] | None:
     >>> match_columns(["logit_dog", "logit_cat"], ["cat", "dog"])
     [1, 0]
     """
-    for change in (str, lambda name: _PREFIX.sub("", name, count=1)):
+    for change in (str, class_of_column):
         place = {change(name): k for k, name in enumerate(own)}
         wanted = [*map(change, known)]
         if len(own) == len(known) == len(place) and {*wanted} == {*place}:
             return [place[name] for name in wanted]
     return None
+
+
+def class_of_column(name: str) -> str:
+    """The name of a class, from that of its column.
+
+    >>> class_of_column("logit_cat")
+    'cat'
+    """
+    return _PREFIX.sub("", name, count=1)
 
 
 def describe_columns(own: Sequence[str], known: Sequence[str]) -> str:
@@ -184,50 +219,8 @@ def _is_stream(data: Any) -> bool:
     return not isinstance(data, (Sequence, Number)) and not any(hasattr(data, a) for a in _ARRAYS)
 
 
-def read_table(
-    table: Any, labels: Any, sample_weight: Any, groups: Any, known: Sequence[str] = ()
-) -> tuple[Any, Any, Any, Any]:
-    """Logits, labels, weights and groups; of a table if `labels` is the name of a column.
-
-    A table is anything with `__arrow_c_stream__`, or a lazy frame of Polars. Weights and groups may
-    be names of columns too. Logits are a column `logits` of lists; or the columns `known` from a
-    fit; or all other numeric ones.
-    """
-    if not isinstance(labels, str) or isinstance(table, str):
-        return table, labels, sample_weight, groups
-    arrow = import_optional("pyarrow", extra="parquet")
-    lazy = hasattr(table, "collect") and not hasattr(table, "__arrow_c_stream__")
-    rows = arrow.table(table.collect() if lazy else table)
-    names = list(rows.column_names)
-
-    def column(name: Any) -> Any:
-        if name not in names:
-            raise ValueError(
-                f"`labels`, `sample_weight` and `groups` must name columns of the table, {names}; "
-                f"got {name!r}. Correct the name, or pass an array."
-            )
-        return to_column(rows.column(name))
-
-    taken = {labels}
-    if isinstance(sample_weight, str):
-        taken, sample_weight = taken | {sample_weight}, column(sample_weight)
-    named = [groups] if isinstance(groups, str) else groups
-    if isinstance(named, (list, tuple)) and {*map(str, named)} <= {*names}:
-        taken, groups = taken | {*named}, {name: column(name) for name in named}
-    if "logits" in names:  # lists of all logits
-        return np.stack(rows.column("logits").to_pylist()), column(labels), sample_weight, groups
-    if not known or not {*known} <= {*names}:
-        is_number = [f.name for f in rows.schema if _is_number(arrow, f.type)]
-        known = [name for name in is_number if name not in taken]
-    return rows.select(list(known)), column(labels), sample_weight, groups
-
-
 def to_column(column: Any) -> AnyArray:
     """A column of Arrow (n,); with nulls it holds objects, so that whole numbers stay whole."""
     if column.null_count:
         return np.array(column.to_pylist(), object)
     return np.asarray(column.to_numpy())
-
-
-def _is_number(arrow: Any, kind: Any) -> bool:
-    return bool(arrow.types.is_floating(kind) or arrow.types.is_integer(kind))

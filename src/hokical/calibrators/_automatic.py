@@ -9,9 +9,7 @@ import numpy as np
 from hokical._core.arrays import Array
 from hokical._core.blocks import per_row
 from hokical._core.grouped_logits import GroupedLogits
-from hokical._core.labels import as_labels
-from hokical._core.logits import Logits, as_logits
-from hokical._core.reading import read_table
+from hokical._core.logits import Logits
 from hokical._core.topk import TopK
 from hokical._core.types import FloatArray, IntArray
 from hokical._core.warn import ConvergenceWarning, warn_user
@@ -138,6 +136,7 @@ def auto(
     *,
     groups: Any = None,
     classes: Sequence[str] = (),
+    score_columns: Sequence[str] = (),
     **options: Any,
 ) -> AutoCalibrator:
     """Fit the default on validation logits and labels.
@@ -153,6 +152,8 @@ def auto(
     classes : sequence of str, optional
         Names of the classes, in the order of the columns; `certify`, `score` and `detect` then take
         names as well, and prediction sets have them.
+    score_columns : sequence of str, optional
+        The columns of a table that hold the scores, class 0 first, if their names do not tell.
     options
         Of `AutoCalibrator`: `keep_labels`.
 
@@ -165,19 +166,8 @@ def auto(
     >>> cal.chosen_
     'average'
     """
-    names = tuple(classes)
-    if names:
-        given = read_table(logits, labels, sample_weight, groups)
-        logits, labels, sample_weight, groups = given
-        columns = as_logits(logits).n_classes
-        if len(set(names)) != columns:
-            raise ValueError(
-                f"`classes` must name each of the {columns} columns of `logits`; got {len(names)}."
-            )
-        labels = as_labels(labels, len(labels), columns, classes=names)
-    found = AutoCalibrator(**options).fit(logits, labels, sample_weight, groups=groups)
-    found.class_names = names or found.class_names
-    return found
+    rows: dict[str, Any] = {"groups": groups, "classes": classes, "score_columns": score_columns}
+    return AutoCalibrator(**options).fit(logits, labels, sample_weight, **rows)
 
 
 def _fit_every_class(examples: Examples, keep_labels: bool) -> tuple[Fit, Logits | None]:

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Literal, Self, get_type_hints
 
 import numpy as np
 
 from hokical._core.arrays import NUMPY, Array, backend_of, float64_scope, to_input_library
-from hokical._core.conversion import as_two_columns, probability_scale
+from hokical._core.conversion import as_two_columns, from_probabilities, probability_scale
 from hokical._core.grouped_logits import GroupedLogits, with_groups
 from hokical._core.groups import count_rows, read_columns
-from hokical._core.labels import as_labels, as_weights
+from hokical._core.labels import as_labels, as_weights, warn_of_contradiction
 from hokical._core.logits import Logits, as_logits, check_rows
-from hokical._core.reading import check_row_order, column_names, read_table, to_numpy
+from hokical._core.reading import (
+    Rows,
+    check_row_order,
+    class_of_column,
+    column_names,
+    order_columns,
+    to_numpy,
+)
 from hokical._core.storage import CalibratorFileError, fingerprint
 from hokical._core.topk import TopK
-from hokical._core.types import IntArray
 from hokical._core.warn import warn_user
 from hokical._fitting.examples import Examples, InMemory, Partition, effective_size
 from hokical._fitting.row_sample import ExampleStats, read_sample, warn_about_examples
@@ -57,7 +63,14 @@ class FittedPredictions(StoredEstimator):
     class_names: tuple[str, ...] = ()
 
     def fit(
-        self, logits: Any, labels: Any = None, sample_weight: Any = None, *, groups: Any = None
+        self,
+        logits: Any,
+        labels: Any = None,
+        sample_weight: Any = None,
+        *,
+        groups: Any = None,
+        classes: Sequence[str] = (),
+        score_columns: Sequence[str] = (),
     ) -> Self:
         """Learn from validation logits (n, classes) and labels (n,), which are column indices.
 
@@ -73,8 +86,10 @@ class FittedPredictions(StoredEstimator):
 
         A table of any Arrow engine (pyarrow, Polars, DuckDB, pandas) is taken with the name of its
         column of labels, `fit(table, "label")`; `sample_weight` and `groups` are names of columns
-        then, and all other numeric columns are logits, one for each class. Labels may be the names
-        of these columns.
+        then. Scores are found as in files: a column `logits` of lists, `logit_*`, `prob_*`, columns
+        named like the values of the label, or those named in `score_columns`. A warning names other
+        numeric columns. `classes` are the names of the classes in the order of the columns; labels
+        may be such names.
 
         `groups`, from which only the default learns, are properties of the rows that the classifier
         may not know, such as a site: text or numbers (n,), or several columns (a mapping, a
@@ -83,7 +98,9 @@ class FittedPredictions(StoredEstimator):
         columns with more than 20 distinct values are binned at their deciles, or into 30 quantile
         bins from 50,000 examples on.
         """
-        return self._learn_from(self._fit_partition, logits, labels, sample_weight, groups=groups)
+        names: dict[str, Any] = {"classes": classes, "score_columns": score_columns}
+        given = (logits, labels, sample_weight, groups)
+        return self._learn_from(self._fit_partition, given, **names)
 
     def predict(self, logits: Any, *, groups: Any = None) -> Array:
         """Labels (n,): the most likely class, or the classifier's own where the method keeps it.
@@ -120,7 +137,7 @@ class FittedPredictions(StoredEstimator):
         data = self._check_logits(given)
         return predict_blocks(self.rule_, "proba", data, narrow=np.dtype(dtype) == np.float32)
 
-    def predict_support(self, logits: Any) -> Array:
+    def predict_support(self, logits: Any, *, groups: Any = None) -> Array:
         """Which rows (n,) lie in the range of the calibration examples.
 
         A row is outside if the softmax log-odds of its label, or its top logit, lie outside the
@@ -137,18 +154,16 @@ class FittedPredictions(StoredEstimator):
         >>> bool(cal.predict_support(20 * test_logits).mean() < 0.5)
         True
         """
-        return self._output("support", logits)
+        return self._output("support", self._attach_groups(logits, groups))
 
     def score(
         self, logits: Any, labels: Any, sample_weight: Any = None, *, groups: Any = None
     ) -> float:
         """The negative Brier score of the confidence: larger is better, 0 is perfect."""
-        data = self._check_logits(self._attach_groups(logits, groups))
-        check_row_order(logits, labels, "labels")
-        truth = self._as_labels(labels, data)
-        weights = as_weights(sample_weight, data.n_rows)
-        found, confidence = labels_and_confidence(self.rule_, data)
-        return -float(np.average((confidence - (found == truth)) ** 2, weights=weights))
+        self._check_fitted()
+        rows = self._read(logits, labels, sample_weight, groups)
+        found, confidence = labels_and_confidence(self.rule_, rows.scores)
+        return -float(np.average((confidence - (found == rows.labels)) ** 2, weights=rows.weights))
 
     def _check_parameters(self) -> None:
         """Raise ValueError for an invalid parameter."""
@@ -160,42 +175,74 @@ class FittedPredictions(StoredEstimator):
     def _learn_from(
         self,
         learn: Callable[[Partition], Self],
-        logits: Any,
-        labels: Any,
-        sample_weight: Any,
+        rows: tuple[Any, Any, Any, Any],
         fitted_by: Any = None,
-        groups: Any = None,
+        **names: Any,
     ) -> Self:
-        """Call `learn` with the examples as a partition; `fitted_by` as in `as_logits`."""
-        logits, labels, sample_weight, groups = read_table(logits, labels, sample_weight, groups)
-        check_row_order(logits, groups, "groups")
-        lazy = (backend_of(logits) or NUMPY).partition(logits, labels, sample_weight)
-        with float64_scope(logits):
-            if fitted_by is None:
-                self._columns = column_names(logits)
-            examples = lazy or InMemory(self._check_block(logits, labels, sample_weight, fitted_by))
-            examples.groups = groups
-            return learn(examples)
+        """Call `learn` with rows as `_pair` takes them as a partition; names of an earlier fit go.
 
-    def _check_block(
-        self, logits: Any, labels: Any, sample_weight: Any, fitted_by: Any
-    ) -> Examples:
-        given = as_two_columns(logits, fitting=True) if self.method.binary_only else logits
+        With `fitted_by` it goes on from that fit, and its names stay.
+        """
+        given = self._pair(*rows, fitted_by=fitted_by, **names)
+        if names.get("classes"):
+            given = _with_classes(given, tuple(map(str, names["classes"])))
+        lazy = (backend_of(given.scores) or NUMPY).partition(*given[:3])
+        with float64_scope(given.scores):
+            if fitted_by is None:
+                self._columns, self.class_names = given.columns, given.classes
+            examples = lazy or InMemory(self._check_block(given, fitted_by))
+            examples.groups = given.groups
+            learn(examples)
+        if fitted_by is None:
+            self.metadata_ = dict(given.about)
+        return self
+
+    def _check_block(self, given: Rows, fitted_by: Any) -> Examples:
+        logits, labels = given.scores, given.labels
+        two = as_two_columns(logits, fitting=True) if self.method.binary_only else logits
         # Logits first: their errors point to `hokical.streams`.
-        data = acceptable(self.method, as_logits(given, fitted_by=fitted_by).without_gradient())
+        data = acceptable(self.method, as_logits(two, fitted_by=fitted_by).without_gradient())
         if labels is None:
             raise ValueError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None: give "
                 "`labels`, the true class of each row."
             )
-        check_row_order(logits, labels, "labels")
-        check_row_order(logits, sample_weight, "sample_weight")
         warn_of_row_numbers(data)
-        names = to_numpy(labels, "labels")
-        truth = as_labels(names, data.n_rows, data.n_classes, classes=self._columns)
-        if isinstance(names.flat[0], str):
-            self.class_names = self._columns
-        return Examples(data, truth, as_weights(sample_weight, data.n_rows))
+        values = to_numpy(labels, "labels")
+        names = self.class_names or self._columns
+        if values.ndim == 1 and values.size and isinstance(values[0], str) and names:
+            if not {*values.tolist()} <= {*names}:
+                names = tuple(map(class_of_column, names))
+            self.class_names = names
+        truth = as_labels(values, data.n_rows, data.n_classes, classes=names)
+        return Examples(data, truth, as_weights(given.weights, data.n_rows))
+
+    def _read(
+        self,
+        logits: Any,
+        labels: Any,
+        sample_weight: Any = None,
+        groups: Any = None,
+        *,
+        plain: bool = False,
+        columns: tuple[str, ...] = (),
+    ) -> Rows:
+        """Labelled rows for this calibrator: logits with the groups that it needs, or `plain` ones.
+
+        Before a fit, the columns of a frame are put in the order of these `columns`.
+        """
+        known = self if hasattr(self, "rule_") else None
+        given = self._pair(logits, labels, sample_weight, groups, fitted_by=known)
+        if known is None or plain:
+            scores = order_columns(given.scores, "logits", columns)
+            data = as_logits(scores, fitted_by=known)
+        else:
+            data = self._check_logits(self._attach_groups(given.scores, given.groups))
+        names = self.class_names or given.classes
+        truth = as_labels(given.labels, data.n_rows, data.n_classes, classes=names)
+        rows = self._checked(given, data, truth, data.n_rows)
+        warn_of_contradiction(data.to_host(data.labels), truth, rows.weights)
+        return rows
 
     def _fit_partition(self, examples: Partition) -> Self:
         """Learn from examples that need not be in memory; `hokical.streams.fit` makes them."""
@@ -220,6 +267,8 @@ class FittedPredictions(StoredEstimator):
     def _fit_all(self, examples: Partition) -> tuple[Fit, ExampleStats]:
         """Read all examples once, and fit on a sample of them, zeros raised to a floor."""
         sample, stats = read_sample(examples, rows_per_class=self.method.rows_per_class)
+        own = sample.logits
+        warn_of_contradiction(own.to_host(own.labels), sample.labels, sample.weights)
         needed = self.method.fits_floor and stats.has_zeros
         floor = choose_floor(sample.learnable) if needed else 0.0
         found = self._fit(with_floor(sample, floor))
@@ -286,16 +335,32 @@ class FittedPredictions(StoredEstimator):
         given = read_columns(groups, count_rows(groups))
         return {name: given[name] for name in (*known.columns, *given) if name in given}
 
-    def _as_labels(self, labels: Any, data: Logits) -> IntArray:
-        """Labels (n,) of rows, which may be names where those of the classes are known."""
-        return as_labels(labels, data.n_rows, data.n_classes, classes=self.class_names)
-
     def _check_logits(self, logits: Any, *, late: bool = False) -> Logits:
         self._check_fitted()
         given = as_two_columns(logits) if self.rule_.binary_only else logits
         data = as_logits(given, fitted_by=self, late=late)
         self._warn_of_probabilities(data)
         return acceptable(self.rule_, data)
+
+    def _convert_frame(self, frame: Any) -> Any:
+        """The logits of a frame of probabilities, if the fit was on a table of such.
+
+        Without that, columns that are named as probabilities are refused.
+        """
+        names = column_names(frame)
+        if not names:
+            return frame
+        if self.metadata_.get("scores") == "probabilities":
+            values = to_numpy(frame, "logits")
+            is_proba = values.min() >= 0.0 and np.allclose(values.sum(axis=1), 1.0, atol=0.05)
+            zeros = self.metadata_.get("zeros", "unlikely")
+            return from_probabilities(values, zeros=zeros) if is_proba else frame
+        if all(name.lower().startswith("prob") and class_of_column(name) != name for name in names):
+            raise ValueError(
+                f"`logits` must be logits, as in the fit; columns such as `{names[0]}` hold "
+                "probabilities. Convert them: `hokical.from_probabilities`."
+            )
+        return frame
 
     def _warn_of_probabilities(self, data: Logits) -> None:
         """Warn if rows look like probabilities, and those of the fit did not."""
@@ -306,7 +371,8 @@ class FittedPredictions(StoredEstimator):
         if highest > 100.0 or data.top.min() <= 0.0:
             return
         scale = probability_scale(data, data.top)
-        if (scale == 1.0 and support.top[1] > 1.0) or (scale == 100.0 and support.top[1] < highest):
+        before = support.top[1]  # of logarithms of probabilities at most 0
+        if (scale == 1.0 and not 0.0 < before <= 1.0) or (scale == 100.0 and before < highest):
             kind = "probabilities" if scale == 1.0 else "percentages"
             warn_user(
                 f"`logits` look like {kind}: all rows sum to {scale:g}, and those of the fit did "
@@ -349,6 +415,17 @@ class FittedPredictions(StoredEstimator):
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         return tags
+
+
+def _with_classes(given: Rows, names: tuple[str, ...]) -> Rows:
+    """Rows whose classes have these names, which their labels may be."""
+    columns = as_logits(given.scores).n_classes
+    if not len(names) == len(set(names)) == columns:
+        raise ValueError(
+            f"`classes` must name each of the {columns} columns of `logits`; got {len(names)}."
+        )
+    labels = as_labels(given.labels, len(given.labels), columns, classes=names)
+    return given._replace(labels=labels, classes=names)
 
 
 def _add_counts(kept: CalibrationData, rule: Rule, block: Examples) -> CalibrationData:

@@ -14,7 +14,7 @@ from hokical._core.grouped_logits import GroupedLogits
 from hokical._core.groups import count_rows, row_names
 from hokical._core.labels import as_weights
 from hokical._core.logits import Logits
-from hokical._core.reading import check_row_order, read_table
+from hokical._core.reading import pair_rows
 from hokical._core.topk import TopK, mark_seen
 from hokical._core.types import FloatArray
 from hokical.calibrators import _decisions as decisions
@@ -62,8 +62,7 @@ class Calibrator(FittedPredictions):
         them where they only have the same values. A table is taken as by `fit`:
         `certify(table, "label")`.
         """
-        part = read_table(logits, labels, sample_weight, groups, self._columns)
-        check_row_order(part[0], part[1], "labels")
+        part = (logits, labels, sample_weight, groups)
         return self._certify_parts([part], counts=counts, reused=reused)
 
     def predict_or_abstain(
@@ -270,8 +269,9 @@ class Calibrator(FittedPredictions):
         asked = self._certified_sets(options, only=index)
         logits = self._attach_groups(logits, groups)
         members = self._with_rule(asked.rule(self.rule_))._output("members", logits)
-        words = f"Of new examples of class {label}, at least {recall:.4g} are found"
-        words = asked.guarantee(words, true=f"true class is {label} and")
+        name = self.class_names[index] if self.class_names else index
+        words = f"Of new examples of class {name}, at least {recall:.4g} are found"
+        words = asked.guarantee(words, true=f"true class is {name} and")
         return Detections(members[..., index], asked.least_and_most(), words)
 
     def reweight_classes(self, frequencies: Any) -> Self:
@@ -338,6 +338,7 @@ class Calibrator(FittedPredictions):
                 "`estimate_shift` needs the logits of all classes, up to 4096 of them, in the fit "
                 "and now. The best logits of each row do not determine class frequencies."
             )
+        pair_rows(logits, None, sample_weight, groups)
         shift.warn_of_other_frequencies(known, self.name)
         judge = self._without_groups()
         if judge is not self and groups is not None:
@@ -370,6 +371,7 @@ class Calibrator(FittedPredictions):
         self,
         logits: Any,
         labels: Any,
+        sample_weight: Any = None,
         *,
         loss: Any,
         risk: Any,
@@ -377,7 +379,6 @@ class Calibrator(FittedPredictions):
         thresholds: Any = None,
         by: Literal["all", "class", "group", "new group"] = "all",
         groups: Any = None,
-        sample_weight: Any = None,
         reused: Reused = "refuse",
     ) -> RiskControl:
         """The last threshold at which the mean of a loss of your own is proven to be small.
@@ -414,9 +415,9 @@ class Calibrator(FittedPredictions):
         >>> bool(0.3 < found.threshold < 0.5)
         True
         """
+        self._check_fitted()
         judge = self._for_new_groups() if by == "new group" else self
-        data = judge._check_logits(judge._attach_groups(logits, groups))
-        truth = self._as_labels(labels, data)
+        data, truth, weights, groups, *_ = judge._read(logits, labels, sample_weight, groups)
         refuse_rows_of_fit(self._are_of_fit(data), "logits", reused)
         cells: Any = None
         if by == "class":
@@ -428,7 +429,6 @@ class Calibrator(FittedPredictions):
                 '`by` must be "all" or "class", or "group" or "new group" with `groups`; got '
                 f"{by!r}."
             )
-        weights = as_weights(sample_weight, data.n_rows)
         proba = predict_on_host(judge.rule_, "proba", data)
         options: dict[str, Any] = {"delta": delta, "thresholds": thresholds, "weights": weights}
         options |= {"groups": cells, "unseen": by == "new group"}
@@ -461,17 +461,17 @@ class Calibrator(FittedPredictions):
         self, parts: Iterable[tuple[Any, ...]], *, counts: bool = False, reused: Reused = "refuse"
     ) -> Self:
         """`certify` with examples in parts: (logits, labels), with weights, and with groups."""
+        self._check_fitted()
         noted, unseen = [], []
         alone = self._for_new_groups()
-        for logits, labels, *more in parts:
-            weights, groups = (*more, None, None)[:2]
-            data = self._check_logits(self._attach_groups(logits, groups))
-            truth, weights = self._as_labels(labels, data), as_weights(weights, data.n_rows)
-            refuse_rows_of_fit(self._are_of_fit(data), "logits", reused)
-            noted.append(decisions.note(self.rule_, data, truth, weights, groups, counts))
-            if alone is not self and groups is not None:
-                data = alone._check_logits(logits)
-                unseen.append(decisions.note(alone.rule_, data, truth, weights, groups, counts))
+        for part in parts:
+            rows = self._read(*part)
+            refuse_rows_of_fit(self._are_of_fit(rows.scores), "logits", reused)
+            noted.append(decisions.note(self.rule_, *rows[:4], counts))
+            if alone is not self and rows.groups is not None:
+                data = Logits(rows.scores.values, rows.scores.top, rows.scores.backend)
+                beside = (rows.labels, rows.weights, rows.groups, counts)
+                unseen.append(decisions.note(alone.rule_, data, *beside))
         if not noted:
             raise ValueError("there must be at least one part with examples; got none.")
         self.kept_ = self.kept_.with_held_out(noted, unseen)

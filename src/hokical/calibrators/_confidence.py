@@ -11,8 +11,7 @@ from hokical._core.arrays import Array, to_input_library
 from hokical._core.bins import check_positive
 from hokical._core.grouped_logits import tell_unknown
 from hokical._core.groups import GroupCoding
-from hokical._core.labels import as_weights
-from hokical._core.reading import check_row_order, column_names, order_columns, to_numpy
+from hokical._core.reading import Rows, check_row_order, order_columns, to_numpy
 from hokical._core.types import AnyArray, BoolArray, FloatArray
 from hokical._core.warn import warn_user
 from hokical.calibrators._method import MethodInfo
@@ -77,12 +76,13 @@ class ConfidenceCalibrator(OutcomeCalibrator):
     >>> subject = rng.choice(["law", "maths"], size=3000)
     >>> truth = np.where(subject == "law", 0.55, 0.8) * stated
     >>> right = rng.random(3000) < truth
-    >>> cal = ConfidenceCalibrator().fit(stated, right, subject)
+    >>> cal = ConfidenceCalibrator().fit(stated, right, groups=subject)
     >>> cal.predict([0.9, 0.9], ["law", "maths"]).round(1)
     array([0.5, 0.7])
     """
 
     method = MethodInfo(ConfidenceCurve, "Confidence curve")
+    _row_names = ("confidence", "right")
     _held_out_kind = ScoreTable
 
     rule_: ConfidenceCurve
@@ -93,7 +93,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         self.monotone = monotone
 
     def fit(
-        self, confidence: Any, right: Any, groups: Any = None, sample_weight: Any = None
+        self, confidence: Any, right: Any, sample_weight: Any = None, *, groups: Any = None
     ) -> Self:
         """Learn from confidences (n,) and whether the answers were right (n,).
 
@@ -106,10 +106,9 @@ class ConfidenceCalibrator(OutcomeCalibrator):
 
         if not isinstance(self.monotone, (bool, np.bool_)):
             raise ValueError(f"`monotone` must be True or False; got {self.monotone!r}.")
-        self._columns = column_names(confidence)
-        stated = self._read(confidence)
-        check_row_order(confidence, right, "right", "confidence")
-        truth, weights = _as_right(right, len(stated)), as_weights(sample_weight, len(stated))
+        given = self._pair(confidence, right, sample_weight, groups)
+        self._columns = given.columns
+        stated, truth, weights, groups, *_ = self._check_rows(given)
         seen = np.ones(len(stated), np.bool_) if weights is None else weights > 0.0
         weights = np.ones(len(stated)) if weights is None else weights
         known = None
@@ -131,18 +130,28 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         """
         return to_input_library(self._predict(confidence, groups), confidence)
 
+    def _read(
+        self, confidence: Any, right: Any, sample_weight: Any = None, groups: Any = None
+    ) -> Rows:
+        """Checked answers: confidences (n,), or signals (n, k), on a scale to 1; (n,) of bool."""
+        return self._check_rows(self._pair(confidence, right, sample_weight, groups))
+
+    def _check_rows(self, given: Rows) -> Rows:
+        stated = self._stated(given.scores)
+        return self._checked(given, stated, _as_right(given.labels, len(stated)), len(stated))
+
     def _uncalibrated(self, confidence: Any) -> FloatArray:
         """The confidences (n,) as they are stated, on a scale to 1; the mean of several signals."""
-        stated = self._read(confidence)
+        stated = self._stated(confidence)
         return stated if stated.ndim == 1 else np.asarray(stated.mean(axis=1))
 
     def certify(
         self,
         confidence: Any,
         right: Any,
-        groups: Any = None,
         sample_weight: Any = None,
         *,
+        groups: Any = None,
         counts: bool = False,
         reused: Reused = "refuse",
     ) -> Self:
@@ -154,8 +163,9 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         of each. With `counts=True`, `sample_weight` is how often each answer was seen, in whole
         numbers; without it all weights above 0 must be equal.
         """
-        found = self._predict(confidence, groups)
-        wrong, weights = ~_as_right(right, found.size), as_weights(sample_weight, found.size)
+        self._check_fitted()
+        stated, truth, weights, groups, *_ = self._read(confidence, right, sample_weight, groups)
+        found, wrong = self._predict_stated(stated, groups), ~truth
         alike = weights is None or np.ptp(weights[weights > 0.0]) == 0.0
         if not (can_be_counts(weights) if counts else alike):
             raise ValueError(
@@ -165,7 +175,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         if weights is not None and not counts:
             weights = (weights > 0.0).astype(np.float64)
         seen = slice(None) if weights is None else weights > 0.0
-        hashes = answer_hashes(self._combined(confidence)[seen], ~wrong[seen])
+        hashes = answer_hashes(self._combine(stated)[seen], truth[seen])
         refuse_rows_of_fit(self._are_of_fit(hashes), "confidence", reused)
         level = conservative_levels([confidence_log_odds(found)], wrong, np.zeros(found.size))
         names = None if groups is None else GroupNames.from_rows(groups, found.size)
@@ -208,15 +218,20 @@ class ConfidenceCalibrator(OutcomeCalibrator):
 
     def _predict(self, confidence: Any, groups: Any) -> FloatArray:
         self._check_fitted()
-        values = self._combined(confidence)
+        check_row_order(confidence, groups, "groups", "confidence")
+        return self._predict_stated(self._stated(confidence), groups)
+
+    def _predict_stated(self, stated: FloatArray, groups: Any) -> FloatArray:
+        """Of checked confidences on a scale to 1."""
+        values = self._combine(stated)
         codes = self.rule_.codes(groups, values.size)
         if groups is not None and self.rule_.coding is not None:
             tell_unknown(codes, self.rule_.coding)
         return np.asarray(self.rule_.proba(values, codes))
 
-    def _combined(self, confidence: Any) -> FloatArray:
+    def _combine(self, stated: FloatArray) -> FloatArray:
         """One confidence (n,) per answer, as the curve takes it."""
-        stated, signals = self._read(confidence), self.rule_.signals
+        signals = self.rule_.signals
         shape = () if signals is None else signals.rise.shape
         if stated.shape[1:] != shape:
             raise ValueError(
@@ -226,7 +241,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
             )
         return self.rule_.combine(stated)
 
-    def _read(self, confidence: Any) -> FloatArray:
+    def _stated(self, confidence: Any) -> FloatArray:
         """Checked confidences (n,), or signals (n, k), in [0, 1]."""
         check_positive("scale", self.scale, "Use 1, or 100 for percentages.")
         array = to_numpy(order_columns(confidence, "confidence", self._columns), "confidence")
@@ -271,11 +286,11 @@ class ConfidenceCalibrator(OutcomeCalibrator):
 def calibrate_confidence(
     confidence: Any,
     right: Any,
-    groups: Any = None,
+    sample_weight: Any = None,
     *,
+    groups: Any = None,
     scale: float = 1.0,
     monotone: bool = False,
-    sample_weight: Any = None,
 ) -> ConfidenceCalibrator:
     """Fit a `ConfidenceCalibrator` on confidences (n,) and whether the answers were right (n,).
 
@@ -290,7 +305,7 @@ def calibrate_confidence(
     array([0.6])
     """
     cal = ConfidenceCalibrator(scale=scale, monotone=monotone)
-    return cal.fit(confidence, right, groups, sample_weight)
+    return cal.fit(confidence, right, sample_weight, groups=groups)
 
 
 def _describe_texts(array: AnyArray) -> str:

@@ -155,7 +155,8 @@ class Hoki(Calibrator):
         calls keep it. To choose on other data, pass `select_noise(...).noise`.
         """
         known = self if hasattr(self, "rule_") else None
-        return self._learn_from(self._partial_fit_partition, logits, labels, sample_weight, known)
+        rows = (logits, labels, sample_weight, None)
+        return self._learn_from(self._partial_fit_partition, rows, known)
 
     def _partial_fit_partition(self, examples: Partition) -> Self:
         """`partial_fit` on examples that need not be in memory."""

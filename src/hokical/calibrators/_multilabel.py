@@ -6,12 +6,19 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from hokical._core.arrays import NUMPY, Array, Backend, backend_of, float64_scope, to_input_library
+from hokical._core.arrays import (
+    NUMPY,
+    Array,
+    Backend,
+    backend_of,
+    float64_scope,
+    to_host,
+    to_input_library,
+)
 from hokical._core.bins import check_choice
 from hokical._core.groups import row_names
-from hokical._core.labels import as_weights
 from hokical._core.logits import as_float_matrix
-from hokical._core.reading import check_row_order, column_names, first_true, order_columns, to_numpy
+from hokical._core.reading import Rows, first_true, order_columns, pair_rows, to_numpy
 from hokical._core.types import FloatArray
 from hokical._core.warn import FitDataWarning, warn_user
 from hokical.calibrators._method import MethodInfo
@@ -56,6 +63,7 @@ class MultilabelCalibrator(OutcomeCalibrator):
     """
 
     method = MethodInfo(MultilabelCurves, "Curves of labels")
+    _row_names = ("scores", "labels")
     _held_out_kind = HeldOutLabels
 
     rule_: MultilabelCurves
@@ -74,9 +82,9 @@ class MultilabelCalibrator(OutcomeCalibrator):
         """
         from hokical._fitting.multilabel import fit_multilabel
 
-        host = _read_on_host(scores)
-        self._columns = column_names(scores)
-        truth = self._read_labels(labels, host.shape)
+        given = pair_rows(scores, labels, sample_weight, None, self._row_names)
+        self._columns = given.columns
+        host, truth, weights, *_ = self._check_rows(given)
         highest = host.max() if host.min() >= 0.0 else np.inf
         if highest <= 1.0 or _LARGE_LOGIT < highest <= 100.0:
             kind = "probabilities: all lie in [0, 1]. Convert"
@@ -87,8 +95,6 @@ class MultilabelCalibrator(OutcomeCalibrator):
                 "the logits.",
                 FitDataWarning,
             )
-        check_row_order(scores, labels, "labels", "scores")
-        weights = as_weights(sample_weight, len(host))
         counts = np.ones(len(host)) if weights is None else weights
         self._keep(*fit_multilabel(host, truth, counts), [number_hashes(host[counts > 0.0])])
         return self
@@ -121,28 +127,42 @@ class MultilabelCalibrator(OutcomeCalibrator):
         return proba >= (backend_of(proba) or NUMPY).from_host(level, proba)
 
     def certify(
-        self, scores: Any, labels: Any, *, groups: Any = None, reused: Reused = "refuse"
+        self,
+        scores: Any,
+        labels: Any,
+        sample_weight: Any = None,
+        *,
+        groups: Any = None,
+        reused: Reused = "refuse",
     ) -> Self:
         """Note predictions for examples used for nothing else.
 
         Rows of the fit are refused, unless `reused="ignore"` says that they only look alike.
-        `groups`, one column or several, are for `by="new group"`.
+        `sample_weight` (n,) are importance weights, on any scale: how much more likely each example
+        is in the future; only guarantees on average can use them. `groups`, one column or several,
+        are for `by="group"` and `by="new group"`.
         """
-        found = self._predict_held_out(scores, labels, reused)
-        self.held_out_ = HeldOutLabels.from_rows(*found, groups)
+        rows = self._read(scores, labels, sample_weight, groups)
+        proba = self._predict_held_out(rows, reused)
+        self.held_out_ = HeldOutLabels.from_rows(proba, *rows[1:4])
         return self
 
-    def _predict_held_out(
-        self, scores: Any, labels: Any, reused: Reused
-    ) -> tuple[FloatArray, FloatArray]:
-        """Probabilities and labels (n, labels) on the host of rows that are not of the fit."""
-        with float64_scope(scores):
-            values, backend = self._check(scores)
-            plain = backend.without_gradient(values)
-            proba = backend.to_host(self.rule_.proba(plain, backend))
-        hashes = number_hashes(backend.to_host(plain))
-        refuse_rows_of_fit(self._are_of_fit([hashes]), "scores", reused)
-        return proba, self._read_labels(labels, proba.shape)
+    def _read(
+        self, scores: Any, labels: Any, sample_weight: Any = None, groups: Any = None
+    ) -> Rows:
+        """Checked rows: scores (n, labels) on the host, labels of 0, 1 and NaN, and the rest."""
+        given = pair_rows(scores, labels, sample_weight, groups, self._row_names)
+        return self._check_rows(given)
+
+    def _check_rows(self, given: Rows) -> Rows:
+        host = self._read_scores(given.scores)
+        truth = self._read_labels(given.labels, host.shape)
+        return self._checked(given, host, truth, len(host))
+
+    def _predict_held_out(self, rows: Rows, reused: Reused) -> FloatArray:
+        """Probabilities (n, labels) of rows that are not of the fit."""
+        refuse_rows_of_fit(self._are_of_fit([number_hashes(rows.scores)]), "scores", reused)
+        return to_host(self.predict_proba(rows.scores))
 
     def _read_scores(self, scores: Any) -> FloatArray:
         return _read_on_host(order_columns(scores, "scores", self._columns))
@@ -151,7 +171,13 @@ class MultilabelCalibrator(OutcomeCalibrator):
         return _check_labels(order_columns(labels, "labels", self._columns, strict=False), shape)
 
     def predict_set(
-        self, scores: Any, *, coverage: float, delta: float | None = None, by: By = "row"
+        self,
+        scores: Any,
+        *,
+        coverage: float,
+        delta: float | None = None,
+        by: By = "row",
+        groups: Any = None,
     ) -> LabelSets:
         """For each row, the labels that are included, excluded and undecided.
 
@@ -164,12 +190,13 @@ class MultilabelCalibrator(OutcomeCalibrator):
             What is promised, on average over the examples of `certify`.
         delta : float, optional
             With probability 1 - delta over those examples it is kept.
-        by : {"row", "label", "new group"}
+        by : {"row", "label", "group", "new group"}
             "row": at least that share of new rows has all labels that are in, and none that are
             out. "label": for each label, at least that share of the rows with it do not have it
-            out, and of those without do not have it in. "new group": as "row", of the rows of a
-            group that was never seen, drawn like those of `certify`; on average or with probability
-            1 - delta over groups.
+            out, and of those without do not have it in. "group": as "row", for each of the `groups`
+            (n,) that `certify` knows. "new group": as "row", of the rows of a group that was never
+            seen, drawn like those of `certify`; on average or with probability 1 - delta over
+            groups.
 
         Examples
         --------
@@ -186,12 +213,13 @@ class MultilabelCalibrator(OutcomeCalibrator):
         """
         proba = self.predict_proba(scores)
         known = self._noted("predict_set")
-        return label_sets(proba, known, coverage=coverage, delta=delta, by=by)
+        return label_sets(proba, known, coverage=coverage, delta=delta, by=by, groups=groups)
 
     def control_risk(
         self,
         scores: Any,
         labels: Any,
+        sample_weight: Any = None,
         *,
         by: Literal["all", "group", "new group"] = "all",
         groups: Any = None,
@@ -212,10 +240,11 @@ class MultilabelCalibrator(OutcomeCalibrator):
                 f'`groups` must be given with `by="group"` or `by="new group"`; got by="{by}" '
                 f"{'without' if groups is None else 'with'} them."
             )
-        proba, truth = self._predict_held_out(scores, labels, reused)
-        cells = None if groups is None else row_names(groups, len(proba))
-        unseen = by == "new group"
-        return control_risk(proba, truth, groups=cells, unseen=unseen, **promise)
+        rows = self._read(scores, labels, sample_weight, groups)
+        proba = self._predict_held_out(rows, reused)
+        cells = None if groups is None else row_names(rows.groups, len(proba))
+        options: dict[str, Any] = {"groups": cells, "unseen": by == "new group", **promise}
+        return control_risk(proba, rows.labels, weights=rows.weights, **options)
 
     def recall_thresholds(self, recall: float, *, delta: float = 0.1) -> FloatArray:
         """Thresholds (labels,) at which at least a share `recall` of a label's positives is found.

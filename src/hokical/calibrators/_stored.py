@@ -11,7 +11,9 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from hokical._core.groups import count_rows
+from hokical._core.groups import count_rows, read_columns
+from hokical._core.labels import as_weights
+from hokical._core.reading import Rows, pair_rows
 from hokical._core.storage import CalibratorFileError, write_document
 from hokical._core.types import FloatArray, IntArray
 from hokical._core.version import VERSION
@@ -66,6 +68,8 @@ class StoredEstimator(Estimator, ABC):
 
     #: What is known of the method before a fit.
     method: ClassVar[MethodInfo]
+    #: What the methods call the scores and their labels.
+    _row_names: ClassVar[tuple[str, str]] = ("logits", "labels")
     #: The fitted rule.
     rule_: Any
     #: Plain values from the file that the calibrator was loaded from; empty after a fit.
@@ -162,6 +166,29 @@ class StoredEstimator(Estimator, ABC):
             raise ValueError("`groups` have no codes: this calibrator did not learn from groups.")
         codes: IntArray = coding.codes(groups, count_rows(groups))
         return codes
+
+    def _pair(
+        self, scores: Any, labels: Any, sample_weight: Any, groups: Any, **options: Any
+    ) -> Rows:
+        """Rows as they are given, in one order; of a table, if `labels` is the name of a column.
+
+        Every method that takes labelled rows reads them here. `options` are those of
+        `hokical.io._arrow.read_table`.
+        """
+        if isinstance(labels, str) and not isinstance(scores, str):
+            from hokical.io._arrow import read_table
+
+            kind: Any = "confidence" if self.name == "confidence" else None
+            return read_table(scores, labels, sample_weight, groups, kind=kind, **options)
+        return pair_rows(scores, labels, sample_weight, groups, self._row_names)
+
+    @staticmethod
+    def _checked(given: Rows, scores: Any, labels: Any, n_rows: int) -> Rows:
+        """Rows with checked scores and labels, and one weight and group for each."""
+        weights = as_weights(given.weights, n_rows)
+        if given.groups is not None:
+            read_columns(given.groups, n_rows)
+        return given._replace(scores=scores, labels=labels, weights=weights)
 
     def _check_fitted(self) -> None:
         if "rule_" not in self.__dict__:

@@ -12,9 +12,10 @@ import hokical
 from hokical._core.logits import Logits
 from hokical.cli.console import bad_option, check_options, say, spinner, warn
 from hokical.cli.options import Missing, Part, split_names
+from hokical.io._convention import options_from
 from hokical.io._errors import report_file
 from hokical.io._examples import Examples
-from hokical.io._reading import is_pattern, options_from, read_examples
+from hokical.io._reading import is_pattern, read_examples
 
 #: What `fit` stores beside a calibrator, each where it is known.
 _METADATA = {"examples": int, "accuracy": float, "classes": list, "scores": str, "zeros": str}

@@ -10,6 +10,7 @@ import numpy as np
 
 from hokical._core.arrays import to_host
 from hokical._core.bins import check_count
+from hokical._core.labels import as_weights
 from hokical._core.storage import CalibratorFileError
 from hokical._core.warn import NotFittedError, sklearn_class
 from hokical.calibrators._calibrator import Calibrator
@@ -92,7 +93,7 @@ class Dense(Estimator):
         self.random_state = random_state
 
     def fit(
-        self, logits: Any, labels: Any = None, *, mask: Any = None, sample_weight: Any = None
+        self, logits: Any, labels: Any = None, sample_weight: Any = None, *, mask: Any = None
     ) -> Self:
         """Learn from the positions that count.
 
@@ -138,7 +139,7 @@ class Dense(Estimator):
         return self._predict("proba", logits, mask, np.nan)
 
     def score(
-        self, logits: Any, labels: Any = None, *, mask: Any = None, sample_weight: Any = None
+        self, logits: Any, labels: Any = None, sample_weight: Any = None, *, mask: Any = None
     ) -> float:
         """Minus the Brier score of the confidence: larger is better, 0 is perfect."""
         found = self._flatten(logits, labels, mask, sample_weight)
@@ -221,15 +222,19 @@ class Dense(Estimator):
 
         return self._each(logits, mask, one)
 
-    def control_risk(self, logits: Any, labels: Any, **promise: Any) -> RiskControl:
+    def control_risk(
+        self, logits: Any, labels: Any, sample_weight: Any = None, **promise: Any
+    ) -> RiskControl:
         """The last threshold at which the mean of a loss of your own is proven to be small.
 
         `loss`, `risk`, `delta` and `thresholds` are those of `Calibrator.control_risk`, with one
         item as one example: `loss(proba, labels, threshold)` gets arrays in memory, probabilities
         in the shape of the logits and labels, and gives a number for each item (n,), such as the
-        share of a mask that is missed.
+        share of a mask that is missed. `sample_weight` (n,) is of items.
         """
-        return control_risk(to_host(self.predict_proba(logits)), to_host(labels), **promise)
+        proba, truth = to_host(self.predict_proba(logits)), to_host(labels)
+        weights = as_weights(sample_weight, len(proba))
+        return control_risk(proba, truth, weights=weights, **promise)
 
     def draw_positions(
         self, logits: Any, labels: Any = None, *, mask: Any = None, per_item: int = 1

@@ -1,6 +1,7 @@
 """Parquet files, and tables of pyarrow (extra `parquet`): whole, or a batch at a time."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -9,17 +10,18 @@ from typing import Any
 import numpy as np
 
 from hokical._core.optional import import_optional
-from hokical._core.reading import to_column
+from hokical._core.reading import Rows, to_column
 from hokical._core.types import AnyArray
+from hokical._core.warn import FitDataWarning, warn_user
 from hokical.io._chunks import Chunk, ChunkSource, block_rows
-from hokical.io._convention import Columns, find_roles
+from hokical.io._convention import Columns, Kind, Roles, find_roles, options_from
 from hokical.io._errors import DataFileError, report_damage, report_file
 from hokical.io._examples import about, make_examples, settle_kind
 from hokical.io._tables import Loaded, Table
 
 _KIND = "a Parquet table"
 #: How a table that is not a file is called in errors.
-_IN_MEMORY = Path("pyarrow table")
+_TABLE = Path("table")
 #: Rows that are looked at before the others. Batches of one row would take seconds to cut.
 _HEAD_ROWS = 1024
 #: Imports a module of pyarrow.
@@ -61,6 +63,12 @@ class ArrowTable(Table):
     def place(self, row: int) -> str:
         return f"row {self.first_row + row}"
 
+    def numeric(self, names: Iterable[str]) -> tuple[str, ...]:
+        kinds = import_arrow("pyarrow").types
+        types = {field.name: field.type for field in self.data.schema}
+        number = (kinds.is_floating, kinds.is_integer, kinds.is_decimal)
+        return tuple(name for name in names if any(is_kind(types[name]) for is_kind in number))
+
 
 def _scan_options(data: Any) -> dict[str, Any]:
     """Options of a scan that reads little ahead and compares checksums."""
@@ -100,7 +108,7 @@ class TableSource(ChunkSource):
 
     def __init__(self, data: Any, wanted: Columns, path: Path | None = None) -> None:
         super().__init__(self._read_chunks)
-        self.path, self._data, name = path, data, path or _IN_MEMORY
+        self.path, self._data, name = path, data, path or _TABLE
         self.column_names = data.schema.names
         self._roles = find_roles(ArrowTable(name, data), wanted)
         with report_damage(name, _KIND):
@@ -142,7 +150,7 @@ class TableSource(ChunkSource):
         Of a whole file pyarrow decodes up to 1 GB ahead if its batches are not used fast enough.
         """
         if self.path is None:  # it may have a filter
-            yield _IN_MEMORY, 0, self._data
+            yield _TABLE, 0, self._data
             return
         for fragment in self._data.get_fragments():
             first, path = 0, Path(fragment.path)
@@ -168,3 +176,60 @@ class TableSource(ChunkSource):
             raise ValueError(f"`groups` must be columns that are no scores; got `{scores[0]}`.")
         found = [table for _, _, table in self._batches([*dict.fromkeys(names)])]
         return {n: np.concatenate([to_column(table.column(n)) for table in found]) for n in names}
+
+
+def read_table(
+    table: Any,
+    labels: str,
+    sample_weight: Any = None,
+    groups: Any = None,
+    *,
+    kind: Kind | None = None,
+    classes: Sequence[str] = (),
+    score_columns: Sequence[str] = (),
+    fitted_by: Any = None,
+) -> Rows:
+    """Checked rows of a table in memory, with the columns that a file of it would have.
+
+    A table is anything with `__arrow_c_stream__`, or a lazy frame of Polars. `labels` is the name
+    of a column; weights and groups may be such, or arrays.
+    """
+    lazy = hasattr(table, "collect") and not hasattr(table, "__arrow_c_stream__")
+    data = ArrowTable(_TABLE, import_arrow("pyarrow").table(table.collect() if lazy else table))
+    named = [groups] if isinstance(groups, str) else groups
+    by_name = isinstance(named, (list, tuple)) and {*map(str, named)} <= {*data.names}
+    known = {} if fitted_by is None else options_from(fitted_by.metadata_)
+    wanted = Columns(
+        kind=kind or known.get("kind"), score_columns=tuple(score_columns), label_column=labels,
+        weight_column=sample_weight if isinstance(sample_weight, str) else None,
+        groups=tuple(named) if by_name else (), classes=tuple(classes), labelled="all",
+        fitted_by=None if kind == "confidence" else fitted_by,
+    )  # fmt: skip
+    try:
+        roles = find_roles(data, wanted)
+        found = make_examples(data, roles, wanted, (data, data.require(labels, "`labels`")))
+    except DataFileError as error:  # in the words of Python
+        text = str(error).removeprefix(f"{_TABLE}: ").replace("--label-column", "`labels`")
+        raise ValueError(re.sub("--([a-z]+)-columns", r"`\1_columns`", text)) from error
+    if fitted_by is None:
+        _tell_of_columns(roles, sample_weight)
+    weights = found.weights if wanted.weight_column or sample_weight is None else sample_weight
+    beside = found.groups if by_name else groups
+    about = {k: v for k, v in found.about.items() if k != "scores" or v != "logits"}
+    return Rows(found.scores, found.labels, weights, beside, found.columns, found.classes, about)
+
+
+def _tell_of_columns(roles: Roles, sample_weight: Any) -> None:
+    """Warn of numbers that are used for nothing, and of weights that nobody asked for."""
+    if roles.unused:
+        warn_user(
+            f"columns of the table that are not used: {', '.join(roles.unused[:6])}. Scores are in "
+            f"{', '.join(roles.scores[:6])}; name others in `score_columns`.",
+            FitDataWarning,
+        )
+    if roles.weights is not None and sample_weight is None:
+        warn_user(
+            f"rows count by the column `{roles.weights}` of the table. Name it as `sample_weight`, "
+            "or rename it if it holds no weights.",
+            FitDataWarning,
+        )

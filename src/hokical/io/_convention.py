@@ -21,6 +21,7 @@ from typing import Any, Literal
 from hokical._core.conversion import Zeros
 from hokical._core.reading import describe_columns, match_columns
 from hokical.io._errors import DataFileError
+from hokical.io._labels import MISSING
 from hokical.io._tables import NAMELESS, FileSplit, Table
 
 Kind = Literal["logits", "probabilities", "confidence"]
@@ -61,6 +62,7 @@ class Columns:
     labelled: Labelled | None = None
     drop_missing: bool = False
     fitted_by: Any = None
+    weight_column: str | None = None
 
 
 @dataclass(frozen=True)
@@ -78,12 +80,29 @@ class Roles:
     columns: tuple[str, ...] = ()
     #: The part that is read, if the file has parts.
     part: FileSplit | None = None
+    #: Columns that are used for nothing, though they might hold scores.
+    unused: tuple[str, ...] = ()
 
     def others(self, *, with_labels: bool) -> tuple[str, ...]:
         """The columns that are no scores, each once."""
         labels = self.labels if with_labels else None
         found = (labels, self.weights, *self.groups, *self.kept)
         return tuple(dict.fromkeys(name for name in found if name is not None))
+
+
+def options_from(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of `read_examples` for files like the one of a fit, from what its calibrator stores.
+
+    >>> options_from({"scores": "probabilities", "classes": ["a", "b"], "score_columns": ["P(*)"]})
+    {'kind': 'probabilities', 'score_columns': ('P(*)',), 'classes': ('a', 'b')}
+    """
+    found = {"kind": metadata["scores"]} if "scores" in metadata else {}
+    columns = metadata.get("score_columns", ())
+    if isinstance(columns, str):  # as version 0.3 stored them
+        columns = columns.replace("{class}", "*").split(",")
+    for name, names in (("score_columns", columns), ("classes", metadata.get("classes"))):
+        found |= {name: tuple(names)} if names else {}
+    return found | {name: metadata[name] for name in ("label_column", "zeros") if name in metadata}
 
 
 def find_roles(table: Table, wanted: Columns) -> Roles:
@@ -93,6 +112,8 @@ def find_roles(table: Table, wanted: Columns) -> Roles:
     labels, weights = table.first(*LABELS), table.first(*WEIGHTS)
     if wanted.label_column is not None:
         labels = table.require(wanted.label_column, "--label-column")
+    if wanted.weight_column is not None:
+        weights = table.require(wanted.weight_column, "`sample_weight`")
     taken = {labels, weights, *groups, *kept}
     kind, found = _find_scores(table, wanted, taken)
     by_class = _as_in_fit(table, found, wanted)
@@ -112,6 +133,8 @@ def find_roles(table: Table, wanted: Columns) -> Roles:
     return Roles(
         scores, kind, classes, labels, weights, groups, kept, scores if len(scores) > 1 else (),
         part=wanted.split if own_part else None,
+        unused=table.numeric(n for n in table.names if n not in {*taken, *scores, *kept})
+        if len(scores) > 1 else (),
     )  # fmt: skip
 
 
@@ -162,6 +185,8 @@ def _find_scores(
         return None, {name: table.require(name, "the fit") for name in known}
     if table.names == [NAMELESS]:
         return "logits", {NAMELESS: NAMELESS}
+    if not by_kind and (by_label := _like_labels(table, wanted, taken)):
+        return None, by_label
     for kind, found in by_kind.items():
         if not all(map(str.isdecimal, map(str.strip, found.values()))):
             raise table.error(
@@ -179,6 +204,19 @@ def _find_scores(
         f"{table.listed()}.",
         f"Name the scores: {named}{f', or the part: --split {other}' if there else ''}.",
     )
+
+
+def _like_labels(table: Table, wanted: Columns, taken: set[str | None]) -> dict[str, str]:
+    """Columns that are named like the values of the label, if each of these has one."""
+    labels = table.first(*LABELS) if wanted.label_column is None else wanted.label_column
+    if labels is None or wanted.kind == "confidence" or len(table.names) < 3:
+        return {}
+    values = {
+        str(value).strip() for value in table.read_column(table.require(labels, "y")).tolist()
+    }
+    values -= {value for value in values if value.lower() in MISSING}
+    free = {name.strip(): name for name in table.names if name not in taken}
+    return {name: free[name] for name in free if name in values} if values <= {*free} else {}
 
 
 def _by_convention(table: Table, kind: Kind, taken: set[str | None]) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Literal
@@ -226,21 +226,6 @@ def list_files(path: Path) -> list[Path]:
 def is_pattern(path: Path) -> bool:
     """Whether a path is meant to match several files."""
     return bool(_WILD & set(str(path))) and not path.exists()
-
-
-def options_from(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of `read_examples` for files like the one of a fit, from what its calibrator stores.
-
-    >>> options_from({"scores": "probabilities", "classes": ["a", "b"], "score_columns": ["P(*)"]})
-    {'kind': 'probabilities', 'score_columns': ('P(*)',), 'classes': ('a', 'b')}
-    """
-    found = {"kind": metadata["scores"]} if "scores" in metadata else {}
-    columns = metadata.get("score_columns", ())
-    if isinstance(columns, str):  # as version 0.3 stored them
-        columns = columns.replace("{class}", "*").split(",")
-    for name, names in (("score_columns", columns), ("classes", metadata.get("classes"))):
-        found |= {name: tuple(names)} if names else {}
-    return found | {name: metadata[name] for name in ("label_column", "zeros") if name in metadata}
 
 
 def _find_labels(

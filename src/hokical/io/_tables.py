@@ -9,7 +9,7 @@ import warnings
 import zipfile
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Literal
@@ -137,6 +137,10 @@ class Table(ABC):
     def place(self, row: int) -> str:
         """Where a row is, in words."""
         return f"row {row}"
+
+    def numeric(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Those of the columns that may hold numbers; all where that is not known yet."""
+        return tuple(names)
 
 
 class ArrayTable(Table):

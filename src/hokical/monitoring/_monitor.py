@@ -15,7 +15,7 @@ from hokical._core.files import lock_file
 from hokical._core.groups import GroupCoding, count_rows
 from hokical._core.labels import as_labels
 from hokical._core.logits import as_logits
-from hokical._core.reading import check_row_order
+from hokical._core.reading import pair_rows
 from hokical._core.storage import CalibratorFileError, fingerprint, read_document, write_document
 from hokical._core.types import BoolArray
 from hokical._core.version import VERSION
@@ -146,13 +146,16 @@ class CalibrationMonitor:
         """
         groups = options.get("groups")
         if isinstance(calibrator, Calibrator):
-            data = as_logits(calibrator._attach_groups(x, groups), fitted_by=calibrator)
-            y = calibrator.predict(data) == as_labels(y, data.n_rows, data.n_classes)
-            x = calibrator.predict_confidence(data)
-            options = {"n_classes": calibrator.n_classes_} | options
+            rows = calibrator._read(x, y, None, groups)
+            y = to_host(calibrator.predict(rows.scores)) == rows.labels
+            x, groups = calibrator.predict_confidence(rows.scores), rows.groups
+            options = {"n_classes": calibrator.n_classes_} | options | {"groups": groups}
         elif calibrator is not None:
-            x = calibrator.predict(x, groups)
-            options["groups"] = calibrator.rule_.coding if groups is None else groups
+            rows = calibrator._read(x, y, None, groups)
+            x, y = calibrator._predict_stated(rows.scores, rows.groups), rows.labels
+            options["groups"] = calibrator.rule_.coding if groups is None else rows.groups
+        else:
+            x, y, *_ = pair_rows(x, y, None, groups, ("x", "y"))
         known: Any = Reference.from_examples(x, y, options.get("n_bins", 15))
         monitor = cls(known, **options)
         if calibrator is not None:
@@ -234,8 +237,7 @@ class CalibrationMonitor:
             )
         if has_no_rows(logits) and (labels is None or has_no_rows(labels)):
             return self
-        check_row_order(logits, labels, "labels")
-        check_row_order(logits, groups, "groups")
+        pair_rows(logits, labels, None, groups)
         data = calibrator._attach_groups(as_logits(logits, fitted_by=calibrator), groups)
         truth = as_partial_labels(labels, data.n_rows, data.n_classes, self.class_names)
         predicted = to_host(calibrator.predict(data))

@@ -192,7 +192,7 @@ def compare(
         methods = list(methods)
     columns = _order_of_columns(methods, validation)
     parts = zip((validation, test), groups, strict=True)
-    known, new = (check_examples(part, None, columns, own) for part, own in parts)
+    known, new = (check_examples(part, columns, own) for part, own in parts)
     names = check_names(class_names, new[0].n_classes)
     entrants, skipped = _choose_entrants(methods, random_state, (known[0], new[0]))
     chosen = _choose_subject(subject, list(entrants))

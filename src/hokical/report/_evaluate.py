@@ -11,10 +11,10 @@ import numpy as np
 
 from hokical._core.arrays import to_host
 from hokical._core.bins import sum_by
-from hokical._core.labels import as_labels, as_weights
-from hokical._core.logits import Logits, as_logits
+from hokical._core.labels import as_weights
+from hokical._core.logits import Logits
 from hokical._core.progress import progress_bar
-from hokical._core.reading import check_row_order, order_columns, read_table, to_numpy
+from hokical._core.reading import class_of_column, to_numpy
 from hokical._core.types import FloatArray, IntArray
 from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._catalog import make
@@ -34,8 +34,8 @@ def evaluate(
     cal: Any,
     x: Any,
     y: Any = None,
-    *,
     sample_weight: Any = None,
+    *,
     groups: Any = None,
     coverage: float | None = None,
     mask: Any = None,
@@ -90,7 +90,7 @@ def evaluate(
     >>> round(found.before["ece"].value, 3), round(found["ece"].value, 3)
     (0.055, 0.01)
     """
-    names = tuple(map(str, class_names))
+    names = tuple(map(str, class_names or getattr(cal, "class_names", ())))
     given = {"sample_weight": sample_weight, "groups": groups, "coverage": coverage, "mask": mask}
     given["positive"] = positive
     if not (cal is None or isinstance(cal, (Calibrator, OutcomeCalibrator, Dense))):
@@ -101,11 +101,12 @@ def evaluate(
         )
     if isinstance(cal, Calibrator):
         cal._check_fitted()
-    if isinstance(y, str):  # the name of a column
-        known = getattr(cal, "_columns", ())
-        x, y, sample_weight, groups = read_table(x, y, sample_weight, groups, known)
-    for name, rows in (("y", y), ("groups", groups), ("sample_weight", sample_weight)):
-        check_row_order(x, rows, name, "x")
+    if y is not None and not isinstance(cal, Dense):
+        reader: Any = make("uncalibrated") if cal is None else cal
+        fitted = cal if isinstance(cal, Calibrator) else None
+        rows = reader._pair(x, y, sample_weight, groups, fitted_by=fitted)
+        x, y, sample_weight, groups = rows[:4]
+        names = names or rows.classes
     setting = Setting(SummaryOptions(n_bins, delta), data_name, groups, names)
     if isinstance(cal, Dense):
         _refuse(given, "Dense", "sample_weight", "mask")
@@ -118,20 +119,19 @@ def evaluate(
             )
         _refuse(given, "a stream (without `y`), whose chunks may have weights,", "positive")
         return evaluate_source(cal, x, setting, positive)
-    weight = as_weights(sample_weight, len(y))
     if isinstance(cal, MultilabelCalibrator):
         _refuse(given, "several labels")
         return _evaluate_labels(cal, x, y, setting)
     if isinstance(cal, ConfidenceCalibrator) or (cal is None and np.ndim(x) == 1):
         _refuse(given, "confidences", "sample_weight", "groups")
-        return _evaluate_confidence(cal, x, y, weight, setting)
+        return _evaluate_confidence(cal, x, y, as_weights(sample_weight, len(y)), setting)
     _refuse(given, "logits", "sample_weight", "groups", "coverage", "positive")
-    test = check_examples((x, y), cal)
-    check_names(names, test[0].n_classes)
-    known = getattr(cal, "class_names", ())
-    setting = setting.with_event(positive, known, test[0].n_classes)
+    test = reader._read(x, y, sample_weight, groups, plain=True)
+    n_classes = test.scores.n_classes
+    check_names(names, n_classes)
+    setting = setting.with_event(positive, names, n_classes)
     with progress_bar("Evaluating", None):
-        return _evaluate_logits(cal, test, weight, setting, coverage)
+        return _evaluate_logits(cal, test[:2], test.weights, setting, coverage)
 
 
 def _refuse(given: dict[str, Any], kind: str, *allowed: str) -> None:
@@ -142,19 +142,19 @@ def _refuse(given: dict[str, Any], kind: str, *allowed: str) -> None:
 
 
 def check_examples(
-    examples: Any, fitted_by: Any = None, columns: tuple[str, ...] = (), groups: Any = None
+    examples: Any, columns: tuple[str, ...] = (), groups: Any = None
 ) -> tuple[Logits, IntArray]:
-    """Logits and labels of a pair of both, by the names that a calibrator or `columns` know."""
+    """Logits and labels of a pair of both, columns of a frame in the order of these names."""
     if not isinstance(examples, (tuple, list)) or len(examples) != 2:
         raise TypeError(
             f"data must be a pair (logits, labels); got {type(examples).__name__}. As in "
             "`hokical.compare((val_logits, val_labels), (test_logits, test_labels))`."
         )
-    check_row_order(examples[0], examples[1], "labels")
-    check_row_order(examples[0], groups, "groups")
-    logits = as_logits(order_columns(examples[0], "logits", columns), fitted_by=fitted_by)
-    names = getattr(fitted_by, "class_names", ())
-    return logits, as_labels(examples[1], logits.n_rows, logits.n_classes, classes=names)
+    reader = make("uncalibrated")
+    reader.class_names = tuple(map(class_of_column, columns))
+    logits, labels = examples
+    rows = reader._read(logits, labels, None, groups, plain=True, columns=columns)
+    return rows.scores, rows.labels
 
 
 def _evaluate_logits(
@@ -208,7 +208,7 @@ def _evaluate_confidence(
     before = judge("uncalibrated", None, own, setting, data)
     if cal is None or not hasattr(cal, "rule_"):
         return before
-    hashes = answer_hashes(cal._combined(confidence), rows.correct)
+    hashes = answer_hashes(cal._combine(cal._stated(confidence)), rows.correct)
     warn_of_rows_of_fit(cal._are_of_fit(hashes), setting.data_name)
     own = replace(own, confidence=to_host(cal.predict(confidence, setting.groups)))
     return replace(judge(cal.name, cal, own, setting, data), before=before)

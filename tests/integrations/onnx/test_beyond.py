@@ -53,7 +53,9 @@ def test_confidences(columns: int, monotone: bool) -> None:
     other = np.where(np.arange(1500) % 3 > 0, "a", "b")
     right = right & ~((other == "b") & (np.arange(1500) % 2 > 0))
     groups = [None, subject, {"subject": subject, "other": other}][columns]
-    cal = hokical.calibrate_confidence(100 * stated, right, groups, scale=100, monotone=monotone)
+    cal = hokical.calibrate_confidence(
+        100 * stated, right, groups=groups, scale=100, monotone=monotone
+    )
     new = np.linspace(0.0, 100.0, 201)
     own, feed = None, {}
     if columns:

@@ -25,6 +25,7 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from hokical._core.groups import read_columns
 from hokical._core.labels import as_weights, class_index
+from hokical._core.reading import pair_rows
 from hokical._core.types import AnyArray, BoolArray, FloatArray
 from hokical._core.warn import warn_user
 from hokical.calibrators._automatic import AutoCalibrator
@@ -166,7 +167,8 @@ class CalibratedClassifier(
         for name in [name for name in vars(self) if name.endswith("_")]:  # of an earlier fit
             delattr(self, name)
         held_out.check_estimator(self.estimator)
-        X, labels = held_out.check_examples(self, X, y)
+        pair_rows(X, calibration_groups, None, None, ("X", "calibration_groups"))
+        X, labels = held_out.check_examples(self, X, y, sample_weight)
         validation.validate_data(self, X, skip_check_array=True)
         weights = as_weights(sample_weight, len(labels))
         known = as_weights(calibration_weight, len(labels), name="calibration_weight")
@@ -245,15 +247,12 @@ class CalibratedClassifier(
 
         Rows of `fit` are refused, unless `reused="ignore"` says that they only look alike.
         """
-        X, labels = held_out.check_examples(self, X, y)
+        X, labels = held_out.check_examples(self, X, y, sample_weight, groups)
         logits = self._logits(X, groups)
         found = self._fit_rows.holds_too_many(held_out.example_hashes(X))
         refuse_rows_of_fit(found, "X", reused)
-        if self._several:
-            self.calibrator_.certify(logits, labels, reused=reused)
-        else:
-            truth = class_index(labels, self.classes_, "y")
-            self.calibrator_.certify(logits, truth, sample_weight, groups=groups, reused=reused)
+        truth = labels if self._several else class_index(labels, self.classes_, "y")
+        self.calibrator_.certify(logits, truth, sample_weight, groups=groups, reused=reused)
         return self
 
     def predict_set(self, X: Any, *, groups: Any = None, **options: Any) -> Any:

@@ -18,7 +18,7 @@ from sklearn.utils.validation import _check_method_params, check_is_fitted
 from hokical._core import conversion
 from hokical._core.groups import take_rows
 from hokical._core.labels import class_index
-from hokical._core.reading import to_numpy
+from hokical._core.reading import pair_rows, to_numpy
 from hokical._core.types import AnyArray, FloatArray, IntArray
 from hokical._core.warn import warn_user
 from hokical.calibrators._multilabel import MultilabelCalibrator
@@ -183,12 +183,15 @@ def resolution(scores: Sequence[FloatArray], n_classes: int) -> float:
     return max(half, math.log(np.finfo(np.float64).eps))
 
 
-def check_examples(owner: Any, X: Any, y: Any) -> tuple[Any, AnyArray]:
+def check_examples(
+    owner: Any, X: Any, y: Any, sample_weight: Any = None, groups: Any = None
+) -> tuple[Any, AnyArray]:
     """X in a form that can be indexed by rows, and the labels as an array (n,)."""
     if y is None:
         raise ValueError(
             f"{type(owner).__name__} requires y to be passed, but the target y is None."
         )
+    pair_rows(X, y, sample_weight, groups, ("X", "y"))
     missing = [value is None or value != value for value in np.ravel(to_numpy(y, "y"))]
     if any(missing):
         raise ValueError(
