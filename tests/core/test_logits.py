@@ -6,14 +6,21 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hokical import Gaussian, Hoki, from_binary_scores, from_probabilities, label_stability
+from hokical import (
+    Gaussian,
+    Hoki,
+    from_binary_probabilities,
+    from_binary_scores,
+    from_probabilities,
+    label_stability,
+)
 from hokical._core.labels import as_labels, as_weights
 from hokical._core.reading import to_numpy
 from hokical.rules import Logits, as_logits
-from tests.libraries import NAMES, get_library
+from tests.libraries import DEVICES, NAMES, get_library
 
 GOOD = np.array([[1.0, 2.0, 0.5], [0.0, -1.0, 3.0]])
 
@@ -273,3 +280,72 @@ def test_the_label_of_probabilities_is_that_of_their_logits(seed: int) -> None:
     for zeros in ("unlikely", "impossible"):
         logits = from_probabilities(proba, zeros=zeros)
         np.testing.assert_array_equal(as_logits(logits).labels, proba.argmax(axis=1))
+
+
+CONVERSIONS = {
+    "probabilities": (from_probabilities, [[0.25, 0.75, 0.0], [1.0, 0.0, 0.0], [0.2, 0.2, 0.6]]),
+    "impossible": (
+        lambda proba: from_probabilities(proba, zeros="impossible"),
+        [[0.25, 0.75, 0.0], [0.5, 0.5, 0.0]],
+    ),
+    "rounded": (from_probabilities, [[0.33, 0.33, 0.32], [0.2, 0.3, 0.5]]),
+    "of class 1": (from_probabilities, [0.0, 0.25, 1.0]),
+    "scores": (from_binary_scores, [-3.0, 0.0, 2.0]),
+    "labels": (from_binary_probabilities, [[0.25, 0.5], [1e-3, 1.0 - 1e-3]]),
+}
+
+
+@pytest.mark.parametrize("library", [*NAMES, *DEVICES])
+@pytest.mark.parametrize("case", CONVERSIONS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_conversions_answer_in_kind(case: str, library: str, dtype: type) -> None:
+    convert, values = CONVERSIONS[case]
+    array, kind = np.array(values, dtype), get_library(library)
+    expected = convert(array.astype(np.float64))
+    with kind.scope():
+        found = convert(kind.make(array))
+        assert kind.owns(found)
+        got = kind.read(found)
+    assert got.dtype == (np.float64 if library == "numpy" else dtype)
+    np.testing.assert_allclose(got, expected, rtol=1e-5 if dtype == np.float32 else 1e-14)
+    assert (got.argmax(axis=1) == expected.argmax(axis=1)).all()
+
+
+@pytest.mark.parametrize("library", NAMES)
+def test_conversions_refuse_alike(library: str) -> None:
+    kind = get_library(library)
+    for convert, values, message in (
+        (from_probabilities, [[0.5, 0.4]], "rows must sum to 1; row 0 sums to 0.9"),
+        (from_probabilities, [[0.5, 0.5], [-0.5, 1.5]], "must lie in .*got -0.5 in row 1, column"),
+        (from_probabilities, [[1.0]], "two classes"),
+        (from_binary_scores, [0.0, np.nan], "must be finite; got nan in row 1"),
+        (from_binary_scores, [[0.0], [1.0]], r"Use `scores\[:, 0\]`"),
+        (from_binary_probabilities, [0.0, 2.0], "must lie in .*got 2.0 at"),
+    ):
+        with kind.scope(), pytest.raises(ValueError, match=message):
+            convert(kind.make(np.array(values)))
+
+
+def test_conversions_keep_gradients() -> None:
+    torch = pytest.importorskip("torch")
+    odds = torch.tensor([[0.5, -1.0, 3.0]], dtype=torch.float64, requires_grad=True)
+    (slope,) = torch.autograd.grad(from_probabilities(odds.softmax(dim=1)).sum(), odds)
+    (wanted,) = torch.autograd.grad(odds.log_softmax(dim=1).sum(), odds)
+    torch.testing.assert_close(slope, wanted)
+    (slope,) = torch.autograd.grad(from_binary_probabilities(odds.sigmoid()).sum(), odds)
+    torch.testing.assert_close(slope, torch.ones_like(odds))
+    (slope,) = torch.autograd.grad(from_binary_scores(odds[0])[:, 1].sum(), odds)
+    torch.testing.assert_close(slope, torch.ones_like(odds))
+    zero = torch.tensor([[0.0, 1.0]], requires_grad=True)
+    (slope,) = torch.autograd.grad(from_probabilities(zero).sum(), zero)
+    assert slope.isfinite().all()
+
+
+@given(st.lists(st.floats(1e-30, 1.0), min_size=2, max_size=5), st.sampled_from(["f4", "f8"]))
+@settings(max_examples=50)
+def test_labels_of_probabilities_are_kept_in_every_library(values: list[float], dtype: str) -> None:
+    torch = pytest.importorskip("torch")
+    row = np.array([values, np.nextafter(values, 1.0)], dtype).reshape(1, -1)
+    row = (row / row.sum()).astype(dtype)
+    found = from_probabilities(torch.from_numpy(row))
+    assert int(found.argmax(dim=1)) == row.argmax()

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from hokical._core.arrays import NUMPY, Array, backend_of
+from hokical._core.arrays import NUMPY, Array, Backend, backend_of
 from hokical._core.blocks import per_row
 from hokical._core.logits import Logits
 from hokical._core.reading import first_true, to_floats, to_numpy
@@ -26,33 +25,58 @@ _FIRST_ROWS = 16
 _SUM_ERROR = 1e-2
 
 
-def from_binary_scores(scores: ArrayLike, *, name: str = "scores") -> FloatArray:
+def _as_floats(data: Any, name: str, kinds: str = "fiu") -> tuple[Array, Backend]:
+    """Real numbers in their own library, at least float32; float64 of NumPy for all else."""
+    backend = backend_of(data)
+    if backend is None or backend is NUMPY or backend.is_lazy:
+        return to_floats(data, name, kinds), NUMPY
+    array, xp = backend.check(data, name), backend.namespace(data)
+    if backend.kind(array)[0] not in kinds:
+        raise TypeError(f"`{name}` must be real numbers; got dtype {array.dtype}.")
+    if backend.kind(array) != "float":
+        return xp.astype(array, xp.float64), backend
+    wide = array.dtype in (xp.float32, xp.float64)
+    return array if wide else xp.astype(array, xp.float32), backend
+
+
+def _first_bad(is_good: Array, backend: Backend) -> tuple[int, ...]:
+    """The place of the first value that is not good; () if there is none, or none is known."""
+    if backend.is_traced(is_good) or bool(backend.namespace(is_good).all(is_good)):
+        return ()
+    return first_true(~backend.to_host(is_good))
+
+
+def from_binary_scores(scores: Any, *, name: str = "scores") -> Any:
     """Logits (n, 2) from the 1-D score (log-odds) of class 1 of a binary classifier.
+
+    Tensors, and arrays of other libraries, stay in theirs, with their gradient.
 
     >>> from_binary_scores([-1.0, 2.0])
     array([[ 0., -1.],
            [ 0.,  2.]])
     """
-    column = to_floats(scores, name)
+    column, backend = _as_floats(scores, name)
     if column.ndim != 1:
+        remedy = "Scores (n, classes) are logits: use them as they are."
+        if tuple(column.shape[1:]) == (1,):
+            remedy = f"Use `{name}[:, 0]`."
+        raise ValueError(f"`{name}` must be 1-D (n,); got shape {tuple(column.shape)}. {remedy}")
+    xp = backend.namespace(column)
+    plain = backend.without_gradient(column)
+    if place := _first_bad(xp.isfinite(plain), backend):
         raise ValueError(
-            f"`{name}` must be 1-D (n,); got shape {column.shape}. Scores (n, classes) are "
-            "logits: use them as they are."
+            f"`{name}` must be finite; got {float(plain[place])} in row {place[0]}. Fix or drop "
+            "the row."
         )
-    if place := first_true(~np.isfinite(column)):
-        raise ValueError(
-            f"`{name}` must be finite; got {column[place]} in row {place[0]}. Fix or drop the row."
-        )
-    return np.stack([np.zeros_like(column), column], axis=1)
+    return xp.stack([xp.zeros_like(column), column], axis=1)
 
 
-def from_binary_probabilities(
-    probabilities: ArrayLike, *, name: str = "probabilities"
-) -> FloatArray:
+def from_binary_probabilities(probabilities: Any, *, name: str = "probabilities") -> Any:
     """Log-odds from probabilities of any shape, each of its own event: sigmoids of many labels.
 
     0 and 1 become the log-odds of the floats next to them. A list of arrays (n, 2), one for each
     label, as scikit-learn's `MultiOutputClassifier.predict_proba` gives them, becomes (n, labels).
+    Tensors, and arrays of other libraries, stay in theirs, with their gradient.
 
     >>> from_binary_probabilities([[0.5, 0.0], [1.0, 0.75]]).round(1)
     array([[   0. , -744.4],
@@ -60,19 +84,29 @@ def from_binary_probabilities(
     """
     if isinstance(probabilities, (list, tuple)):
         probabilities = _join_labels(probabilities, name)
-    proba = to_floats(probabilities, name, "fiub")
-    if proba.ndim == 3 and proba.shape[2] == 2 and np.allclose(proba.sum(axis=2), 1.0):
+    proba, backend = _as_floats(probabilities, name, "fiub")
+    pairs = backend is NUMPY and proba.ndim == 3 and proba.shape[2] == 2
+    if pairs and np.allclose(proba.sum(axis=2), 1.0):
         raise ValueError(
             f"`{name}` must be of events; got shape {proba.shape} with probabilities of no and of "
             f"yes. Pass the list of arrays (n, 2), one for each label, or `{name}[..., 1].T`."
         )
-    if place := first_true(~((proba >= 0.0) & (proba <= 1.0))):
+    plain = backend.without_gradient(proba)
+    if place := _first_bad((plain >= 0.0) & (plain <= 1.0), backend):
         raise ValueError(
-            f"`{name}` must lie in [0, 1]; got {proba[place]} at {place}. If these are logits, use "
-            "them as they are."
+            f"`{name}` must lie in [0, 1]; got {float(plain[place])} at {place}. If these are "
+            "logits, use them as they are."
         )
-    proba = np.clip(proba, np.nextafter(0.0, 1.0), np.nextafter(1.0, 0.0))
-    return np.asarray(np.log(proba) - np.log1p(-proba))
+    return log_odds(proba, backend)
+
+
+def log_odds(proba: Array, backend: Backend) -> Array:
+    """Those of probabilities that nobody checked, without infinities."""
+    xp = backend.namespace(proba)
+    # The float next to 0 is taken for 0 on a GPU.
+    low = np.nextafter(0.0, 1.0) if backend is NUMPY else xp.finfo(proba.dtype).smallest_normal
+    proba = xp.clip(proba, float(low), 1.0 - 0.5 * float(xp.finfo(proba.dtype).eps))
+    return xp.log(proba) - xp.log1p(-proba)
 
 
 def _join_labels(parts: Any, name: str) -> Any:
@@ -87,12 +121,14 @@ def _join_labels(parts: Any, name: str) -> Any:
                 f"each label; got shape {array.shape} for label {k}. For a label that the "
                 "classifier has seen with one value alone, insert the missing column."
             )
-    return np.stack([array[:, 1] for array in arrays], axis=1)
+    backend = backend_of(parts[0]) or NUMPY
+    own = arrays if backend is NUMPY else parts
+    return backend.namespace(own[0]).stack([part[:, 1] for part in own], axis=1)
 
 
 def from_probabilities(
-    probabilities: ArrayLike, *, zeros: Zeros = "unlikely", name: str = "probabilities"
-) -> FloatArray:
+    probabilities: Any, *, zeros: Zeros = "unlikely", name: str = "probabilities"
+) -> Any:
     """Logits from probabilities: (n, classes) rows that sum to 1, or (n,) for class 1 of two.
 
     Where several classes share the largest probability of a row, the first is the label.
@@ -110,6 +146,7 @@ def from_probabilities(
     Returns
     -------
     logits : array of shape (n, classes), (n, 2) for (n,)
+        In the library of the probabilities, on their device and with their gradient.
 
     Examples
     --------
@@ -120,40 +157,55 @@ def from_probabilities(
            [-inf,  0. ]])
     """
     check_zeros(zeros)
-    given = to_floats(probabilities, name)
-    proba = np.stack([1.0 - given, given], axis=1) if given.ndim == 1 else given
+    given, backend = _as_floats(probabilities, name)
+    xp = backend.namespace(given)
+    proba = xp.stack([1.0 - given, given], axis=1) if given.ndim == 1 else given
     if proba.ndim != 2 or proba.shape[0] == 0 or proba.shape[1] < 2:
         raise ValueError(
             f"`{name}` must be (n, classes) with at least one row and two classes, or (n,) for "
-            f"class 1 of two; got shape {given.shape}."
+            f"class 1 of two; got shape {tuple(given.shape)}."
         )
-    proba = _undo_rounding(proba, name)
-    check_probability_rows(proba, name, remedy="If these are logits, use them as they are.")
-    proba = np.minimum(proba, 1.0)
-    with np.errstate(divide="ignore"):
-        logits = np.log(proba)
-    if zeros == "unlikely":
-        logits = np.maximum(logits, LOG_ZERO)
+    if not backend.is_traced(proba):
+        proba = _undo_rounding(proba, name, backend)
+        remedy = "If these are logits, use them as they are."
+        check_probability_rows(backend.without_gradient(proba), name, remedy=remedy)
+    return log_probabilities(xp.clip(proba, None, 1.0), backend, zeros)
+
+
+def log_probabilities(proba: Array, backend: Backend, zeros: Zeros = "unlikely") -> Array:
+    """Logarithms of probabilities (..., classes) that nobody checked, with the same labels."""
+    xp = backend.namespace(proba)
+    least = LOG_ZERO if zeros == "unlikely" else -np.inf
+    is_zero = proba <= 0.0
+    logs = xp.log(xp.where(is_zero, xp.ones_like(proba), proba))
+    logs = xp.where(is_zero, xp.full_like(proba, least), logs)
     # Neighbouring floats can have one logarithm, and the first of them would become the label.
-    label = proba.argmax(axis=1)
-    rows = np.flatnonzero(logits.argmax(axis=1) != label)
-    logits[rows, label[rows]] = np.nextafter(logits[rows, label[rows]], np.inf)
-    return logits
+    label = xp.argmax(backend.without_gradient(proba), axis=-1)
+    plain = backend.without_gradient(logs)
+    moved = xp.argmax(plain, axis=-1) != label
+    if not backend.is_traced(proba) and not bool(xp.any(moved)):
+        return logs
+    places = backend.from_host(np.arange(proba.shape[-1]), proba) == label[..., None]
+    raised = xp.nextafter(plain, xp.full_like(plain, np.inf))
+    return xp.where(places & moved[..., None], backend.follow(raised, logs), logs)
 
 
-def _undo_rounding(proba: FloatArray, name: str) -> FloatArray:
+def _undo_rounding(proba: Array, name: str, backend: Backend) -> Array:
     """Rows whose sum differs from 1 no more than rounding explains, divided by it; and say so."""
-    sums = proba.sum(axis=1)
-    error = np.abs(sums - 1.0)
-    rounded = (error > _SUM_ERROR) & (error <= _SUM_SLACK) & (proba.min(axis=1) >= 0.0)
-    if rounded.any():
-        low, high = sums[rounded].min(), sums[rounded].max()
-        warn_user(
-            f"`{name}` seem to be rounded: {rounded.sum():,} of {len(sums):,} rows sum to "
-            f"{low:.6g} - {high:.6g} and were divided by their sum. More digits are better.",
-            FitDataWarning,
-        )
-    return np.where(rounded[:, None], proba / np.where(rounded, sums, 1.0)[:, None], proba)
+    xp = backend.namespace(proba)
+    sums = xp.sum(proba, axis=1)
+    error = xp.abs(sums - 1.0)
+    rounded = (error > _SUM_ERROR) & (error <= _SUM_SLACK) & (xp.min(proba, axis=1) >= 0.0)
+    if not bool(xp.any(rounded)):
+        return proba
+    found = backend.to_host(sums)[backend.to_host(rounded)]
+    warn_user(
+        f"`{name}` seem to be rounded: {found.size:,} of {sums.shape[0]:,} rows sum to "
+        f"{found.min():.6g} - {found.max():.6g} and were divided by their sum. More digits are "
+        "better.",
+        FitDataWarning,
+    )
+    return proba / xp.where(rounded, sums, xp.ones_like(sums))[:, None]
 
 
 def as_two_columns(scores: Any, *, fitting: bool = False) -> Any:
@@ -189,19 +241,22 @@ def check_zeros(zeros: Any) -> None:
 
 
 def check_probability_rows(
-    proba: FloatArray, name: str, *, remedy: str, first_row: int = 0, slack: float = 1e-6
+    proba: Array, name: str, *, remedy: str, first_row: int = 0, slack: float = 1e-6
 ) -> None:
     """Entries in [0, 1] up to `slack`, row sums of 1 up to the precision of float16."""
-    if place := first_true(~((proba >= 0.0) & (proba <= 1.0 + slack))):
+    backend = backend_of(proba) or NUMPY
+    if place := _first_bad((proba >= 0.0) & (proba <= 1.0 + slack), backend):
         raise ValueError(
-            f"`{name}` must lie in [0, 1]; got {proba[place]:g} in row {first_row + place[0]}, "
-            f"column {place[1]}. {remedy}"
+            f"`{name}` must lie in [0, 1]; got {float(proba[place]):g} in row "
+            f"{first_row + place[0]}, column {place[1]}. {remedy}"
         )
-    sums = proba.sum(axis=1)
-    if place := first_true(np.abs(sums - 1.0) > _SUM_ERROR):
+    xp = backend.namespace(proba)
+    sums = xp.sum(proba, axis=1)
+    if place := _first_bad(xp.abs(sums - 1.0) <= _SUM_ERROR, backend):
         raise ValueError(
-            f"`{name}` rows must sum to 1; row {first_row + place[0]} sums to {sums[place]:.6g}. "
-            f"Divide each row by its sum if that is what you mean. {remedy}"
+            f"`{name}` rows must sum to 1; row {first_row + place[0]} sums to "
+            f"{float(sums[place]):.6g}. Divide each row by its sum if that is what you mean. "
+            f"{remedy}"
         )
 
 

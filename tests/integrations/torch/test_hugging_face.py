@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,9 @@ def tokenizer() -> Any:
     )
 
 
-def network(kind: str = "SequenceClassification", **options: Any) -> Any:
+def network(
+    kind: str = "SequenceClassification", labels: Sequence[str] = CLASSES, **options: Any
+) -> Any:
     """A tiny one whose logits differ between inputs."""
     config = transformers.BertConfig(
         vocab_size=32,
@@ -49,8 +52,8 @@ def network(kind: str = "SequenceClassification", **options: Any) -> Any:
         num_hidden_layers=1,
         num_attention_heads=2,
         intermediate_size=16,
-        id2label=dict(enumerate(CLASSES)),
-        label2id={name: k for k, name in enumerate(CLASSES)},
+        id2label=dict(enumerate(labels)),
+        label2id={name: k for k, name in enumerate(labels)},
         initializer_range=0.5,
         **options,
     )
@@ -65,9 +68,11 @@ def scores(pipe: Any, texts: list[str]) -> np.ndarray:
 
 
 def raw_logits(model: Any, tokenizer: Any, texts: list[str]) -> np.ndarray:
+    """Where the model is: a pipeline moves it to a GPU, if there is one."""
     with torch.no_grad():
-        rows = [model(**tokenizer(text, return_tensors="pt")).logits for text in texts]
-    return torch.cat(rows).double().numpy()
+        given = [tokenizer(text, return_tensors="pt").to(model.device) for text in texts]
+        rows = [model(**inputs).logits for inputs in given]
+    return torch.cat(rows).double().cpu().numpy()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -148,29 +153,91 @@ def test_config_and_save_pretrained(tokenizer: Any, tmp_path: Path) -> None:
     model = CalibratedModel(network(), fitted("temps"))
     assert model.config is model.model.config
     model.save_pretrained(tmp_path)
-    loaded = CalibratedModel(
-        transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path).eval(),
-        hokical.load(tmp_path / "hokical.json"),
-    )
     inputs = tokenizer(TEXTS, return_tensors="pt", padding=True)
-    assert torch.equal(loaded(**inputs).confidence, model(**inputs).confidence)
+    kind = transformers.AutoModelForSequenceClassification
+    by_hand = CalibratedModel(
+        kind.from_pretrained(tmp_path).eval(), hokical.load(tmp_path / "hokical.json")
+    )
+    for loaded in (
+        by_hand,
+        CalibratedModel.from_pretrained(tmp_path),
+        CalibratedModel.from_pretrained(str(tmp_path), kind),
+        CalibratedModel.from_pretrained(tmp_path, kind.from_pretrained(tmp_path)),
+    ):
+        assert type(loaded.model) is type(model.model)
+        assert torch.equal(loaded(**inputs).confidence, model(**inputs).confidence)
     with pytest.raises(TypeError, match=r"`save_pretrained`.*got Linear"):
         CalibratedModel(torch.nn.Linear(2, 5), fitted("temps")).save_pretrained(tmp_path)
+    with pytest.raises(TypeError, match=r"`push_to_hub`.*got Linear"):
+        CalibratedModel(torch.nn.Linear(2, 5), fitted("temps")).push_to_hub("me/model")
 
 
-def test_calibrator_lies_beside_the_model(tokenizer: Any, tmp_path: Path) -> None:
+def test_folders_without_a_calibrator_are_refused(tmp_path: Path) -> None:
+    network().save_pretrained(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"has no hokical\.json"):
+        CalibratedModel.from_pretrained(tmp_path)
+
+
+def test_a_pipeline_is_not_saved_without_its_calibrator(tokenizer: Any, tmp_path: Path) -> None:
     calibrated = CalibratedModel(network(), fitted("hoki gaussian"))
-    calibrated.for_pipeline().save_pretrained(tmp_path)
+    pipe = transformers.pipeline(
+        "text-classification", model=calibrated.for_pipeline(), tokenizer=tokenizer
+    )
+    with pytest.raises(ValueError, match=r"without its calibrator.*from_pretrained"):
+        pipe.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"without its calibrator.*push_to_hub"):
+        pipe.model.push_to_hub("me/model")
+    assert not [*tmp_path.rglob("*.safetensors")]
+    calibrated.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    calibrated.fitted.save(tmp_path / "hokical.json")
+    again = transformers.pipeline(
+        "text-classification",
+        model=CalibratedModel.from_pretrained(tmp_path).for_pipeline(),
+        tokenizer=transformers.AutoTokenizer.from_pretrained(tmp_path),
+    )
+    np.testing.assert_allclose(scores(again, TEXTS), scores(pipe, TEXTS), rtol=1e-6)
 
-    loaded = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path)
-    found = transformers.utils.cached_file(str(tmp_path), "hokical.json")
-    again = CalibratedModel(loaded, hokical.load(found))
-    words = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    inputs = words(TEXTS, return_tensors="pt", padding=True)
+
+def test_a_hub_gets_the_calibrator(
+    tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What would be uploaded, with a folder in the place of the hub."""
+    calibrated, sent = CalibratedModel(network(), fitted("temps")), []
+
+    def push_to_hub(self: Any, repo_id: str, **options: Any) -> str:  # as transformers does
+        self.save_pretrained(tmp_path / repo_id, max_shard_size="50GB")
+        sent.append((repo_id, options))
+        return f"https://hub/{repo_id}"
+
+    monkeypatch.setattr(type(calibrated.model), "push_to_hub", push_to_hub)
+    assert calibrated.push_to_hub("me/model", private=True) == "https://hub/me/model"
+    assert sent == [("me/model", {"private": True})]
+    again = CalibratedModel.from_pretrained(tmp_path / "me/model")
+    inputs = tokenizer(TEXTS, return_tensors="pt", padding=True)
     assert torch.equal(again(**inputs).confidence, calibrated(**inputs).confidence)
-    assert torch.equal(again(**inputs).logits, calibrated(**inputs).logits)
+    assert "save_pretrained" not in vars(calibrated.model)
+
+
+@pytest.mark.parametrize("outputs", ["logits", "probabilities"])
+def test_how_a_calibrator_is_used_is_saved_too(tmp_path: Path, outputs: Any) -> None:
+    model = CalibratedModel(network(), fitted("temps"), outputs=outputs, class_axis=1)
+    model.save_pretrained(tmp_path)
+    again = CalibratedModel.from_pretrained(tmp_path)
+    assert (again.outputs, again.class_axis) == (outputs, 1)
+    assert again.fitted.metadata_ == model.fitted.metadata_
+
+
+def test_one_output_in_a_pipeline(tokenizer: Any) -> None:
+    rng = np.random.default_rng(0)
+    odds = rng.normal(size=500)
+    cal = hokical.make("temps").fit(
+        hokical.from_binary_scores(3.0 * odds), (rng.logistic(size=500) < odds).astype(int)
+    )
+    model = CalibratedModel(network(num_labels=1, labels=["yes"]), cal)
+    inputs = tokenizer(TEXTS, return_tensors="pt", padding=True)
+    found = model.for_pipeline()(**inputs).logits
+    assert found.shape == (len(TEXTS), 1)
+    torch.testing.assert_close(found.sigmoid(), model.predict_proba(**inputs)[:, 1:])
 
 
 def test_outputs_of_trainer_are_taken_as_they_are(tokenizer: Any, tmp_path: Path) -> None:

@@ -267,3 +267,145 @@ def test_a_sigmoid_for_each_label() -> None:
     torch.testing.assert_close(model.predict_proba(inputs), output.confidence)
     assert torch.equal(output.labels, output.confidence >= 0.5)
     assert abs(float(output.confidence.mean() - labels.double().mean())) < 0.01
+
+
+def binary_data(n: int = 500) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Inputs (n, 4), labels (n,), and the log-odds (n,) of an overconfident network."""
+    generator = torch.Generator().manual_seed(1)
+    inputs = torch.randn(n, 4, generator=generator)
+    odds = inputs @ torch.tensor([1.0, -1.0, 0.5, 0.0])
+    labels = (torch.rand(n, generator=generator) < odds.sigmoid()).long()
+    return inputs, labels, 2.0 * odds
+
+
+class Returns(torch.nn.Module):
+    """What `binary_data` has as log-odds, in another form."""
+
+    def __init__(self, form: Any) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1, bias=False)
+        self.layer.weight = torch.nn.Parameter(torch.tensor([[2.0, -2.0, 1.0, 0.0]]))
+        self.form = form
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.form(self.layer(inputs))
+
+
+def pair(odds: torch.Tensor) -> torch.Tensor:
+    return torch.cat([torch.zeros_like(odds), odds], dim=1)
+
+
+FORMS = {
+    "one output": lambda odds: odds,
+    "no axis": lambda odds: odds[:, 0],
+    "sigmoid": torch.sigmoid,
+    "sigmoid without axis": lambda odds: odds[:, 0].sigmoid(),
+    "softmax": lambda odds: pair(odds).softmax(dim=1),
+    "log softmax": lambda odds: pair(odds).log_softmax(dim=1),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("shape", ["(n,)", "(n, 1)"])
+def test_binary_networks_of_every_form_calibrate_alike(form: str, shape: str) -> None:
+    inputs, labels, odds = binary_data()
+    truth = labels if shape == "(n,)" else labels[:, None].float()
+    if shape == "(n, 1)" and "softmax" in form:
+        pytest.skip("labels (n, 1) are for networks with one output")
+    network = Returns(FORMS[form])
+    model = calibrate(network, inputs, truth, "temps")
+    expected = hokical.make("temps").fit(hokical.from_binary_scores(odds), labels)
+    assert model.fitted.rule_.temperature == pytest.approx(expected.rule_.temperature, rel=1e-4)
+    output = model(inputs)
+    assert output.logits.shape == (500, 2)
+    assert torch.equal(output.labels, (odds > 0).long())
+    confidence = expected.predict_confidence(hokical.from_binary_scores(odds))
+    torch.testing.assert_close(output.confidence, confidence.float(), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(model.predict_proba(inputs).amax(dim=1), output.confidence)
+    (slope,) = torch.autograd.grad(output.confidence.sum(), network.layer.weight)
+    assert slope.isfinite().all()
+    assert slope.abs().sum() > 0.0
+    held_out = collect_logits(model, [(inputs, labels)])[0]
+    torch.testing.assert_close(held_out, output.logits)
+
+
+@pytest.mark.parametrize("form", ["sigmoid", "softmax"])
+def test_probabilities_of_0_and_1_are_taken(form: str) -> None:
+    inputs, labels, _ = binary_data()
+    network = Returns(FORMS[form])
+    network.layer.weight.data *= 200.0  # saturates in single precision
+    model = calibrate(network, inputs, labels, "temps")
+    output = model(inputs)
+    assert output.confidence.isfinite().all()
+    assert output.logits.isfinite().all()
+    (slope,) = torch.autograd.grad(output.confidence.sum(), network.layer.weight)
+    assert slope.isfinite().all()
+
+
+def test_sigmoids_of_several_labels() -> None:
+    generator = torch.Generator().manual_seed(2)
+    inputs = torch.randn(400, 3, generator=generator)
+    truth = torch.rand(400, 3, generator=generator) < inputs.sigmoid()
+    plain = calibrate(torch.nn.Identity(), [(inputs, truth)], hokical.MultilabelCalibrator())
+    model = calibrate(torch.nn.Sigmoid(), [(inputs, truth)], hokical.MultilabelCalibrator())
+    assert (plain.outputs, model.outputs) == ("logits", "probabilities")
+    torch.testing.assert_close(
+        model(inputs).confidence, plain(inputs).confidence, rtol=1e-4, atol=1e-5
+    )
+
+
+def test_what_is_returned_may_be_said() -> None:
+    inputs, labels, _ = binary_data()
+    network = Returns(lambda odds: odds.sigmoid())
+    model = calibrate(network, inputs, labels, "temps", outputs="logits")
+    assert model.outputs == "logits"
+    assert "outputs" not in model.extra_repr()
+    assert "outputs='probabilities'" in repr(calibrate(network, inputs, labels, "temps"))
+    with pytest.raises(ValueError, match=r"`outputs` must be .*'scores'"):
+        calibrate(network, inputs, labels, "temps", outputs="scores")  # type: ignore[arg-type]
+
+
+def test_maps_of_one_class() -> None:
+    network = torch.nn.Conv2d(2, 1, 1)
+    network.weight.data, network.bias.data = torch.ones(1, 2, 1, 1), torch.zeros(1)
+    generator = torch.Generator().manual_seed(3)
+    images = torch.randn(6, 2, 5, 5, generator=generator)
+    noise = torch.randn(6, 5, 5, generator=generator)
+    truth = (network(images)[:, 0] + noise > 0.0).long()
+    truth[:, 0] = 255
+    model = calibrate(network, [(images, truth)], "temps", class_axis=1, ignore_label=255)
+    assert model(images).logits.shape == (6, 2, 5, 5)
+    assert model(images).confidence.shape == (6, 5, 5)
+    again = calibrate(network, [(images, truth[:, None])], "temps", class_axis=1, ignore_label=255)
+    assert again.fitted.rule_.temperature == model.fitted.rule_.temperature
+
+
+class Joined(torch.nn.Module):
+    def forward(self, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        return one[:, :3] + other[:, :3]
+
+
+class OfOne(torch.nn.Module):
+    def forward(self, both: Any) -> torch.Tensor:
+        return both[0][:, :3] + both[1][:, :3]
+
+
+@pytest.mark.parametrize("wrap", [lambda network: network, torch.nn.DataParallel])
+def test_nested_inputs_and_targets(data: Any, wrap: Any) -> None:
+    inputs, labels = data
+    expected = 2.0 * inputs[:, :3]
+    for network, batch in (
+        (Joined(), ((inputs, inputs), labels)),
+        (Joined(), [[inputs, inputs], labels]),
+        (Joined(), ({"one": inputs, "other": inputs}, labels)),
+        (OfOne(), ((inputs, inputs), labels)),
+        (OfOne(), ((inputs, inputs), labels, "index")),
+        *((Joined(), {"one": inputs, "other": inputs, name: labels}) for name in ("target", "y")),
+    ):
+        found, truth = collect_logits(wrap(network), [batch])
+        torch.testing.assert_close(found, expected)
+        assert torch.equal(truth, labels)
+    dataset = [((x, x), int(y)) for x, y in zip(inputs, labels, strict=True)]
+    found, truth = collect_logits(wrap(Joined()), DataLoader(dataset, batch_size=64))
+    torch.testing.assert_close(found, expected)
+    assert torch.equal(truth, labels)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -114,3 +115,54 @@ def test_a_model_says_what_it_is() -> None:
     assert model.fitted is not None
     assert "method='auto'" in repr(model)
     assert repr(model.fitted.reason_) in repr(model)
+
+
+def test_files_of_data_parallel_load_into_the_bare_network(tmp_path: Path) -> None:
+    safetensors = pytest.importorskip("safetensors.torch")
+    inputs, path = batches(1)[0][0], tmp_path / "model.safetensors"
+    model = calibrate(torch.nn.DataParallel(trained_network()), batches(0), "temps").eval()
+    wanted = model(inputs).confidence
+    model.save(path)
+    with safetensors.safe_open(str(path), framework="pt") as stored:
+        about = stored.metadata()
+    old = tmp_path / "old.safetensors"  # as 0.4 wrote it
+    safetensors.save_model(model.model, str(old), metadata=about)
+    wrapped = torch.nn.DataParallel(make_network())
+    for file, network in ((path, make_network()), (path, wrapped), (old, make_network())):
+        again = CalibratedModel.load(file, network).eval()
+        assert again.model is network
+        assert torch.equal(again(inputs).confidence, wanted)
+
+
+@pytest.mark.parametrize("saved", [torch.nn.DataParallel, lambda network: network])
+@pytest.mark.parametrize("loading", [torch.nn.DataParallel, lambda network: network])
+def test_state_dicts_load_with_and_without_data_parallel(saved: Any, loading: Any) -> None:
+    model = calibrate(saved(trained_network()), batches(0), "temps").eval()
+    state = model.state_dict()
+    again = CalibratedModel(loading(make_network()), fitted_again()).eval()
+    again.load_state_dict(state)
+    inputs = batches(1)[0][0]
+    assert torch.equal(again(inputs).confidence, model(inputs).confidence)
+    state["model.other"] = torch.zeros(1)
+    with pytest.raises(RuntimeError, match=r"Unexpected key.*model\.other"):
+        again.load_state_dict(state)
+
+
+def fitted_again() -> Any:
+    return make("uncalibrated").fit(torch.eye(3), [0, 1, 2])
+
+
+def test_what_the_network_returns_is_in_the_file(tmp_path: Path) -> None:
+    pytest.importorskip("safetensors")
+    inputs = batches(1)[0][0]
+    network = torch.nn.Sequential(trained_network(), torch.nn.Softmax(dim=1))
+    model = calibrate(network, batches(0), "temps").eval()
+    assert model.outputs == "probabilities"
+    model.save(tmp_path / "model.safetensors")
+    again = CalibratedModel.load(tmp_path / "model.safetensors", network).eval()
+    assert again.outputs == "probabilities"
+    assert torch.equal(again(inputs).confidence, model(inputs).confidence)
+    program = torch.export.export(
+        model, (inputs[:3],), dynamic_shapes={"args": ({0: torch.export.Dim("batch")},)}
+    )
+    torch.testing.assert_close(program.module()(inputs).confidence, model(inputs).confidence)

@@ -39,6 +39,7 @@ def test_exported_module_gives_the_same(name: str, logits: torch.Tensor) -> None
     torch.testing.assert_close(got.confidence, wanted.confidence, rtol=0, atol=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore:The given buffer is not writable")  # of torch 2.11 itself
 def test_exported_network_can_be_saved_and_loaded() -> None:
     model = CalibratedModel(torch.nn.Linear(4, 5), fitted("hoki gumbel")).eval()
     inputs = torch.randn(6, 4)

@@ -3,15 +3,21 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from inspect import Parameter, signature
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
+from hokical._core.conversion import LOG_ZERO
+
+#: What a network returns: logits (of one class: log-odds), or what softmax or sigmoid made of them.
+Outputs = Literal["logits", "probabilities"]
 #: Under which names a batch that is a mapping has its labels.
-_LABELS = ("labels", "label")
+_LABELS = ("labels", "label", "targets", "target", "y")
+#: How far sums of probabilities, in half precision too, may be from 1.
+_SUM_ERROR = 1e-2
 #: Rows of a batch where tensors are given instead of a loader.
 _ROWS = 256
 _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
@@ -32,12 +38,15 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
 def split_batch(batch: Any, takes_one: bool = False) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
     """Positional arguments, keyword arguments and labels of a batch.
 
-    Labels come last; after the inputs if the network takes one argument, as in (x, y, index).
+    Labels come last; after the inputs if the network takes one argument, as in (x, y, index). A
+    tuple of inputs is passed as so many arguments, unless the network takes one.
 
     >>> split_batch(("inputs", "labels"))
     (('inputs',), {}, 'labels')
     >>> split_batch(("inputs", "labels", "index"), takes_one=True)
     (('inputs',), {}, 'labels')
+    >>> split_batch((("image", "text"), "labels"))
+    (('image', 'text'), {}, 'labels')
     """
     if isinstance(batch, Mapping):
         for name in _LABELS:
@@ -45,17 +54,23 @@ def split_batch(batch: Any, takes_one: bool = False) -> tuple[tuple[Any, ...], d
                 return (), {key: batch[key] for key in batch if key != name}, batch[name]
     elif isinstance(batch, (tuple, list)) and len(batch) >= 2:
         n_inputs = 1 if takes_one else len(batch) - 1
-        return tuple(batch[:n_inputs]), {}, batch[n_inputs]
+        inputs, labels = batch[:n_inputs], batch[n_inputs]
+        if len(inputs) == 1 and not takes_one:  # what is nested are the arguments
+            if isinstance(inputs[0], Mapping):
+                return (), dict(inputs[0]), labels
+            inputs = inputs[0] if isinstance(inputs[0], (tuple, list)) else inputs
+        return tuple(inputs), {}, labels
     found = f"keys {list(batch)}" if isinstance(batch, Mapping) else type(batch).__name__
     raise TypeError(
-        'a batch must be (inputs, labels), or a mapping with "labels"; got '
+        f"a batch must be (inputs, labels), or a mapping with one of {', '.join(_LABELS)}; got "
         f"{found}. Wrap the loader: `((batch.x, batch.y) for batch in loader)`."
     )
 
 
 def takes_one_argument(model: nn.Module) -> bool:
     """Whether a network's `forward` takes a single positional argument."""
-    kinds = [parameter.kind for parameter in signature(model.forward).parameters.values()]
+    parameters = signature(bare(model).forward).parameters.values()
+    kinds = [parameter.kind for parameter in parameters]
     positional = [kind for kind in kinds if kind in _POSITIONAL]
     return len(positional) == 1 and Parameter.VAR_POSITIONAL not in kinds
 
@@ -143,7 +158,8 @@ def replace_logits(output: Any, logits: Tensor) -> Any:
 
 def check_problem(model: nn.Module, several: bool) -> None:
     """Raise where a pipeline would turn logits into scores in another way than was calibrated."""
-    problem = getattr(getattr(model, "config", None), "problem_type", None)
+    config = getattr(model, "config", None)
+    problem = getattr(config, "problem_type", None)
     wanted = ("multi_label_classification",) if several else (None, "single_label_classification")
     if problem not in wanted:
         raise ValueError(
@@ -162,3 +178,51 @@ def classes_last(logits: Tensor, class_axis: int) -> Tensor:
             f"got {class_axis}."
         )
     return logits.movedim(class_axis, -1)
+
+
+def check_outputs(outputs: Any, *more: str) -> None:
+    """Raise unless it says what a network returns."""
+    if outputs not in (*get_args(Outputs), *more):
+        allowed = " or ".join(f'"{each}"' for each in (*get_args(Outputs), *more))
+        raise ValueError(f"`outputs` must be {allowed}; got {outputs!r}.")
+
+
+def find_outputs(rows: Tensor, several: bool) -> Outputs:
+    """What outputs (n, classes), (n, 1) for one class, or (n, labels) of several labels are.
+
+    Probabilities where all lie in [0, 1] and, of several classes, each row sums to 1.
+    """
+    within = bool(((rows >= 0.0) & (rows <= 1.0)).all())
+    if within and not several and rows.shape[1] > 1:
+        within = bool(((rows.double().sum(dim=1) - 1.0).abs() <= _SUM_ERROR).all())
+    return "probabilities" if within else "logits"
+
+
+def as_logits(rows: Tensor, outputs: Outputs, several: bool) -> Tensor:
+    """Logits (..., classes) of a network's outputs (..., classes), two of one class (..., 1).
+
+    Without a look at the values, for graphs; gradients pass. Zeros are as in
+    `hokical.from_probabilities`, and in `from_binary_probabilities` for sigmoids.
+    """
+    one = rows.shape[-1] == 1 and not several
+    if outputs == "probabilities":
+        rows = rows if rows.dtype == torch.float64 else rows.float()
+        info = torch.finfo(rows.dtype)
+        if one or several:
+            rows = torch.logit(rows.clamp(info.smallest_normal, 1.0 - 0.5 * info.eps))
+        else:  # without gradients that no float can hold
+            sound = rows.clamp_min(info.smallest_normal)
+            logs = log_probabilities(sound, rows.argmax(dim=-1))
+            rows = torch.where(rows <= 0.0, LOG_ZERO, logs)
+    return torch.cat([torch.zeros_like(rows), rows], dim=-1) if one else rows
+
+
+def bare(model: nn.Module) -> nn.Module:
+    """The network within `DataParallel`, `DistributedDataParallel` and `torch.compile`."""
+    while True:
+        inner = getattr(model, "_orig_mod", None)
+        if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+            inner = model.module
+        if not isinstance(inner, nn.Module):
+            return model
+        model = inner
