@@ -140,7 +140,7 @@ def read_scores(estimator: Any, X: Any, several: bool) -> FloatArray:
     way = next(way for way in (ways[::-1] if several else ways) if hasattr(estimator, way))
     found, name = getattr(estimator, way)(X), f"estimator.{way}(X)"
     if several and way == "predict_proba":
-        return conversion.from_binary_probabilities(found, name=name)
+        return np.asarray(conversion.from_binary_probabilities(found, name=name))
     scores = to_numpy(found, name).astype(np.float64)
     if several:
         return scores
