@@ -6,6 +6,8 @@ import csv
 import io
 import json
 import math
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -129,3 +131,24 @@ def test_every_prediction_is_made_once(cal: Any, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(rule, "proba", lambda self, x: calls.append(x.n_rows) or plain(self, x))
     hokical.evaluate(cal, *loans(400, 5))
     assert sum(calls) == 400
+
+
+def test_the_report_shows_the_event_first(found: Any, tmp_path: Path) -> None:
+    text = found.to_html(tmp_path / "report.html").read_text("utf-8")
+    order = ["The probability of the event: default", "Decision curve", "By band of probability",
+             "The predicted label", found.label_verdict]  # fmt: skip
+    places = [text.index(words) for words in order]
+    assert places == sorted(places)
+    data = json.loads(re.search(r'id="report-data">(.*?)</script>', text)[1])
+    event = data["methods"][1]["event"]
+    assert event["estimates"]["slope"] == f"{found.binary['slope'].value:.3f}"
+    assert sum(row["events"] for row in event["bands"]["rows"]) == found.binary.n_events
+    assert len(event["curve"]["observed"]) == 101
+    assert sum(event["events"]) == pytest.approx(1.0, abs=1e-4)
+
+
+def test_the_plot_is_that_of_the_event(found: Any) -> None:
+    ax = found.plot()
+    assert ax.get_xlabel() == "predicted probability"
+    np.testing.assert_allclose(ax.lines[1].get_ydata(), found.binary.curve.observed)
+    assert found.plot(of="label").get_xlabel() == "confidence"

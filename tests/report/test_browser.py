@@ -11,9 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from hokical import MultilabelCalibrator, evaluate
+from hokical import MultilabelCalibrator, evaluate, make
 from tests.calibrators.test_multilabel import tags
 from tests.conftest import synthetic_logits
 
@@ -302,3 +303,25 @@ def test_a_page_without_classes_hides_what_it_has_not(browser: Chrome, tmp_path:
     assert "Which labels are miscalibrated?" in shown
     assert not {"Class by class", "What if it may abstain?"} & set(shown)
     assert len(browser.find_elements(By.CSS_SELECTOR, "#pair svg")) == 2
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_two_classes_show_the_event(
+    browser: Chrome, tmp_path: Path, width: int, scheme: str
+) -> None:
+    """All diagrams are drawn, none is wider than the page, and text is readable."""
+    rng = np.random.default_rng(0)
+    scores = rng.normal(-1.5, 1.2, 2000)
+    event = rng.uniform(size=2000) < 1.0 / (1.0 + np.exp(-scores - 0.5))
+    data = np.column_stack([np.zeros(2000), scores]), event.astype(int)
+    emulate(browser, width, scheme)
+    cal = make("platt").fit(data[0][:800], data[1][:800])
+    open_report(browser, evaluate(cal, data[0][800:], data[1][800:]), tmp_path)
+    for name in ("event-before", "event-after", "event-distribution", "event-decision"):
+        assert browser.find_elements(By.CSS_SELECTOR, f"#{name} svg"), name
+    assert len(browser.find_elements(By.CSS_SELECTOR, "#bands tbody tr")) == 10
+    wide = browser.execute_script("return document.documentElement.scrollWidth")
+    assert wide <= width
+    assert browser.execute_script(CONTRAST) >= 4.5
+    assert browser.get_log("browser") == []

@@ -63,6 +63,8 @@ EVENT_TITLES = {
     "unreliability_p": ("p-value of U", ".3g"),
     "quality": ("quality Q", ".4f"),
 }
+#: What small tables show of it.
+EVENT_COLUMNS = ("mean_probability", "oe_ratio", "intercept", "slope", "auroc", "brier", "log_loss")
 #: What evaluations show of it; the rest is that of `val.prob`.
 EVENT_MAIN = tuple(EVENT_TITLES)[: list(EVENT_TITLES).index("spiegelhalter_p") + 1]
 

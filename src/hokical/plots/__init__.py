@@ -3,12 +3,12 @@
 Drawing needs matplotlib (the extra `plot`); `reliability` computes numbers without it.
 """
 
-from hokical.plots._decisions import draw_decision_curve
+from hokical.plots._event import draw_calibration_curve, draw_decision_curve, draw_distribution
 from hokical.plots._reliability import draw_histogram, draw_reliability, reliability
 from hokical.plots._risk import draw_risk_coverage
 from hokical.plots._sets import draw_sets
 
 __all__ = [
-    "draw_decision_curve", "draw_histogram", "draw_reliability", "draw_risk_coverage", "draw_sets",
-    "reliability",
+    "draw_calibration_curve", "draw_decision_curve", "draw_distribution", "draw_histogram",
+    "draw_reliability", "draw_risk_coverage", "draw_sets", "reliability",
 ]  # fmt: skip

@@ -20,8 +20,9 @@ from hokical.guarantees._binomial import check_chance
 from hokical.metrics._groups import GroupTable
 from hokical.metrics._levels import Bins
 from hokical.metrics._metric import METRICS
-from hokical.metrics._risk_models import EVENT_TITLES, show_estimate
+from hokical.metrics._risk_models import EVENT_COLUMNS, EVENT_TITLES, BinarySummary, show_estimate
 from hokical.metrics._sum_test import holm
+from hokical.plots._event import EventPicture, axis_top
 from hokical.plots._reliability import Reliability
 from hokical.plots._risk import RiskCoverage
 
@@ -39,10 +40,6 @@ def main_columns(results: Sequence[Any]) -> list[str]:
     vectors = all(found.summary.vectors for found in results)
     last = ["classwise_ece"] if vectors else []
     return ["mean_confidence", "accuracy", "ece", *last, "brier", "log_loss"]
-
-
-#: What small tables show of an event.
-EVENT_COLUMNS = ("mean_probability", "oe_ratio", "intercept", "slope", "auroc", "brier", "log_loss")
 
 
 def method_cells(results: Sequence[Any], mark: str) -> tuple[list[str], list[Any]]:
@@ -116,6 +113,7 @@ def report_data(results: Sequence[Any], chosen: Any, **about: Any) -> dict[str, 
     found: dict[str, Any] = {
         "title": about.get("title") or title,
         "headline": [chosen.verdict, chosen.details],
+        "label_headline": f"{chosen.label_verdict} {chosen.label_details}",
         "chosen": chosen.name,
         "chosen_label": chosen.label,
         "reference": "uncalibrated" if any(r.name == "uncalibrated" for r in results) else None,
@@ -124,7 +122,10 @@ def report_data(results: Sequence[Any], chosen: Any, **about: Any) -> dict[str, 
         "schemes": SCHEMES,
         "columns": [*main, "difference", *more],
         "best": {name: best_of(results, name) for name in [*main, *more]},
-        "methods": [_method(each) | {"difference": known.get(each.name)} for each in results],
+        "methods": [
+            _method(each) | {"difference": known.get(each.name), "event": event}
+            for each, event in zip(results, _events(results), strict=True)
+        ],
         "skipped": about.get("skipped", {}),
         "options": asdict(chosen.summary.options),
         "data": asdict(chosen.data),
@@ -157,6 +158,33 @@ def _method(result: Any) -> dict[str, Any]:
             for scheme in SCHEMES
         },
         "risk": _fields(curve, "area", "threshold", "coverage", "risk"),
+    }
+
+
+def _events(results: Sequence[Any]) -> list[Any]:
+    """What diagrams of an event show, of each method, on common axes; None of more classes."""
+    known = [result.binary for result in results]
+    if any(each is None for each in known):
+        return [None] * len(known)
+    top = max(axis_top(each) for each in known)
+    return [_event(each, EventPicture.from_summary(each, top=top)) for each in known]
+
+
+def _event(found: BinarySummary, picture: EventPicture) -> dict[str, Any]:
+    curve, net = picture.curve, picture.decision
+    decision = _fields(net, "threshold", "net_benefit", "treat_all")
+    shares = _fields(picture, "edges", "events", "others", "rug_events", "rug_others")
+    return {
+        "name": found.event,
+        "n_events": found.n_events,
+        "top": picture.top,
+        "remark": found.remark,
+        "estimates": {name: show_estimate(name, found[name])[0] for name in EVENT_TITLES},
+        "ends": {name: show_estimate(name, found[name], "\u2013")[1] for name in EVENT_TITLES},
+        "curve": None if curve is None else _fields(curve, *vars(curve)),
+        "bands": picture.bands.to_dict(),
+        "decision": decision | {"prevalence": found["prevalence"].value},
+        **shares,
     }
 
 

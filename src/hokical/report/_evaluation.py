@@ -27,6 +27,7 @@ from hokical.metrics._risk_models import (
 from hokical.metrics._sets import SetSummary
 from hokical.metrics._summaries import Estimate, Summary, SummarySums, summarize
 from hokical.metrics._vectors import class_scores, top_label_rows
+from hokical.plots._event import EventPicture
 from hokical.plots._reliability import Reliability
 from hokical.report._data import method_cells, method_record, report_data
 from hokical.report._page import write_page
@@ -61,7 +62,8 @@ class Evaluation(TableOutput):
     (n,) are the scores whose mean is a metric, `weight` (n,) the rows' weights. `fit_seconds` is
     None if the calibrator came fitted.
 
-    `print(found)` shows a table, `found.plot()` a reliability diagram; `found.to_html(path)` writes
+    `print(found)` shows a table, `found.plot()` a reliability diagram, of two classes the
+    calibration curve of the event; `found.to_html(path)` writes
     a report, `to_csv`, `to_latex` and `to_markdown` tables, before and after calibration.
     """
 
@@ -199,9 +201,17 @@ class Evaluation(TableOutput):
         first, now = (f"{each.score(metric):.1%}" for each in (self.both[0], self))
         return f"{word} is {now}" if first == now else f"{word} was {first} and is {now}"
 
-    def plot(self, ax: Any = None, *, n_bins: int = 15, **style: Any) -> Any:
-        """A reliability diagram on a matplotlib Axes; `style` is that of its bars."""
+    def plot(
+        self, ax: Any = None, *, n_bins: int = 15, of: Literal["event", "label"] | None = None,
+        **style: Any,
+    ) -> Any:  # fmt: skip
+        """The calibration curve of the event, or else the reliability diagram of the label.
+
+        On a matplotlib Axes; `style` is that of its line or its bars. `of` chooses for two classes.
+        """
         delta = self.summary.options.delta
+        if self.binary is not None and of != "label":
+            return EventPicture.from_summary(self.binary).draw_curve(ax, delta, **style)
         return Reliability.from_levels(self.levels, n_bins, "width", delta).draw(ax, **style)
 
     def to_dict(self) -> dict[str, Any]:

@@ -22,9 +22,10 @@ from hokical._core.files import write_text_atomically
 from hokical._core.version import VERSION
 from hokical.io._writing import check_output
 from hokical.metrics._metric import METRICS
+from hokical.metrics._risk_models import EVENT_COLUMNS, EVENT_TITLES
 
 #: In the order of their dependencies.
-_SCRIPTS = ("svg.js", "reliability.js", "risk.js", "explorer.js")
+_SCRIPTS = ("svg.js", "reliability.js", "risk.js", "event.js", "explorer.js")
 #: What the data are, by what was given of them.
 _DATA = {
     "logits": "{n_rows:,} examples of {n_classes} classes",
@@ -63,18 +64,49 @@ def render_page(data: dict[str, Any]) -> str:
         data=json_for_script(data),
         title=escape(data["title"]),
         headline=escape(data["headline"][0]),
-        lead=_lead(data),
+        lead=_lead(data) if data["methods"][0]["event"] is None else _label_lead(data),
         table=methods_html(data),
         notes=notes_html(data),
         method_options=_options({m["name"]: m["label"] for m in data["methods"]}, data["chosen"]),
         bin_options=_options({count: count for count in data["bin_counts"]}, 15),
         sets=sets_html(data),
+        event=event_html(data),
+        label_head="" if data["methods"][0]["event"] is None else "<h2>The predicted label</h2>",
         groups="labels" if what == "scores" else "groups",
         facts=facts_html(data),
         of_answers=" hidden" if what == "scores" else "",
         of_logits="" if what == "logits" else " hidden",
         of="of all classes" if data["vectors"] else "of the predicted label",
         level=f"{1.0 - data['options']['delta']:.0%}",
+    )
+
+
+#: Columns of the table of the event, beside those of the methods' small table.
+_EVENT = (*EVENT_COLUMNS, "gini", "ks", "scaled_brier", "ici", "e90", "spiegelhalter_z")
+
+
+def event_html(data: dict[str, Any]) -> str:
+    """The sections on the event of two classes; empty for more."""
+    methods = data["methods"]
+    if methods[0]["event"] is None:
+        return ""
+    heads = ["method", *(EVENT_TITLES[name][0] for name in _EVENT)]
+    rows = []
+    for method in methods:
+        event, cells = method["event"], [f'<th scope="row">{escape(method["label"])}</th>']
+        for name in _EVENT:
+            ends = f"<small>{event['ends'][name]}</small>" if event["ends"][name] else ""
+            cells.append(f"<td>{event['estimates'][name]}{ends}</td>")
+        rows.append((method["name"], cells))
+    event = methods[-1]["event"]
+    remark = f"<p>{escape(event['remark'])}</p>" if event["remark"] else ""
+    return Template(asset("event.html")).substitute(
+        name=escape(event["name"]),
+        events=f"{event['n_events']:,.10g}",
+        level=f"{1.0 - data['options']['delta']:.0%}",
+        table=table_html(heads, rows),
+        remark=remark,
+        lead=_lead(data),
     )
 
 
@@ -119,6 +151,11 @@ def _lead(data: dict[str, Any]) -> str:
             "better than it is. Measure on examples that nothing was fitted on.</p>"
         )
     return text
+
+
+def _label_lead(data: dict[str, Any]) -> str:
+    """What is said of the predicted label, where the headline is about the event."""
+    return f'<p class="lead">{escape(data["label_headline"])}</p>'
 
 
 def _options(texts: dict[Any, Any], chosen: Any) -> str:

@@ -10,6 +10,13 @@ const figures = {
   after: html("figure", { id: "after" }),
   risk: html("figure", { id: "risk-curves" }),
 };
+const ofEvent = report.methods[0].event !== null;
+const eventFigures = ofEvent && {
+  before: reference && html("figure", { id: "event-before" }),
+  after: html("figure", { id: "event-after" }),
+  distribution: html("figure", { id: "event-distribution" }),
+  decision: html("figure", { id: "event-decision" }),
+};
 
 const choice = () => ({
   method: methodNamed(document.getElementById("method").value),
@@ -37,6 +44,16 @@ function showTable(id, name, found) {
   document.getElementById(`${id}-verdict`).textContent = `${name}: ${verdict}.${rest}`;
 }
 
+function drawEvent(method, shown) {
+  if (reference) drawEventCurve(eventFigures.before, "Before calibration", reference);
+  const heading = method === reference ? "Before calibration" : `After ${method.label}`;
+  const facts = drawEventCurve(eventFigures.after, heading, method);
+  drawDistribution(eventFigures.distribution, method);
+  drawDecision(eventFigures.decision, shown);
+  fillBands(document.getElementById("bands"), method);
+  return facts;
+}
+
 function draw() {
   const state = choice();
   if (reference) drawReliability(figures.before, "Before calibration", reference, state);
@@ -45,6 +62,7 @@ function draw() {
   const shown = [{ method: state.method, role: "after" }];
   if (reference && state.method !== reference) shown.unshift({ method: reference, role: "before" });
   drawRisk(figures.risk, shown);
+  if (ofEvent) drawEvent(state.method, shown);
   markRow(state.method.name);
   showTable("classes", state.method.label, state.method.classes);
   showTable("groups", state.method.label, state.method.groups);
@@ -65,6 +83,19 @@ const pair = document.getElementById("pair");
 pair.append(...[figures.before, figures.after].filter(Boolean));
 pair.classList.toggle("two", Boolean(reference));
 document.getElementById("risk").append(figures.risk);
+if (ofEvent) {
+  const both = document.getElementById("event-pair");
+  both.append(...[eventFigures.before, eventFigures.after].filter(Boolean));
+  both.classList.toggle("two", Boolean(reference));
+  for (const id of ["distribution", "decision"]) document.getElementById(id).append(eventFigures[id]);
+  const place = document.getElementById("event-controls");
+  place.append(document.getElementById("method").parentElement); // the choice is for all that follows
+  place.hidden = false;
+  place.addEventListener("change", () => {
+    document.getElementById("status").textContent = draw();
+  });
+  document.getElementById("event-legend").hidden = false;
+}
 controls.hidden = false;
 document.getElementById("legend").hidden = false;
 controls.addEventListener("change", () => {
