@@ -1,11 +1,11 @@
 """Monitoring in production: is confidence still calibrated, and have the inputs shifted?
 
 `CalibrationMonitor` is fed predictions and labels as they arrive; `CoverageMonitor` tests
-prediction sets; a `Status` holds what is known.
+prediction sets; `OnlineSets` keep their coverage by feedback; a `Status` holds what is known.
 """
 
-from hokical.monitoring._coverage import CoverageMonitor
+from hokical.monitoring._coverage import CoverageMonitor, OnlineSets, OnlineStatus
 from hokical.monitoring._monitor import CalibrationMonitor
 from hokical.monitoring._status import Status
 
-__all__ = ["CalibrationMonitor", "CoverageMonitor", "Status"]
+__all__ = ["CalibrationMonitor", "CoverageMonitor", "OnlineSets", "OnlineStatus", "Status"]

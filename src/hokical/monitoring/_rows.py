@@ -5,7 +5,7 @@ Memory is bounded: of each kind the newest are kept.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Sized
+from collections.abc import Container, Sequence, Sized
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple, Self
@@ -137,7 +137,7 @@ class WaitingRows:
 
         Raise if an id was used before.
         """
-        self._check_new(ids)
+        check_new_ids(ids, self.rows, self.labelled)
         rows, members = batch.rows, batch.members
         for k in np.flatnonzero(~batch.known).tolist():
             classes = () if members is None else np.flatnonzero(members[k]).tolist()
@@ -147,41 +147,16 @@ class WaitingRows:
             )
             self.rows[ids[k]] = WaitingRow(*shares, tuple(groups), batch.of_logits, tuple(classes))
         surplus = max(0, len(self.rows) - self.limit)
-        _drop_oldest(self.rows, surplus)
+        drop_oldest(self.rows, surplus)
         self.dropped += surplus
         self.close([ids[k] for k in np.flatnonzero(batch.known).tolist()])
-
-    def _check_new(self, ids: list[str]) -> None:
-        _check_distinct(ids)
-        for each in ids:
-            if each in self.rows:
-                raise ValueError(
-                    f"`ids` must be new; {each!r} waits for its label. Pass the label to "
-                    "`add_labels(ids, labels)`, and not the prediction again."
-                )
-            if each in self.labelled:
-                raise ValueError(
-                    f"`ids` must be new; {each!r} was counted with its label before. Leave the "
-                    "row out, or give a new prediction a new id."
-                )
 
     def find(self, ids: list[str]) -> tuple[LabelledRows, bool, list[tuple[int, ...]]]:
         """The rows that wait under these ids, whether they are of logits, and their sets.
 
         Raise if one of them does not wait, or if they are of two kinds.
         """
-        _check_distinct(ids)
-        for each in ids:
-            if each in self.labelled:
-                raise ValueError(
-                    f"`ids` must wait for a label; {each!r} has one already. Leave it out."
-                )
-            if each not in self.rows:
-                raise ValueError(
-                    f"`ids` must be those of predictions without labels; {each!r} is unknown. Pass "
-                    "`ids` with the predictions; if its row was one of more than "
-                    f"{self.limit:,} that waited, make the monitor with a larger `max_waiting`."
-                )
+        check_waiting_ids(ids, self.rows, self.labelled, self.limit)
         found = [self.rows[each] for each in ids]
         if len({row.of_logits for row in found}) > 1:
             raise ValueError(
@@ -199,7 +174,7 @@ class WaitingRows:
         for each in ids:
             self.rows.pop(each, None)
         self.labelled.update(dict.fromkeys(ids))
-        _drop_oldest(self.labelled, len(self.labelled) - self.limit)
+        drop_oldest(self.labelled, len(self.labelled) - self.limit)
 
 
 @storable("monitor-seen")
@@ -225,7 +200,7 @@ class SeenRows:
             )
         for each in [*hashes[-self.limit :].tolist(), batch]:
             self.counts[each] = self.counts.pop(each, 0) + 1
-        _drop_oldest(self.counts, len(self.counts) - self.limit)
+        drop_oldest(self.counts, len(self.counts) - self.limit)
 
     def to_stored(self) -> dict[str, Any]:
         parts = np.array([*self.counts], float), np.array([*self.counts.values()], int)
@@ -287,12 +262,46 @@ def as_ids(ids: Any, n_rows: int | None = None) -> list[str]:
     return [str(each) for each in found]
 
 
+def check_new_ids(ids: list[str], waiting: Container[str], labelled: Container[str]) -> None:
+    """Raise if an id was used before, or comes twice."""
+    _check_distinct(ids)
+    for each in ids:
+        if each in waiting:
+            raise ValueError(
+                f"`ids` must be new; {each!r} waits for its label. Pass the label to "
+                "`add_labels(ids, labels)`, and not the prediction again."
+            )
+        if each in labelled:
+            raise ValueError(
+                f"`ids` must be new; {each!r} was counted with its label before. Leave the "
+                "row out, or give a new prediction a new id."
+            )
+
+
+def check_waiting_ids(
+    ids: list[str], waiting: Container[str], labelled: Container[str], limit: int
+) -> None:
+    """Raise if an id does not wait for a label, or comes twice."""
+    _check_distinct(ids)
+    for each in ids:
+        if each in labelled:
+            raise ValueError(
+                f"`ids` must wait for a label; {each!r} has one already. Leave it out."
+            )
+        if each not in waiting:
+            raise ValueError(
+                f"`ids` must be those of predictions without labels; {each!r} is unknown. Pass "
+                "`ids` with the predictions; if its row was one of more than "
+                f"{limit:,} that waited, make the monitor with a larger `max_waiting`."
+            )
+
+
 def _check_distinct(ids: list[str]) -> None:
     if len(set(ids)) < len(ids):
         twice = next(each for each in ids if ids.count(each) > 1)
         raise ValueError(f"`ids` must be different; got {twice!r} twice. Leave one of them out.")
 
 
-def _drop_oldest(held: dict[Any, Any], n: int) -> None:
+def drop_oldest(held: dict[Any, Any], n: int) -> None:
     for key in list(islice(held, max(n, 0))):
         del held[key]
