@@ -18,6 +18,7 @@ from hokical.metrics._calibration import (
     log_loss,
     ranked_probability_score,
 )
+from hokical.metrics._few_labels import PredictionPowered, prediction_powered_accuracy
 from hokical.metrics._groups import GroupRow, GroupTable, group_table
 from hokical.metrics._metric import METRICS, Metric
 from hokical.metrics._ranking import aurc, auroc, risk_coverage_curve, selective_risk
@@ -36,8 +37,8 @@ from hokical.metrics._summaries import Estimate, Summary, summary
 
 __all__ = [
     "METRICS", "BinarySummary", "CalibrationCurve", "Estimate", "GroupRow", "GroupTable", "Metric",
-    "RiskBands", "Summary", "aurc", "auroc", "binary_summary", "brier", "calibration_slope",
-    "classwise_ece", "debiased_ece", "decision_curve", "ece", "group_table", "log_loss",
-    "ranked_probability_score", "risk_bands", "risk_coverage_curve", "selective_risk",
-    "smooth_calibration_curve", "smooth_ece", "summary",
+    "PredictionPowered", "RiskBands", "Summary", "aurc", "auroc", "binary_summary", "brier",
+    "calibration_slope", "classwise_ece", "debiased_ece", "decision_curve", "ece", "group_table",
+    "log_loss", "prediction_powered_accuracy", "ranked_probability_score", "risk_bands",
+    "risk_coverage_curve", "selective_risk", "smooth_calibration_curve", "smooth_ece", "summary",
 ]  # fmt: skip

@@ -319,8 +319,9 @@ class OnlineSets:
             state.most_waiting = max(state.most_waiting, len(state.rows))
             least, words = self.status().threshold, self._guarantee()
         inside, sizes = (to_input_library(a, logits) for a in (members, members.sum(axis=1)))
-        about = (SetOptions(state.coverage), "held-out", words, np.array([least]))
-        return PredictionSets(inside, sizes, *about, classes=self.calibrator.class_names or None)
+        names, least_of = self.calibrator.class_names or None, np.array([least])
+        options = SetOptions(state.coverage)
+        return PredictionSets(inside, sizes, options, "held-out", words, least_of, classes=names)
 
     def add_labels(self, ids: Any, labels: Any) -> Self:
         """Add true classes (n,) of sets that wait under these `ids` (n,), in order of arrival.
