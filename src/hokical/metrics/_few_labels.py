@@ -135,7 +135,7 @@ class _Regression:
             np.column_stack([np.ones(len(part)), (part - mean) / spread]) for part in (columns, new)
         )
         ridge = np.append(0.0, np.full(mean.size, _RIDGE))
-        inverse = np.linalg.inv(columns.T @ columns + np.diag(ridge))
+        inverse = np.asarray(np.linalg.inv(columns.T @ columns + np.diag(ridge)), np.float64)
         own = columns @ inverse
         leverage = np.minimum((own * columns).sum(axis=1), 0.999)
         gaps = (labels - own @ (columns.T @ labels)) / (1.0 - leverage)
