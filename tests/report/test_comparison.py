@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hokical import FitDataWarning, Hoki, TemperatureScaling, TopK, compare, make
+from hokical import FitDataWarning, Hoki, TemperatureScaling, TopK, compare, evaluate, make
 from hokical.calibrators import MethodInfo, method_names
 from hokical.demo import demo_logits
 from hokical.metrics import brier, ece
-from tests.conftest import synthetic_logits
+from hokical.report._data import paired_differences
+from tests.conftest import hold_often, repetitions, synthetic_logits
 
 
 @pytest.fixture(scope="module")
@@ -171,6 +172,48 @@ def test_methods_that_are_the_same_do_not_differ() -> None:
     data = synthetic_logits(80, 3, seed=0)
     same = compare(data, data, {"a": "temps", "b": "temps"}).differences()[0]
     assert (same.value, same.p_value, same.verdict) == (0.0, 1.0, "no clear difference")
+
+
+def test_the_same_probabilities_but_for_rounding_do_not_differ() -> None:
+    logits, labels = synthetic_logits(2000, 5, seed=3)
+    plain, shifted = (make("uncalibrated").fit(logits, labels) for _ in range(2))
+    found = compare((logits, labels), (logits, labels), {"a": plain, "b": shifted})
+    rows = found["b"].row_scores["log_loss"]
+    for noise in (rows + 1e-17, rows * (1.0 + 1e-15), rows.astype(np.float32).astype(np.float64)):
+        odd = replace(found["b"], row_scores={"log_loss": noise})
+        (same,) = replace(found, results=(found["a"], odd)).differences(against="a")
+        assert same.verdict == "no clear difference"
+        assert same.low <= 0.0 <= same.high
+    odd = replace(found["b"], row_scores={"log_loss": rows + 1e-4})
+    (other,) = replace(found, results=(found["a"], odd)).differences(against="a")
+    assert other.verdict == "worse"
+
+
+def test_no_verdict_without_errors() -> None:
+    """More confident is better on right rows: how much worse on errors, ten of them must show."""
+    rng, false, held = np.random.default_rng(0), 0, 0
+    margin = rng.normal(0.0, 40.0, 100_000)
+
+    def losses(more: float) -> float:
+        right = 1.0 / (1.0 + np.exp(-np.abs(margin)))
+        sure = more * np.abs(margin)
+        return float(
+            (right * np.log1p(np.exp(-sure)) + (1 - right) * np.logaddexp(0.0, sure)).mean()
+        )
+
+    truth = losses(3.0) - losses(1.0)
+    assert truth > 0.01
+    for _ in range(repetitions(400, 60)):
+        own = rng.choice(margin, 150)
+        labels = (rng.uniform(size=150) < 1.0 / (1.0 + np.exp(-own))).astype(int)
+        logits = np.stack([np.zeros(150), own], axis=1)
+        plain = evaluate(None, logits, labels)
+        more = replace(evaluate(None, 3.0 * logits, labels), name="more")
+        (found,) = paired_differences([plain, more], plain)
+        false += found.verdict == "better"
+        held += found.low <= truth <= found.high
+    assert false <= 1
+    assert hold_often(held, repetitions(400, 60))
 
 
 def test_an_infinite_loss_is_certainly_worse() -> None:

@@ -116,7 +116,8 @@ class Calibrator(FittedPredictions):
 
         The calibration examples, or those of `certify`, are divided into groups of neighbouring
         scores; the interval misses the true accuracy of the example's group with probability at
-        most `delta` (Clopper-Pearson). The confidence is finer than a group: where it is outside,
+        most `delta` (Clopper-Pearson). Rows of exactly this score can differ from their group, more
+        so with few examples. The confidence is finer than a group: where it is outside,
         the interval is extended to it. After `fit` alone the accuracy is that of the classifier's
         labels: for a label that calibration has changed, the interval is from 0 to 1. Venn-Abers
         prediction has an interval of its own for the label's probability, without a `delta`, which

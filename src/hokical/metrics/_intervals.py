@@ -48,9 +48,7 @@ def mean_ends(powers: FloatArray, n: float, delta: float, worst: float = 0.0) ->
     if second >= 1e-180 and variance > 1e-14 * second:
         skewness = (third - 3.0 * mean * second + 2.0 * mean**3) / variance**1.5
         a, z = skewness / math.sqrt(n), -float(stdtrit(n - 1.0, 0.5 * delta))
-        y = np.array([z, -z])
-        t = y if abs(a) < 1e-9 else 3.0 / a * (np.cbrt(1.0 + a * (y - a / 6.0)) - 1.0)
-        low, high = (mean - math.sqrt(variance / (n - 1.0)) * t).tolist()
+        low, high = (mean - math.sqrt(variance / (n - 1.0)) * unskewed(a, z)).tolist()
     if worst > 0.0:
         for step, tail in ((0.0, 0.5 * delta), (worst / n, 1.0 - 0.5 * delta)):
             middle, spread = mean + step, variance / (n - 1.0) + step**2
@@ -59,6 +57,12 @@ def mean_ends(powers: FloatArray, n: float, delta: float, worst: float = 0.0) ->
                 end = float(gammaincinv(middle**2 / spread, tail)) * spread / middle
             low, high = (min(end, low), high) if step == 0.0 else (low, max(end, high))
     return low, high
+
+
+def unskewed(a: float, z: float) -> FloatArray:
+    """The t statistics (2,) that Hall's transformation takes to z and -z, by skewness / root n."""
+    y = np.array([z, -z])
+    return y if abs(a) < 1e-9 else 3.0 / a * (np.cbrt(1.0 + a * (y - a / 6.0)) - 1.0)
 
 
 def worst_score(levels: Levels, right: FloatArray, wrong: FloatArray) -> float:
