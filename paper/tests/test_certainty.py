@@ -15,8 +15,25 @@ from hokical_paper import certainty
 from hokical_paper.cache import Cache
 from hokical_paper.certainty import run_cuts, takes_part
 from hokical_paper.certainty_tables import certainty_table, cuts_note, ranks_table
-from hokical_paper.claims import all_claims, claims_table
-from hokical_paper.contests import Cuts, is_lowest, mean_share, score_of, share_of
+from hokical_paper.claims import (
+    FAILS,
+    HOLDS,
+    UNDECIDED,
+    _correlation,
+    all_claims,
+    claims_table,
+    verdict,
+)
+from hokical_paper.contests import (
+    Cuts,
+    Share,
+    bootstrap_pairs,
+    is_among_best,
+    is_lowest,
+    mean_share,
+    score_of,
+    share_of,
+)
 from hokical_paper.methods import EXACT, SAMPLED
 from hokical_paper.results import Result, Results
 from hokical_paper.suite import open_suite
@@ -90,6 +107,11 @@ def test_tables_stand_on_the_divisions(cuts: Cuts, results: Results) -> None:
     assert rows["lowest ECE", "hoki exact"].cells[-1].text != "not run"
     assert rows["lowest ECE", "hoki sampled"].cells[-1].text == "not run"
     assert rows["lowest ECE", "hoki sampled"].cells[0].text == "8 of 15"
+    texts = {heads[0] for heads in rows}
+    assert {"lowest ECE on ImageNet", "ECE follows the gap (correlation)"} <= texts
+    assert claims_table(cuts, results).lead.startswith("A claim is a number")
+    assert rows["Theorem 2 holds on 1,000 examples", ""].cells[-1].text == "holds"
+    assert rows["spread of the confidences in Table 1", ""].cells[-1].text == "does not hold"
     ranks = [row.cells[0].value for row in ranks_table(cuts).rows if row.heads[0] == "all"]
     assert sum(ranks) == pytest.approx(1 + 2 + 3)
     assert "2 times; on none: uncalibrated, vecs" in cuts_note(cuts)
@@ -97,8 +119,40 @@ def test_tables_stand_on_the_divisions(cuts: Cuts, results: Results) -> None:
 
 def test_the_paper_s_counts() -> None:
     known = {(c.text, c.method): c.paper for c in all_claims()}
-    assert known["lowest ECE, 10 bins", SAMPLED] == (8, 15)
-    assert known["learns faster than ms_odir", SAMPLED] == (15, 15)
+    assert known["lowest ECE, 10 bins", SAMPLED] == "8 of 15"
+    assert known["learns faster than ms_odir", SAMPLED] == "15 of 15"
+    assert known["lowest ECE on ImageNet", EXACT] == "4 of 4"
+    assert known["best or second on ImageNet, 5 to 100 bins", SAMPLED] == "23 of 24"
+    assert known["better started at the accuracy", SAMPLED] == "13 of 15"
+    assert known["ECE no lower than the gap", SAMPLED] == "11 of 15"
+
+
+@max_examples(50)
+@given(*[st.floats(0.0, 1.0)] * 3)
+def test_verdicts_are_symmetric(low: float, high: float, least: float) -> None:
+    """What is judged "at least" from one side is judged "at most" from the other."""
+    low, high = min(low, high), max(low, high)
+    found = Share((low + high) / 2, low, high, 9)
+    mirrored = Share(1 - found.value, 1 - high, 1 - low, 9)
+    opposite = {HOLDS: FAILS, FAILS: HOLDS, UNDECIDED: UNDECIDED}
+    if abs(low - least) > 1e-9 and abs(high - least) > 1e-9:
+        assert verdict(mirrored, 1 - least) == opposite[verdict(found, least)]
+        assert (verdict(found, least) == UNDECIDED) == (low < least < high)
+
+
+def test_a_correlation_over_networks_and_seeds() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(12, 5))
+    rows = [[(a, 2.0 * a + 1.0) for a in each] for each in x]
+    found = bootstrap_pairs(rows, _correlation)
+    assert found.value == pytest.approx(1.0)
+    assert found.low == pytest.approx(1.0)
+    loose = [[(a, rng.normal()) for a in each] for each in x]
+    seen = [np.corrcoef(np.array([row[k] for row in loose]).T)[0, 1] for k in range(5)]
+    found = bootstrap_pairs(loose, _correlation)
+    assert found.value == pytest.approx(np.mean(seen))
+    assert found.low < found.value < found.high
+    assert bootstrap_pairs(rows[:2], _correlation).n == 0
 
 
 def test_lowest_of_those_that_ran(results: Results) -> None:
@@ -107,6 +161,9 @@ def test_lowest_of_those_that_ran(results: Results) -> None:
     cuts = with_eces(base, eces | {("a", 1, "ets"): 0.1, ("a", 2, "temps"): 0.1})
     question = is_lowest(EXACT, ["temps", "ets", EXACT], score_of("ece"))
     assert cuts.hits("a", question) == [True, False]  # the third division has no Hoki
+    second = is_among_best(EXACT, ["temps", "ets", EXACT], score_of("ece"))
+    assert cuts.hits("a", second) == [True, True]
+    assert cuts.hits("a", is_among_best(EXACT, ["ets", EXACT], score_of("ece"), 1)) == [True, False]
     methods = ["temps", EXACT]
     full = cuts.complete(methods)
     assert full.seeds("a") == [0]

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize_scalar
 from tests.conftest import synthetic_logits
 
 from hokical import Gaussian, Hoki, Uniform, label_stability
@@ -28,7 +29,8 @@ from hokical_paper.input_stability import (
     fit_mix,
     input_stability,
 )
-from hokical_paper.methods import EXACT, INPUT, MIXED, SAMPLED, why_absent
+from hokical_paper.isotonic import fit_irm, fit_irova_ts
+from hokical_paper.methods import EXACT, INPUT, IRM, MIXED, SAMPLED, why_absent
 from hokical_paper.noise_grid import select_on_grid
 from hokical_paper.results import Result, Results
 from hokical_paper.suite import Pair, PairData, Suite, open_suite
@@ -289,3 +291,49 @@ def test_a_sigterm_leaves_no_processes_behind() -> None:
                 time.sleep(0.01)
         assert child.exitcode == -signal.SIGTERM
     assert signal.getsignal(signal.SIGTERM) is handler
+
+
+def test_published_isotonic_regressions_are_pooled_adjacent_violators() -> None:
+    """Against the definition: the max over starts of the min over ends of means."""
+    logits, labels = synthetic_logits(60, 3, seed=4)
+    new, _ = synthetic_logits(40, 3, seed=5)
+
+    def softmax(rows: np.ndarray, t: float) -> np.ndarray:
+        shares = np.exp(rows / t - (rows / t).max(axis=1, keepdims=True))
+        return shares / shares.sum(axis=1, keepdims=True)
+
+    def curve(x: np.ndarray, y: np.ndarray, at: np.ndarray) -> np.ndarray:
+        order = np.argsort(x)
+        x, y = x[order], y[order].astype(float)
+        sums = np.concatenate([[0.0], np.cumsum(y)])
+        n = y.size
+        means = np.array([[(sums[j + 1] - sums[i]) / (j + 1 - i) if j >= i else np.inf
+                           for j in range(n)] for i in range(n)])  # fmt: skip
+        fitted = [max(means[i, k:].min() for i in range(k + 1)) for k in range(n)]
+        return np.interp(at, x, fitted)
+
+    hits = np.arange(3) == labels[:, None]
+    p, q = softmax(logits, 1.0), softmax(new, 1.0)
+    expected = curve(p.ravel(), hits.ravel(), q.ravel()).reshape(q.shape) + 1e-9 * q
+    np.testing.assert_allclose(fit_irm(logits, labels)(new), expected, atol=1e-12)
+
+    def loss(log_t: float) -> float:
+        return float(((softmax(logits, np.exp(log_t)) - hits) ** 2).sum())
+
+    t = float(np.exp(minimize_scalar(loss, bounds=(-3, 3), method="bounded",
+                                     options={"xatol": 1e-10}).x))  # fmt: skip
+    p, q = softmax(logits, t), softmax(new, t)
+    columns = [curve(p[:, k], hits[:, k], q[:, k]) for k in range(3)]
+    expected = np.stack(columns, axis=1) + 1e-9 * q
+    np.testing.assert_allclose(fit_irova_ts(logits, labels)(new), expected, atol=1e-5)
+
+
+def test_published_rows_are_not_normalised(results: Results) -> None:
+    pair = results.suite.pairs[0]
+    data = pair.load()
+    values = fit_irm(data.val_logits, data.val_labels)(data.test_logits)
+    assert np.abs(values.sum(axis=1) - 1.0).max() > 0.01
+    found = run_method(pair, data, IRM)
+    top = values.max(axis=1).clip(0, 1)
+    assert found.score("ece") == pytest.approx(ece(top, data.test_correct))
+    assert found.score("ece") != results.score(pair, "irm", "ece")

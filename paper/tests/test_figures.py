@@ -23,6 +23,8 @@ def test_figures_per_data_set(results: Results) -> None:
     assert names == {
         "ece_bars",
         "ece_bins",
+        "figure_1",
+        "figure_2",
         "theorem_1",
         "theorem_2",
         *(
@@ -34,7 +36,9 @@ def test_figures_per_data_set(results: Results) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["ece_bars", "theorem_1", "theorem_2", "reliability_cifar10"])
+@pytest.mark.parametrize(
+    "name", ["ece_bars", "figure_1", "figure_2", "theorem_1", "reliability_cifar10"]
+)
 def test_a_figure_is_a_picture(results: Results, name: str) -> None:
     import matplotlib
 

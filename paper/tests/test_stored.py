@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from hokical.cli import app
+from hokical_paper import running
+from hokical_paper.cache import Cache
 from hokical_paper.results import Results
-from hokical_paper.stored import fill_page, read_stored, store_results, update_page
-from hokical_paper.tables import ece_table
+from hokical_paper.stored import fill_page, moved_cells, read_stored, store_results, update_page
+from hokical_paper.tables import ece_table, time_table
+from paper.tests.tiny_suite import QUICK
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "experiments.md"
 TEMPLATE = (
@@ -43,6 +47,57 @@ def test_a_page_is_filled_from_results(results: Results, tmp_path: Path) -> None
     assert list(read_stored(tmp_path / "page.json")) == ["ece"]
     assert update_page(page) == [page]
     assert page.read_text() == text
+
+
+def test_a_cell_that_moved_is_found(results: Results, tmp_path: Path) -> None:
+    tables = {"ece": ece_table(results, 15), "time": time_table(results)}
+    store_results(tmp_path / "results.json", tables)
+    stored = read_stored(tmp_path / "results.json")
+    compared, moved = moved_cells(stored, tables)
+    assert compared == sum(c.value is not None for r in tables["ece"].rows[::2] for c in r.cells)
+    assert moved == []
+    row = stored["ece"]["rows"][0]
+    assert row[2] == "ours"
+    for by, is_moved in ((0.0003, False), (0.0009, True)):
+        row[3][1] = f"{(tables['ece'].rows[0].cells[1].value or 0.0) + by:.4f}"
+        moved = moved_cells(stored, tables)[1]
+        assert bool(moved) == is_moved
+    assert moved[0].startswith("ece, MNIST, LeNet-5, ours, temps: ")
+    stored["ece"]["columns"][1] = "profile"
+    assert any("column 'profile'" in line for line in moved_cells(stored, tables)[1])
+
+
+def test_check_fails_when_a_cell_moves(
+    ran: tuple[Path, Path, Results], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, cache, results = ran
+    monkeypatch.setattr(running, "METHODS", tuple(QUICK))
+    page = tmp_path / "page.md"
+    page.write_text(TEMPLATE)
+    store_results(page.with_suffix(".json"), {"ece": ece_table(results, 15)})
+    words = ["paper", "check", str(page), "--suite", str(folder), "--cache", str(cache)]
+    done = CliRunner().invoke(app, [*words, "--jobs", "1"])
+    assert done.exit_code == 0, done.output
+    assert ", 0 moved." in done.output
+    beside = page.with_suffix(".json")
+    beside.write_text(beside.read_text().replace('"0.', '"1.'))
+    done = CliRunner().invoke(app, [*words, "--jobs", "1"])
+    assert done.exit_code == 1
+    assert "on the page, now 0." in done.output
+
+
+def test_results_of_other_versions_are_reused_only_if_asked_for(
+    ran: tuple[Path, Path, Results], tmp_path: Path
+) -> None:
+    results = ran[2]
+    pair = results.suite.pairs[0]
+    stored = json.dumps(results.found[pair.name, "temps"].to_dict())
+    (tmp_path / f"{pair.name}-temps-of_another_code.json").write_text(stored)
+    assert Cache(tmp_path).get(pair, "temps") is None
+    found = Cache(tmp_path, reuse=True).get(pair, "temps")
+    assert found is not None
+    assert found.made.startswith("hokical ")
+    assert Cache(tmp_path, reuse=True).get(pair, "temps", cut=1) is None
 
 
 def test_unknown_blocks_are_named() -> None:

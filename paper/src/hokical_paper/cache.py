@@ -26,10 +26,17 @@ _LIBRARIES = ("numpy", "scipy", "scikit-learn", "numba")
 
 
 class Cache:
-    """A folder of results; `prepare` creates it."""
+    """A folder of results; `prepare` creates it.
 
-    def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
+    With `reuse`, what other versions of the code have stored is found, too, the newest of each;
+    a result says which version computed it.
+    """
+
+    def __init__(
+        self, folder: str | os.PathLike[str] | None = None, *, reuse: bool = False
+    ) -> None:
         self.folder = default_folder() if folder is None else Path(folder)
+        self.reuse = reuse
 
     def prepare(self) -> None:
         """Create the folder, so that a folder that cannot be created fails before any work."""
@@ -44,11 +51,18 @@ class Cache:
 
     def get(self, pair: Pair, method: str, cut: int | None = None) -> Result | None:
         """The stored result, or None if there is none or its file is damaged."""
-        path = self._path(pair, method, cut)
-        try:
-            return Result.from_dict(json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return None
+        found = _read(self._path(pair, method, cut))
+        return self._older(pair, method, cut) if found is None and self.reuse else found
+
+    def _older(self, pair: Pair, method: str, cut: int | None) -> Result | None:
+        """The newest result of a method on a division that any version has stored."""
+        wanted = (pair.name, method, cut)
+        paths = self.folder.glob(f"{pair.name}-{method}-*.json")
+        for path in sorted(paths, key=lambda path: path.stat().st_mtime, reverse=True):
+            found = _read(path)
+            if found is not None and (found.pair, found.method, found.cut) == wanted:
+                return found
+        return None
 
     def put(self, pair: Pair, result: Result) -> None:
         """Store a result; the file is written completely or not at all."""
@@ -60,6 +74,14 @@ class Cache:
         identity = [*_identity(pair, method), cut]
         key = hashlib.sha256(json.dumps(identity).encode()).hexdigest()
         return self.folder / f"{pair.name}-{method}-{key[:16]}.json"
+
+
+def _read(path: Path) -> Result | None:
+    """A stored result; None if there is none or its file is damaged."""
+    try:
+        return Result.from_dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
 
 
 def default_folder() -> Path:

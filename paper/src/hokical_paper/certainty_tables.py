@@ -7,16 +7,19 @@ from collections.abc import Sequence
 import numpy as np
 
 from hokical_paper.contests import Cuts, Share, is_lowest, mean_share, score_of, share_of
+from hokical_paper.method_columns import heads_of
 from hokical_paper.methods import (
     EXACT,
     METHODS,
+    NORMALISED,
     OWN_METHODS,
+    PAPER_METHODS,
     RECAL,
     SAMPLED,
-    is_own,
     title_of,
 )
 from hokical_paper.results import Results
+from hokical_paper.stamp import made_note
 from hokical_paper.table_data import Cell, Row, Table, mark_columns, number
 from hokical_paper.wins import CONTESTS, paper_methods
 
@@ -33,9 +36,12 @@ def share_cell(share: Share) -> Cell:
 
 def cuts_note(cuts: Cuts) -> str:
     """How many divisions there are, and which methods are not in all of them."""
+    if not cuts.pairs:
+        return "No new divisions are stored: `hokical paper certainty` computes them."
     counts = sorted({len(cuts.seeds(pair)) for pair in cuts.pairs})
     sizes = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    fewer = [text for m in (*RIVALS[SAMPLED], *OWN_METHODS) if (text := _divisions_of(cuts, m))]
+    methods = (*RIVALS[SAMPLED], *NORMALISED.values(), *OWN_METHODS)
+    fewer = [text for method in methods if (text := _divisions_of(cuts, method))]
     some = f"; fewer times: {', '.join(fewer)}" if fewer else ""
     ran = {method for _, _, method in cuts.found}
     none = [title_of(name) for name in RIVALS[SAMPLED] if name not in ran]
@@ -71,7 +77,7 @@ def certainty_table(cuts: Cuts, results: Results) -> Table:
     for pair in results.suite.pairs:
         if pair.name not in cuts.pairs:
             continue
-        heads = (pair.dataset_title, pair.title)
+        heads = heads_of(pair)
         shares = [share_of(cuts.hits(pair.name, question)) for question in columns.values()]
         n_cuts = max(share.n for share in shares)
         rows.append(Row(heads, f"{n_cuts} divisions", tuple(map(share_cell, shares))))
@@ -86,7 +92,8 @@ def certainty_table(cuts: Cuts, results: Results) -> Table:
         cuts_note(cuts),
         "Share of divisions on which Hoki is lowest of the paper's methods, with a 95 % interval "
         "(Clopper and Pearson's for a pair, resampled pairs for the mean); its own: whether it is "
-        "on the division that the other tables use.",
+        "on the division that the other tables use. irm and irova_ts are in their published form.",
+        made_note(r.made for r in cuts.found.values()),
     )
     title = "How often Hoki has the lowest score"
     return Table("certainty", title, tuple(columns), tuple(rows), notes)
@@ -102,12 +109,14 @@ def ranks_table(cuts: Cuts) -> Table:
         ran = {method: cells for method, cells in lines.items() if cells[0].value is not None}
         marked = mark_columns(list(ran.values()), range(len(CONTESTS)))
         for method, cells in zip(ran, marked, strict=True):
-            source = "hokical" if is_own(method) else ""
+            source = "" if method in PAPER_METHODS else "hokical"
             rows.append(Row((contest, title_of(method)), source, cells))
     columns = (*(f"rank, {title}" for title in CONTESTS.values()), "won, ECE", "won, Brier score")
     notes = (
         cuts_note(cuts),
-        "Means over the divisions on which all methods of a pair were run.",
+        "Means over the divisions on which all methods of a pair were run. The paper's: irm and "
+        "irova_ts in their published form.",
+        made_note(r.made for r in cuts.found.values()),
     )
     heads = ("among", "method")
     return Table("ranks", "Mean rank over divisions", columns, tuple(rows), notes, heads)

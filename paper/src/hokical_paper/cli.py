@@ -12,7 +12,7 @@ from hokical.cli.application import EXIT_CODES
 from hokical.cli.console import new_table, say, show_json, show_table
 from hokical.cli.options import Json
 from hokical_paper.cli_calarena import calarena
-from hokical_paper.cli_certainty import certainty, docs
+from hokical_paper.cli_certainty import certainty, check, claims, docs
 from hokical_paper.cli_networks import add_network_commands
 from hokical_paper.cli_options import (
     RunOptions,
@@ -140,6 +140,6 @@ def run_all(
     say(f"{len(written)} files written to {out.resolve()}; start with {page}")
 
 
-for _command in (calarena, certainty, docs, study):
+for _command in (calarena, claims, certainty, check, docs, study):
     app.command(epilog=EXIT_CODES)(_command)
 add_network_commands(app)

@@ -1,4 +1,4 @@
-"""`hokical paper certainty|docs`: the claims over many divisions, and pages filled with results."""
+"""`hokical paper claims|certainty|check|docs`: claims over many divisions, pages with results."""
 
 from __future__ import annotations
 
@@ -9,13 +9,36 @@ import typer
 
 from hokical_paper.cli_options import RunOptions, add_run_options, list_files, show_tables
 
+Divisions = Annotated[int, typer.Option(min=2, help="Divisions of each pair.")]
+
+
+@add_run_options
+def claims(divisions: Divisions = 20, *, run: RunOptions) -> None:
+    """Every claim of the paper with its verdict, and which of its tables has rotated headers.
+
+    Computes what is missing on the pairs' own division. Of new divisions it uses those that
+    `certainty` has stored, and computes none: a claim about them is "not run" if there are none.
+    """
+    from hokical_paper.certainty import run_cuts
+    from hokical_paper.claims import claims_table
+    from hokical_paper.contests import Cuts
+    from hokical_paper.headers import headers_table
+
+    results = run.run()
+    found = run_cuts(results.suite, run.store, n_cuts=divisions, slow=True, stored_only=True)
+    tables = {
+        "claims": claims_table(Cuts.of(found, results.suite.names), results),
+        "headers": headers_table(results),
+    }
+    show_tables(tables)
+
 
 @add_run_options
 def certainty(
     out: Annotated[Path, typer.Option("-o", "--out", help="Folder for the tables.")] = Path(
         "paper-results"
     ),
-    divisions: Annotated[int, typer.Option(min=2, help="Divisions of each pair.")] = 20,
+    divisions: Divisions = 20,
     stored: Annotated[
         bool, typer.Option("--stored", help="Compute no division; use those of a stopped run.")
     ] = False,
@@ -46,6 +69,25 @@ def certainty(
     store_results(out / RESULTS, tables)
     show_tables(tables)
     list_files([*written, out / RESULTS])
+
+
+@add_run_options
+def check(
+    page: Annotated[Path, typer.Argument(help="A Markdown page.", exists=True, dir_okay=False)],
+    *,
+    run: RunOptions,
+) -> None:
+    """Compute the pairs' own division again; fail if a page's cell moved by more than it may."""
+    from hokical_paper.stored import moved_cells, read_stored
+    from hokical_paper.tables import all_tables
+
+    stored = read_stored(page.with_suffix(".json"))
+    compared, moved = moved_cells(stored, all_tables(run.run()))
+    for line in moved:
+        typer.echo(line)
+    typer.echo(f"{compared} cells of {page} compared, {len(moved)} moved.")
+    if moved or not compared:
+        raise typer.Exit(1)
 
 
 def docs(

@@ -40,6 +40,11 @@ FitDevice = Annotated[
     typer.Option("--device", help="Fit matrix methods on this device of PyTorch, such as cuda."),
 ]
 
+Reuse = Annotated[
+    bool,
+    typer.Option("--reuse", help="Use what other versions stored, too; tables name the versions."),
+]
+
 
 @dataclass(frozen=True)
 class RunOptions:
@@ -51,12 +56,13 @@ class RunOptions:
     slow: Slow = False
     jobs: Jobs = None
     device: FitDevice = None
+    reuse: Reuse = False
 
     @property
     def store(self) -> Cache:
         from hokical_paper.cache import Cache
 
-        return Cache(self.cache)
+        return Cache(self.cache, reuse=self.reuse)
 
     def open(self) -> Suite:
         """The suite, after a check of the device."""
@@ -116,6 +122,8 @@ def show_tables(found: dict[str, Table]) -> None:
     from hokical_paper.render import to_terminal
 
     for table in found.values():
+        if table.lead:
+            typer.echo(f"{table.lead}\n")
         show_table(table.title, to_terminal(table), *table.notes, "")
 
 

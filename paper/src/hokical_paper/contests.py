@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,8 @@ from hokical.guarantees import clopper_pearson
 from hokical_paper.results import Result
 
 _N_RESAMPLES = 4000
+#: Networks that a statistic over networks needs.
+_FEWEST = 3
 
 #: The number of a result that is compared: lower is better.
 Measure = Callable[[Result], float]
@@ -66,6 +68,10 @@ class Cuts:
         ]
         return [answer for answer in answers if answer is not None]
 
+    def look(self, pair: str, seed: int, look: Callable[[Get], Any]) -> Any:
+        """What a function of one division finds on it."""
+        return look(lambda name: self.found.get((pair, seed, name)))
+
     def complete(self, methods: Sequence[str]) -> Cuts:
         """Only the divisions on which all these methods ran, of those that ran on the pair."""
         ran: dict[str, dict[str, set[int]]] = {pair: {} for pair in self.pairs}
@@ -94,6 +100,17 @@ def is_lowest(method: str, rivals: Sequence[str], measure: Measure) -> Question:
         ours = get(method)
         found = [result for name in rivals if (result := get(name)) is not None]
         return None if ours is None else measure(ours) <= min(map(measure, found))
+
+    return ask
+
+
+def is_among_best(method: str, rivals: Sequence[str], measure: Measure, among: int = 2) -> Question:
+    """Whether fewer than so many of those `rivals` that were run are lower than a method."""
+
+    def ask(get: Get) -> bool | None:
+        ours = get(method)
+        found = [measure(result) for name in rivals if (result := get(name)) is not None]
+        return None if ours is None else sum(x < measure(ours) for x in found) < among
 
     return ask
 
@@ -133,6 +150,35 @@ def mean_share(hits: Sequence[Sequence[bool]]) -> Share:
     means = (rng.binomial(sizes[chosen], shares[chosen]) / sizes[chosen]).mean(axis=1)
     low, high = np.quantile(means, [0.025, 0.975]).tolist()
     return Share(float(shares.mean()), low, high, len(known))
+
+
+def bootstrap_pairs(
+    rows: Sequence[Sequence[tuple[float, ...]]], statistic: Callable[[NDArray[np.float64]], float]
+) -> Share:
+    """A statistic over networks, the mean over seeds, with networks resampled for its interval.
+
+    `rows` has a few numbers for each division of each network. On each seed the statistic is of
+    the networks' divisions of that number; seeds that some network lacks are left out.
+    """
+    least = min((len(row) for row in rows), default=0)
+    if least == 0 or len(rows) < _FEWEST:
+        return Share(np.nan, np.nan, np.nan, 0)
+    table = np.array([row[:least] for row in rows])  # (networks, seeds, numbers)
+    rng = np.random.default_rng(0)
+    chosen = rng.integers(len(rows), size=(_N_RESAMPLES // 4, len(rows)))
+    means = np.array([_mean_over_seeds(table[each], statistic) for each in chosen])
+    known = means[~np.isnan(means)]
+    if not known.size:
+        return Share(np.nan, np.nan, np.nan, 0)
+    low, high = np.quantile(known, [0.025, 0.975]).tolist()
+    return Share(_mean_over_seeds(table, statistic), low, high, len(rows))
+
+
+def _mean_over_seeds(
+    table: NDArray[np.float64], statistic: Callable[[NDArray[np.float64]], float]
+) -> float:
+    found = np.array([statistic(table[:, seed]) for seed in range(table.shape[1])])
+    return float(np.nanmean(found)) if not np.isnan(found).all() else np.nan
 
 
 def counts_by_seed(hits: Mapping[str, Sequence[bool]]) -> NDArray[np.int64]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hokical_paper.illustrations import draw_label_switches, draw_process, illustrated
 from hokical_paper.methods import AUTO, EXACT, SAMPLED, published_column, title_of
 from hokical_paper.panels import add_legend, legend_below, make_panels
 from hokical_paper.published import BIN_COUNTS, number_for
@@ -54,6 +55,19 @@ def figure_builders(results: Results) -> dict[str, tuple[str, Callable[[], Figur
             lambda: draw_bin_counts(results),
         ),
     }
+    drawn = illustrated(results.suite)
+    if drawn is not None:
+        found["figure_1"] = (
+            "Six draws of the same noise on the logits of two right examples of one class: all "
+            "keep the label of the first, half switch that of the second (the paper's Figure 1).",
+            lambda: draw_label_switches(drawn),
+        )
+        found["figure_2"] = (
+            f"From label switches to confidence, {drawn.title} on {drawn.dataset_title} (the "
+            "paper's Figure 2): the labels of one example under noise, the stability of all "
+            "validation examples, what Hoki makes of it, and the test examples before and after.",
+            lambda: draw_process(drawn),
+        )
     theory: dict[str, tuple[str, Callable[[], Figure]]] = {
         "theorem_1": (
             "Both sides of Theorem 1 per bin: the mean confidence, and the accuracy that label "

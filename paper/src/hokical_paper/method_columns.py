@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from hokical_paper.methods import (
     EXACT,
+    PAPER_METHODS,
     RECAL,
     SAMPLED,
-    is_own,
     published_column,
     title_of,
 )
@@ -24,8 +24,8 @@ OURS, PAPER = "ours", "paper"
 def mark_methods(
     cells: Sequence[Cell], methods: Sequence[str], *, highest: bool = False
 ) -> tuple[Cell, ...]:
-    """Mark the best two of the paper's methods, and of hokical's own what is best of all."""
-    owned = [is_own(method) for method in methods]
+    """Mark the best two of the paper's methods, and of hokical's what is best of all."""
+    owned = [method not in PAPER_METHODS for method in methods]
     ten = mark_best([c for c, own in zip(cells, owned, strict=True) if not own], highest=highest)
     everyone, rest = mark_best(cells, highest=highest), iter(ten)
     marked = [cell if own else next(rest) for cell, own in zip(everyone, owned, strict=True)]
@@ -37,7 +37,7 @@ def mark_methods(
 
 def column_of(method: str) -> str:
     """The head of a method's column."""
-    return f"{title_of(method)} \N{DAGGER}" if is_own(method) else title_of(method)
+    return title_of(method) + ("" if method in PAPER_METHODS else " \N{DAGGER}")
 
 
 def published_cell(table: str | None, pair: Pair, method: str) -> Cell:
@@ -55,7 +55,9 @@ def estimate_cell(result: Result, score: str) -> Cell:
 
 
 def heads_of(pair: Pair) -> tuple[str, str]:
-    return (pair.dataset_title, pair.title)
+    """Data set and network, which says so if only its best classes are known."""
+    known = "" if pair.top_k is None else f" (top {pair.top_k})"
+    return (pair.dataset_title, pair.title + known)
 
 
 def top_k_table(results: Results) -> Table:

@@ -67,10 +67,11 @@ def _link(name: str, title: str) -> str:
 
 def _section(name: str, table: Table) -> str:
     title = f"{name}-title"
+    lead = f"<p>{escape(table.lead)}</p>\n" if table.lead else ""
     notes = "".join(f'<p class="note">{escape(note)}</p>' for note in table.notes)
     return (
         f'<section id="{escape(name)}" aria-labelledby="{title}">\n'
-        f'<h2 id="{title}">{escape(table.title)}</h2>\n'
+        f'<h2 id="{title}">{escape(table.title)}</h2>\n{lead}'
         f'<div class="scroll" tabindex="0" role="region" aria-labelledby="{title}">\n'
         f"{to_html(table)}\n</div>\n{notes}\n</section>"
     )

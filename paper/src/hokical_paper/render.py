@@ -32,7 +32,8 @@ def to_markdown(table: Table) -> str:
     """
     heads = (*table.heads, "", *table.columns)
     rule = "|---|---|---|" + "--:|" * len(table.columns)
-    lines = [f"### {table.title}", "", _markdown_line(heads), rule]
+    lead = [table.lead, ""] if table.lead else []
+    lines = [f"### {table.title}", "", *lead, _markdown_line(heads), rule]
     for row, labels in _label_rows(table):
         cells = [_MARKDOWN[cell.mark].format(cell.text) for cell in row.cells]
         lines.append(_markdown_line((*labels, *cells)))

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from hokical_paper.files import DataFileError, report_damage, write_text_atomically
+from hokical_paper.method_columns import PAPER
+from hokical_paper.published import BIN_COUNTS
 from hokical_paper.render import to_markdown
 from hokical_paper.table_data import Cell, Row, Table
 
@@ -88,6 +90,49 @@ def _block(name: str, stored: Stored) -> str:
     return f"\n{body}\n"
 
 
+#: By how much a number on a page may differ from one computed anew, by table: other processors and
+#: versions of the libraries round differently, which can move an example across the edge of a bin.
+TOLERANCES = {
+    "ece": 5e-4, "ece_mass": 5e-4, "smooth_ece": 5e-4, "brier": 2e-4, "log_loss": 1e-3,
+    "init": 5e-4, "variance": 2e-4, "accuracy": 5e-4, "top_k": 5e-4, "theorem_1": 2e-3,
+    "noise": 5e-3, **{f"ece_{bins}": 1e-3 for bins in BIN_COUNTS if bins != 15},
+}  # fmt: skip
+
+
+def moved_cells(stored: Stored, tables: Mapping[str, Table]) -> tuple[int, list[str]]:
+    """How many numbers were compared, and a line for each that moved by more than its tolerance.
+
+    Rows of pairs that were not run anew are left out; a column that is no longer computed, or one
+    that the page does not have, is a difference. Times and what is not a number are not compared.
+    """
+    lines, compared = [], 0
+    for name in (name for name in TOLERANCES if name in stored and name in tables):
+        page, anew = _from_dict(name, stored[name]), tables[name]
+        odd = sorted(set(page.columns) ^ set(anew.columns))
+        lines += [f"{name}: only the page or only the results have a column {x!r}" for x in odd]
+        known = _cells(page)
+        for place, text in _cells(anew).items():
+            if place[2] != PAPER and place[3] in page.columns and _is_number(text):
+                before = known.get(place, "nothing")
+                compared += 1
+                if not _is_number(before) or abs(float(before) - float(text)) > TOLERANCES[name]:
+                    lines.append(f"{name}, {', '.join(place)}: {before} on the page, now {text}")
+    return compared, lines
+
+
+def _cells(table: Table) -> dict[tuple[str, str, str, str], str]:
+    """The text of each cell by heads, source and column."""
+    return {
+        (*row.heads, row.source, column): cell.text
+        for row in table.rows
+        for column, cell in zip(table.columns, row.cells, strict=True)
+    }
+
+
+def _is_number(text: str) -> bool:
+    return re.fullmatch(r"-?\d+\.\d+", text) is not None
+
+
 def _to_dict(table: Table) -> dict[str, Any]:
     """What Markdown shows of a table."""
     rows = [
@@ -100,6 +145,7 @@ def _to_dict(table: Table) -> dict[str, Any]:
         "columns": list(table.columns),
         "rows": rows,
         "notes": list(table.notes),
+        "lead": table.lead,
     }
 
 
@@ -110,7 +156,8 @@ def _from_dict(name: str, plain: Mapping[str, Any]) -> Table:
     ]
     first, second = plain["heads"]
     columns, notes = tuple(plain["columns"]), tuple(plain["notes"])
-    return Table(name, plain["title"], columns, tuple(rows), notes, (first, second))
+    lead = plain.get("lead", "")
+    return Table(name, plain["title"], columns, tuple(rows), notes, (first, second), lead)
 
 
 def _cell(plain: Any) -> Cell:

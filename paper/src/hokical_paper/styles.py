@@ -58,7 +58,7 @@ _STYLES = {
     "vecs": Style(_DARK, "s", _DASHED, is_hollow=True),
     "ms_odir": Style(_DARK, "^", _DOTTED),
     "dir_odir": Style(_LIGHT, "^", is_hollow=True),
-    "irm_published": Style(_DARK, "v"),
+    "irm_published": Style(_DARK, ">"),
     "irova_ts_published": Style(_LIGHT, "<", _DASHED),
     "irm": Style(_LIGHT, "v", _DOTTED),
     "irova_ts": Style(_DARK, "v", _DASHED, is_hollow=True),

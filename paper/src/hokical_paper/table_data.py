@@ -37,7 +37,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of equal length under `columns`; rows with the same heads belong together."""
+    """Rows of equal length under `columns`; rows with the same heads belong together.
+
+    `lead` is what a reader must know before the table, `notes` come after it.
+    """
 
     name: str
     title: str
@@ -45,6 +48,7 @@ class Table:
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
     heads: tuple[str, str] = ("data set", "network")
+    lead: str = ""
 
     def with_intervals(self) -> Table:
         """The same table with a row of intervals below each row that has some."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hokical_paper.method_columns import heads_of
 from hokical_paper.methods import EXACT
 from hokical_paper.panels import add_legend, make_panels
 from hokical_paper.results import Results
@@ -36,7 +37,7 @@ def sufficiency_table(results: Results) -> Table:
                 Cell(str(facts["n_steps"])),
                 Cell(facts["ending"]),
             )
-            rows.append(Row((pair.dataset_title, pair.title), part, cells))
+            rows.append(Row(heads_of(pair), part, cells))
     notes = (
         "Mean over bins, by weight, of |alpha gamma + beta (1 - gamma) - mean confidence|, after "
         "so many steps of exact Hoki and after the last; then the largest gap of a bin, the bins "
@@ -62,7 +63,7 @@ def bounds_table(results: Results) -> Table:
     for pair, facts in _facts(results, "bounds"):
         bounds = bounds_of(facts["ece"], facts["brier"], facts["n"])
         cells = [number(bound) for bound in bounds.values()]
-        heads = (pair.dataset_title, pair.title)
+        heads = heads_of(pair)
         source = f"{facts['n']:,} / {facts['n_held']:,}"
         row = (number(facts["ece"]), number(facts["held_ece"]), *cells)
         rows.append(Row(heads, source, row))
