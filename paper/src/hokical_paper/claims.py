@@ -425,7 +425,7 @@ def _published_spread(cuts: Cuts, results: Results) -> Found:
 
 
 def _gap(result: Result) -> float:
-    return abs(result.facts["val_accuracy"] - result.score("accuracy"))
+    return abs(float(result.facts["val_accuracy"]) - result.score("accuracy"))
 
 
 def _ece_at(bins: int) -> Callable[[Result], float]:

@@ -87,7 +87,9 @@ def draw_process(pair: Pair) -> Figure:
     _draw_shares(panels[0], data, hoki, pair.dataset == "cifar10")
     parts = {"right": data.val_correct, "wrong": ~data.val_correct}
     for (name, part), colour in zip(parts.items(), (BLUE, ORANGE), strict=True):
-        panels[1].hist(stability[part], np.linspace(0, 1, 31), color=colour, alpha=0.7, label=name)
+        panels[1].hist(
+            stability[part], np.linspace(0, 1, 31).tolist(), color=colour, alpha=0.7, label=name
+        )
     panels[1].set(yscale="log", title="2. Stability of all examples", xlabel="stability")
     panels[1].legend(frameon=False)
     _draw_confidence(panels[2], hoki, stability, data)
