@@ -10,7 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hokical.io import DataFileError, read_lm_eval, read_logprobs
+from hokical.io import (
+    STATED_WORDS,
+    DataFileError,
+    read_lm_eval,
+    read_logprobs,
+    read_sequence_logprobs,
+    read_stated,
+)
 
 CHOICES = ["A", "B", "C", "D"]
 #: The tokens of two replies; in the second, D is not among them.
@@ -76,9 +83,183 @@ def test_every_format_says_the_same(tmp_path: Path, form: Any, suffix: str) -> N
     np.testing.assert_allclose(dense[1], [-2.5, -3.5, -0.1, -np.inf])
 
 
-def test_the_token_looked_at_is_the_first_choice() -> None:
-    reply = chat(TOKENS[0], before=("\n", "Answer", ":", " "))
-    assert read_logprobs([reply], CHOICES).scores.labels.tolist() == [1]
+def spoken(*words: str | dict[str, float]) -> dict[str, Any]:
+    """A chat completion of these tokens; where a dictionary stands, the first was sampled."""
+    content = []
+    for word in words:
+        tokens = {word: -0.01} if isinstance(word, str) else word
+        listed = [{"token": token, "logprob": value} for token, value in tokens.items()]
+        content.append({**listed[0], "top_logprobs": listed})
+    return {"choices": [{"index": 0, "logprobs": {"content": content}}]}
+
+
+ANSWER = {" C": np.log(0.8), " B": np.log(0.1), " c": np.log(0.05)}
+
+
+@pytest.mark.parametrize(
+    ("words", "options", "label"),
+    [
+        (("\n", "Answer", ":", " ", "B"), {}, 1),
+        ((" A", " triangle", " has", " sides", ".", " So", ANSWER, "."), {}, 2),
+        ((" A", " triangle", " has", " sides", ".", " So", ANSWER, "."), {"position": "first"}, 0),
+        (("Answer", ":", ANSWER, ".", " A", " reason", "."), {"after": "answer:"}, 2),
+        (("Answer", ":", " A", "?", " No", ".", " ANSWER", ":", ANSWER), {"after": "Answer:"}, 2),
+        (("It", " is", ANSWER, ",", " as", " a", " rule"), {}, 2),  # not the article
+        (("It", " is", ANSWER, ",", " says", " B", "ob"), {}, 2),  # nor a piece of a name
+        (("the", " answer", " is", " b"), {}, 1),
+        (("\u2581Answer", "\u0120is", "\u0120D"), {}, 3),
+    ],
+)
+def test_the_answer_of_a_reasoned_reply(words: Any, options: Any, label: int) -> None:
+    found = read_logprobs([spoken(*words)], CHOICES, **options)
+    assert found.scores.labels.tolist() == [label]
+
+
+def test_replies_without_the_marker_have_no_answer() -> None:
+    replies = [spoken("Answer", ":", " B"), spoken("It", " is", " B")]
+    found = read_logprobs(replies, CHOICES, after="Answer:")
+    assert (found.rows.tolist(), found.n_skipped) == ([0], 1)
+
+
+def test_a_refusal_is_no_answer() -> None:
+    refusal = {"I": np.log(0.9), "A": np.log(0.05), "B": np.log(0.01)}
+    unsure = {"I": np.log(0.5), "A": np.log(0.25), " a": np.log(0.1), "B": np.log(0.1)}
+    replies = [spoken(refusal, " cannot"), chat(TOKENS[0]), spoken(unsure)]
+    found = read_logprobs(replies, CHOICES)
+    assert (found.rows.tolist(), found.n_skipped) == ([1], 2)
+    found = read_logprobs(replies, CHOICES, least_mass=0.4)
+    assert (found.rows.tolist(), found.n_skipped) == ([1, 2], 1)
+    np.testing.assert_allclose(np.exp(found.scores.to_dense()[1, 0]), 0.35)
+    assert read_logprobs(replies, CHOICES, least_mass=0.0).n_skipped == 0
+
+
+@pytest.mark.parametrize("options", [{"position": "middle"}, {"least_mass": 2.0}])
+def test_options_of_answers_are_checked(options: Any) -> None:
+    with pytest.raises(ValueError, match=next(iter(options))):
+        read_logprobs([chat(TOKENS[0])], CHOICES, **options)
+
+
+def test_choices_that_differ_by_case_are_kept_apart() -> None:
+    reply = spoken({"a": np.log(0.6), "A": np.log(0.4)})
+    values = read_logprobs([reply], ["a", "A"]).scores.to_dense()
+    np.testing.assert_allclose(np.exp(values[0]), [0.6, 0.4])
+
+
+class Record:
+    """An object with attributes, as clients return instead of JSON."""
+
+    def __init__(self, fields: dict[str, Any]) -> None:
+        vars(self).update({name: as_object(value) for name, value in fields.items()})
+
+
+def as_object(value: Any) -> Any:
+    if isinstance(value, list):
+        return [as_object(each) for each in value]
+    # Tables by token stay mappings: those of completions, and of vLLM, by number.
+    if isinstance(value, dict) and not any(name in FIELDS for name in value):
+        return {int(k) if k.isdecimal() else k: as_object(each) for k, each in value.items()}
+    return Record(value) if isinstance(value, dict) else value
+
+
+FIELDS = {
+    *("choices", "outputs", "output", "candidates", "content", "logprobs", "token", "tokens"),
+    *("logprob", "message", "role", "response", "body", "type", "logprobsResult"),
+    *("chosenCandidates", "logProbability"),
+}
+
+
+@pytest.mark.parametrize("form", [chat, completion, vllm, batch, responses, gemini])
+def test_objects_of_clients_are_read_as_they_are(form: Any) -> None:
+    replies = [as_object(form(tokens)) for tokens in TOKENS]
+    assert not isinstance(replies[0], dict)
+    found = read_logprobs(replies, CHOICES)
+    expected = read_logprobs([form(tokens) for tokens in TOKENS], CHOICES)
+    np.testing.assert_array_equal(found.scores.to_dense(), expected.scores.to_dense())
+    assert read_logprobs(replies[0], CHOICES).rows.tolist() == [0]
+
+
+def test_vllm_says_which_token_was_sampled() -> None:
+    """The less likely one, with a table by number as vLLM has it."""
+    reply = vllm({"A": np.log(0.6), "B": np.log(0.3)})["outputs"][0]
+    table = {int(number): Record(entry) for number, entry in reply["logprobs"][0].items()}
+    output = Record({"text": "B", "token_ids": [301]})
+    vars(output)["logprobs"] = [table]
+    found = read_sequence_logprobs([Record({"outputs": []}), vllm_output(output)])
+    assert (found.texts, found.n_skipped) == (["B"], 1)
+    np.testing.assert_allclose(np.exp(found.total), [0.3])
+
+
+def vllm_output(output: Any) -> Any:
+    record = Record({})
+    record.outputs = [output]  # type: ignore[attr-defined]
+    return record
+
+
+@pytest.mark.parametrize("form", ["chat", "completion"])
+def test_log_probabilities_of_free_answers(form: str) -> None:
+    words = {"The": -0.1, " answer": -0.2, ":": -0.1, " New": -1.0, " York": -0.25}
+    if form == "chat":
+        reply = spoken(*({word: value, "x": -9.0} for word, value in words.items()))
+    else:
+        tables = {"tokens": [*words], "token_logprobs": [*words.values()]}
+        reply = {"choices": [{"logprobs": tables | {"top_logprobs": [None] * len(words)}}]}
+    found = read_sequence_logprobs([reply, {"choices": [{"logprobs": None}]}])
+    assert (found.texts, found.rows.tolist(), found.n_skipped) == (["The answer: New York"], [0], 1)
+    np.testing.assert_allclose(found.total, [-1.65])
+    np.testing.assert_allclose(found.mean, [-0.33])
+    found = read_sequence_logprobs([reply], after="ANSWER:")
+    assert (found.texts, found.n_tokens.tolist()) == (["New York"], [2])
+    np.testing.assert_allclose(found.total, [-1.25])
+    with pytest.raises(ValueError, match="no reply has tokens after 'Result'"):
+        read_sequence_logprobs([reply], after="Result")
+
+
+@pytest.mark.parametrize(
+    ("text", "stated"),
+    [
+        ("I am 90% sure", 0.9),
+        ("90 percent", 0.9),
+        ("about 92.5 per cent", 0.925),
+        ("80-90%", 0.85),
+        ("between 70 to 80 %", 0.75),
+        ("First I thought 60%, now I am 95% sure.", 0.95),
+        ("9/10", 0.9),
+        ("8 out of 10", 0.8),
+        ("3 in 4", 0.75),
+        ("0.85", 0.85),
+        (".85", 0.85),
+        ("Confidence: 85", 0.85),
+        ("My confidence is 0.7.", 0.7),
+        ("probability of 1.0", 1.0),
+        ("85", 0.85),
+        ("1", 1.0),
+        ("Very likely.", 0.9),
+        ("unlikely", 0.33),
+        ("I am not sure", 0.35),
+        ("I'm sure", 0.85),
+        ("ALMOST   certain", 0.97),
+        ("150%", np.nan),
+        ("Paris", np.nan),
+        ("", np.nan),
+        (None, np.nan),
+        ("born in 1962", np.nan),
+        ("12/2019", np.nan),
+        (0.25, 0.25),
+    ],
+)
+def test_stated_confidences(text: Any, stated: float) -> None:
+    np.testing.assert_allclose(read_stated([text]), [stated])
+    if isinstance(text, str):
+        np.testing.assert_allclose(read_stated(text), stated)
+
+
+def test_the_table_of_words_can_be_replaced() -> None:
+    assert read_stated("sicher", words={"sicher": 0.9, "nicht sicher": 0.2}) == 0.9
+    assert read_stated("Nicht sicher!", words={"sicher": 0.9, "nicht sicher": 0.2}) == 0.2
+    assert np.isnan(read_stated("very likely", words={}))
+    assert read_stated("likely", words={**STATED_WORDS, "likely": 0.7}) == 0.7
+    with pytest.raises(ValueError, match=r"`words` must have confidences in \[0, 1\]"):
+        read_stated("sure", words={"sure": 90})
 
 
 def test_spellings_are_added_up() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import sys
 from pathlib import Path
 
@@ -141,4 +143,30 @@ def test_safetensors_that_look_like_a_pickle_are_refused(tmp_path: Path, length:
     path = tmp_path / "a.safetensors"
     path.write_bytes(length.to_bytes(8, "little") + b"{}".ljust(length))
     with pytest.raises(DataFileError, match=r"found another kind\. Save .* `numpy\.savez`"):
+        read_examples(path)
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "json", "jsonl.gz"])
+def test_json_lines_are_tables(tmp_path: Path, suffix: str) -> None:
+    rng = np.random.default_rng(0)
+    logits, labels = rng.normal(size=(20, 3)), rng.integers(3, size=20)
+    rows = [
+        {"text": 'with, commas;\nand "quotes"', "logits": row.tolist(), "label": int(label)}
+        for row, label in zip(logits, labels, strict=True)
+    ]
+    rows[3]["note"] = {"nested": True}
+    path = tmp_path / f"val.{suffix}"
+    text = json.dumps(rows, indent=1) if suffix == "json" else "\n".join(map(json.dumps, rows))
+    path.write_bytes(gzip.compress(text.encode()) if suffix.endswith("gz") else text.encode())
+    found = read_examples(path)
+    assert same(found, (logits, labels))
+
+
+def test_errors_in_json_lines_name_the_line(tmp_path: Path) -> None:
+    path = tmp_path / "val.jsonl"
+    path.write_text('{"prob_0": 0.5, "prob_1": 0.5, "label": 0}\n{"prob_0": "x", "label": 1}\n')
+    with pytest.raises(DataFileError, match=r"line 2, column `prob_0`; found 'x'"):
+        read_examples(path)
+    path.write_text('{"prob_0": 0.5, "label": 0}\n[1, 2]\n')
+    with pytest.raises(DataFileError, match="entry 1 is no JSON object"):
         read_examples(path)

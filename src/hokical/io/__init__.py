@@ -11,13 +11,20 @@ One module per format. The format is found by a file's first bytes; nothing in a
 2
 """
 
-from hokical.io._answers import agreement, read_lm_eval, read_logprobs
+from hokical.io._answers import (
+    STATED_WORDS,
+    agreement,
+    read_lm_eval,
+    read_logprobs,
+    read_sequence_logprobs,
+    read_stated,
+)
 from hokical.io._errors import DataFileError
 from hokical.io._examples import Examples
 from hokical.io._reading import read_examples
 from hokical.io._writing import write_table
 
 __all__ = [
-    "DataFileError", "Examples", "agreement", "read_examples", "read_lm_eval", "read_logprobs",
-    "write_table",
+    "STATED_WORDS", "DataFileError", "Examples", "agreement", "read_examples", "read_lm_eval",
+    "read_logprobs", "read_sequence_logprobs", "read_stated", "write_table",
 ]  # fmt: skip

@@ -1,7 +1,11 @@
-"""`.csv`: text tables with commas, semicolons or tabs, and the names of the columns on top."""
+"""`.csv`: text tables with commas, semicolons or tabs, and the names of the columns on top.
+
+JSON lines (`.jsonl`), and a JSON list of objects, are tables too: each object is a row.
+"""
 
 import csv
 import io
+import json
 import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -15,16 +19,26 @@ from hokical.io._errors import report_damage
 from hokical.io._labels import MISSING
 from hokical.io._tables import Loaded, Table, read_text
 
+#: Lists of scores in JSON, and how their columns are called.
+_LISTS = {
+    **dict.fromkeys(("logits", "scores"), "logit"),
+    **dict.fromkeys(("probs", "proba", "probabilities"), "prob"),
+}
 _KIND = "a table (.csv) with columns logit_0, logit_1, ... and label"
 
 
 class TextTable(Table):
-    """Columns by the header."""
+    """Columns by the header, or by the keys of JSON objects."""
+
+    #: Lines of the file before the first of the text.
+    _before = 0
 
     def __init__(self, path: Path) -> None:
         self.path = path
         with report_damage(path, _KIND):
             self._text = read_text(path)
+            if self._text.lstrip()[:1] in ("{", "["):
+                self._text, self._before = _csv_of_json(self._text), -1
             first_line = self._text.lstrip().partition("\n")[0]
             self._delimiter = max(",;\t", key=first_line.count)
             head = [row for _, row in islice(self._rows(), 2)] or [[""]]
@@ -67,7 +81,7 @@ class TextTable(Table):
         line = 1
         for row in reader:
             if len(row) > 1 or "".join(row).strip():
-                yield line, row
+                yield line + self._before, row
             line = reader.line_num + 1
 
     def _checked_rows(self) -> Iterator[tuple[int, list[str]]]:
@@ -98,6 +112,44 @@ class TextTable(Table):
             remedy = "Write a decimal point, or put semicolons between the columns."
         where = f"line {line}, column `{self.names[column]}`"
         raise self.error(f"expected a number in {where}; found {cell!r}.", remedy)
+
+
+def json_records(text: str) -> list[Any]:
+    """The values of a JSON list, or of JSON lines; one alone is a list too."""
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError:
+        found = [json.loads(line) for line in text.splitlines() if line.strip()]
+    return found if isinstance(found, list) else [found]
+
+
+def _csv_of_json(text: str) -> str:
+    """JSON objects as a table with commas, a line each; lists of scores as a column each."""
+    rows = []
+    for row, record in enumerate(json_records(text)):
+        if not isinstance(record, dict):
+            raise ValueError(f"entry {row} is no JSON object but {json.dumps(record)[:40]}")
+        cells: dict[str, Any] = {}
+        for name, value in record.items():
+            kind = _LISTS.get(name.strip().lower())
+            if isinstance(value, list) and kind:
+                if any(isinstance(each, (list, dict)) for each in value):
+                    raise ValueError(f"`{name}` of entry {row} is not one list of numbers")
+                cells |= {f"{kind}_{k}": each for k, each in enumerate(value)}
+            elif not isinstance(value, (list, dict)):
+                cells[name] = value
+        rows.append({name: _cell(value) for name, value in cells.items()})
+    names = [*dict.fromkeys(name for row in rows for name in row)]
+    found = io.StringIO(newline="")
+    table = csv.DictWriter(found, names, lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
+    return found.getvalue()
+
+
+def _cell(value: Any) -> str:
+    """As a cell of one line."""
+    return "" if value is None else " ".join(str(value).split())
 
 
 def _is_number(text: str) -> bool:
