@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any
 
@@ -13,10 +13,15 @@ from hokical._core.groups import GroupCoding
 from hokical._core.parallel import one_blas_thread
 from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical._core.warn import FitDataWarning, warn_user
-from hokical._fitting.examples import FEWEST_EXAMPLES, effective_size, mean_and_error
+from hokical._fitting.examples import effective_size, mean_and_error
 from hokical._fitting.group_effects import GroupEffects, Pooling, Term, learn_groups
-from hokical._fitting.partial_pooling import fit_pooled
-from hokical._fitting.pooled_terms import BinaryTerms, binary_losses
+from hokical._fitting.partial_pooling import PooledFit, fit_pooled
+from hokical._fitting.pooled_terms import (
+    BinaryTerms,
+    binary_losses,
+    uncalibrated_share,
+    weigh_two,
+)
 from hokical.rules._confidence import (
     N_OWN,
     ConfidenceCurve,
@@ -27,15 +32,36 @@ from hokical.rules._confidence import (
 
 #: Hinges of the curve, and the share of the examples from which a value has a term of its own.
 _HINGES, _ATOM_SHARE = 10, 0.03
-#: A gain on held-out examples is clear from this many standard errors, once each precision that
-#: was fitted to the same examples has paid so many nats.
+#: Fewer examples than this teach nothing.
+_FEWEST = 10
+#: The slope of log-odds that is expected of stated confidences, which are mostly overconfident,
+#: and of a combination that was fitted; ...
+_SLOPE, _FITTED_SLOPE = 0.7, 1.0
+#: ... the precisions of that slope and of the coefficient of log p (1 - p); the weight of a right
+#: and of a wrong example at either end of the confidences, so that k of n right at a single value
+#: are (k + 1) / (n + 2); their weight for a value's own term; and that of the line and of the curve
+#: in the average.
+_RIDGE, _TILT, _AT_END, _AT_ATOM, _EITHER = 3.0, 0.3, 0.5, 1.0, 0.5
+#: Groups are used where they gain so many standard errors on held-out examples, once each precision
+#: that was fitted to the same examples has paid so many nats.
 _CLEAR, _PRICE = 0.7, 0.5
 _POOLING = Pooling(1.0 - NormalDist().cdf(_CLEAR), _PRICE, jointly=True, common_blocks=[0] * N_OWN)
-#: Confidences are cut this close to 0 and 1; or, where log loss is lower for it, to the second
-#: over the number of examples, but not beyond the third.
-_CLOSEST, _CLOSER, _LEAST = 1e-3, 0.1, 1e-6
+#: Confidences are cut this close to 0 and 1; or, where a line has less log loss for it by so many
+#: nats, to the second; or to the third over the number of examples, but not beyond the fourth.
+_CLOSEST, _CLOSER, _BY_SIZE, _LEAST, _NATS = 1e-2, 1e-3, 0.1, 1e-6, 1.0
+#: Signals are cut, and confidences that are kept as they are.
+_KEPT = 1e-3
 #: Most points at which a curve is made non-decreasing.
 _GRID = 200
+
+
+@dataclass(frozen=True, eq=False)
+class _Answers:
+    """Confidences (n,), whether the answers were right, and their weights, which count examples."""
+
+    confidence: FloatArray
+    right: BoolArray
+    counts: FloatArray
 
 
 @one_blas_thread()
@@ -47,55 +73,126 @@ def fit_confidence(
     *,
     monotone: bool,
 ) -> tuple[ConfidenceCurve, dict[str, Any]]:
-    """The curve that is clearly best on held-out examples, and a report.
+    """The average of the confidence, a line and a curve, with corrections by group; and a report.
 
-    `stated` are confidences (n,) or signals (n, k), which are combined first. The candidates are
-    the confidence as it is, one curve for all, and one with `groups`: their coding and codes (n,
-    columns).
+    `stated` are confidences (n,) or signals (n, k), which are combined first. All three are
+    functions of log-odds that are linear in their coefficients, which are averaged by held-out log
+    loss. `groups` are their coding and codes (n, columns).
     """
     share = weights / weights.sum()
-    counts, n_examples = share * effective_size(share), effective_size(share)
+    n_examples = effective_size(share)
+    if n_examples < _FEWEST * (1.0 - 1e-9) or right.all() or not right.any():
+        return _keep_stated(stated, right, n_examples)
+    counts = share * n_examples
     signals = _combine_signals(stated, right, counts) if stated.ndim == 2 else None
     confidence = stated if signals is None else signals.combine(stated)
-    blank = replace(_shape_curve(confidence, right, share), signals=signals)
-    few = n_examples < FEWEST_EXAMPLES * (1.0 - 1e-9)
-    if few or right.all() or not right.any():
-        why = f"all examples are {'right' if right.all() else 'wrong'}"
-        why = f"{right.size} examples are too few to tell what is better" if few else why
-        warn_user(
-            f"`right` teaches nothing: {why}; the confidence is kept. Check `right`, and use some "
-            "hundred examples or more, right and wrong ones.",
-            FitDataWarning,
-        )
-        nothing = {"held_out_log_loss": {}, "converged": True, "n_iter": 0}
-        return blank, {"reason": f"the confidence was kept as it is: {why}.", **nothing}
-    offset = blank.log_odds(confidence)
-    terms = BinaryTerms(blank.features(confidence), right, offset, counts)
-    bends = [-1] * N_OWN + [0] * (terms.n_features - N_OWN)  # hinges and atoms share a precision
-    fit = fit_pooled(terms, common_blocks=bends)
-    scores, losses = fit.scores_left_out(), {"as it is": binary_losses(offset, right)}
-    best = losses["one curve"] = terms.losses(scores)
-    curve, words, notes = replace(blank, coef=fit.common), "one curve was fitted", ""
+    answers = _Answers(confidence, right, counts)
+    curve, fit, candidates, words = _fit_average(
+        answers, _SLOPE if signals is None else _FITTED_SLOPE
+    )
+    losses = {name: binary_losses(each, right) for name, each in candidates.items()}
+    curve, notes, final = replace(curve, signals=signals), "", losses["average"]
     if groups is not None:
-        fitted = offset + terms.features @ fit.common
-        rows = replace(terms, features=terms.features[:, :N_OWN], offset=fitted)
-        without = GroupEffects(groups[0], best, shift=scores - fitted)
-        found = learn_groups(rows, groups[1], without, _POOLING)
+        unknown = curve.codes(None, right.size)
+        fitted = curve.curve_log_odds(confidence, unknown)
+        own = curve.features(confidence)[:, :N_OWN]
+        without = GroupEffects(groups[0], final, shift=candidates["average"] - fitted)
+        terms = BinaryTerms(own, right, fitted, counts)
+        found = learn_groups(terms, groups[1], without, _POOLING)
         notes = f" Groups: {'; '.join(found.notes)}."
         if found.fit is not None:
-            best, fit = found.losses, found.fit
-            losses["groups"], curve = best, _with_groups(curve, found)
-            words = "a curve with corrections by group was fitted"
-    gain, error = mean_and_error(losses["as it is"] - best, share)
-    if gain <= _PRICE / n_examples + _CLEAR * error:
-        curve, words = blank, "the confidence was kept as it is, as nothing was clearly better"
-        monotone = False  # it rises by itself, where no example is as well
+            final, fit = found.losses, found.fit
+            losses["groups"], curve = final, _with_groups(curve, found)
+            words += ", with corrections by group"
     if monotone:
         curve = _with_grid(curve, confidence, weights)
     if signals is not None:
         words = f"{signals.rise.size} signals were combined to one confidence; {words}"
+    error = mean_and_error(losses["as stated"] - final, share)[1]
     report = fit.report(words, losses, share, error)
     return curve, report | {"reason": report["reason"] + notes}
+
+
+def _keep_stated(
+    stated: FloatArray, right: BoolArray, n_examples: float
+) -> tuple[ConfidenceCurve, dict[str, Any]]:
+    """The confidence as it is, or the mean of signals; none surer than equal outcomes allow."""
+    why = f"{right.size} examples are too few (at least {_FEWEST} are needed)"
+    closest, signals = _KEPT, None
+    if n_examples >= _FEWEST * (1.0 - 1e-9):
+        why = f"all {right.size} examples are {'right' if right.all() else 'wrong'}"
+        closest = max(1.0 / (n_examples + 2.0), 1e-12)  # n of n right are (n + 1) / (n + 2)
+    warn_user(
+        f"`right` teaches nothing: {why}; the confidence is kept. Check `right`, and use more "
+        "examples, right and wrong ones.",
+        FitDataWarning,
+    )
+    if stated.ndim == 2:
+        none = np.zeros(stated.shape[1])
+        signals = SignalCombination(0.0, none, none, _KEPT)
+    none = np.zeros(0)
+    curve = ConfidenceCurve(np.zeros(N_OWN), np.zeros(2), none, none, closest, signals=signals)
+    nothing = {"held_out_log_loss": {}, "converged": True, "n_iter": 0}
+    return curve, {"reason": f"the confidence was kept as it is: {why}.", **nothing}
+
+
+def _fit_average(
+    answers: _Answers, slope: float
+) -> tuple[ConfidenceCurve, PooledFit, dict[str, FloatArray], str]:
+    """The averaged curve, the fit of the flexible one, held-out log-odds (n,), and words."""
+    blank, line, scores = _fit_line(answers, slope)
+    features, odds = blank.features(answers.confidence), blank.log_odds(answers.confidence)
+    terms = BinaryTerms(features, answers.right, slope * odds, answers.counts)
+    bends = [-1] * N_OWN + [0] * (blank.coef.size - N_OWN)  # hinges and atoms share a precision
+    fit = fit_pooled(_with_prior(terms, blank, answers, slope), common_blocks=bends)
+    flexible = fit.scores_left_out()[: odds.size]
+    second = weigh_two(scores, flexible, answers.right, answers.counts, _EITHER)
+    averaged = scores + second * (flexible - scores)
+    stated, _ = uncalibrated_share(
+        odds, averaged, answers.right, answers.counts, np.arange(odds.size)
+    )
+    coef = second * fit.common
+    coef[:2] += (1.0 - second) * line
+    coef[0] += (slope - 1.0) * blank.centre[0]  # the coefficients are added to a slope of 1
+    coef[1] += slope - 1.0
+    shares = stated, (1.0 - stated) * (1.0 - second), (1.0 - stated) * second
+    words = "log-odds were averaged: {:.0%} as stated, {:.0%} a line, {:.0%} a curve".format(
+        *shares
+    )
+    candidates = {"as stated": odds, "line": scores, "curve": flexible}
+    candidates["average"] = averaged + stated * (odds - averaged)
+    return replace(blank, coef=(1.0 - stated) * coef), fit, candidates, words
+
+
+def _fit_line(answers: _Answers, slope: float) -> tuple[ConfidenceCurve, FloatArray, FloatArray]:
+    """A blank curve, and a line of its log-odds: coefficients (2,), held-out log-odds (n,)."""
+    n_examples = float(answers.counts.sum())
+    cuts = {max(_CLOSEST, 1.0 / (n_examples + 2.0)), _CLOSER, min(max(_BY_SIZE / n_examples, _LEAST), _CLOSER)}
+    trials = []
+    for rank, closest in enumerate(sorted(cuts, reverse=True)):
+        blank = _shape_curve(answers, closest)
+        features, odds = blank.features(answers.confidence), blank.log_odds(answers.confidence)
+        terms = BinaryTerms(features[:, :2], answers.right, slope * odds, answers.counts)
+        fit = fit_pooled(_with_prior(terms, blank, answers, slope))
+        scores = fit.scores_left_out()[: odds.size]
+        loss = float(answers.counts @ terms.losses(scores)) + _NATS * rank
+        trials.append((loss, blank, fit.common, scores))
+    return min(trials, key=lambda trial: trial[0])[1:]
+
+
+def _with_prior(
+    terms: BinaryTerms, blank: ConfidenceCurve, answers: _Answers, slope: float
+) -> BinaryTerms:
+    """What is known before the fit, as examples; of as many features as the terms have."""
+    ends = np.array([answers.confidence.min(), answers.confidence.max()])
+    own = np.eye(blank.coef.size)
+    scale = np.sqrt(2.0 * np.array([_RIDGE, _TILT]))  # a hit and a miss have a curvature of 1/2
+    rows = [blank.features(ends), own[1:N_OWN] * scale[:, None], own[N_OWN + blank.knots.size :]]
+    offset = np.append(slope * blank.log_odds(ends), np.zeros(2 + blank.atoms.size))
+    weights = np.repeat([_AT_END, 1.0, _AT_ATOM], [2, 2, blank.atoms.size])
+    prior = np.vstack(rows)[:, : terms.n_features]
+    used = prior.any(axis=1)
+    return terms.with_prior(prior[used], offset[used], weights[used])
 
 
 def _with_groups(curve: ConfidenceCurve, found: GroupEffects) -> ConfidenceCurve:
@@ -121,21 +218,19 @@ def _combine_signals(
 
     The coefficients are shrunk towards the mean of the log-odds, as far as the examples allow.
     """
-    log_p, log_rest = cut_logs(signals, _CLOSEST)
+    log_p, log_rest = cut_logs(signals, _KEPT)
     features = np.column_stack([np.ones(len(signals)), log_p, log_rest])
     terms = BinaryTerms(features, right, np.mean(log_p - log_rest, axis=1), counts)
     blocks = [-1] + [0] * (features.shape[1] - 1)
     intercept, *coef = fit_pooled(terms, common_blocks=blocks).common
     rise, fall = np.split(np.array(coef), 2)
-    return SignalCombination(float(intercept), rise, fall, _CLOSEST)
+    return SignalCombination(float(intercept), rise, fall, _KEPT)
 
 
-def _shape_curve(confidence: FloatArray, right: BoolArray, share: FloatArray) -> ConfidenceCurve:
+def _shape_curve(answers: _Answers, closest: float) -> ConfidenceCurve:
     """Where a curve may bend, and the values that many examples have."""
-    closer = min(max(_CLOSER / right.size, _LEAST), _CLOSEST)
-    logs = {cut: cut_logs(confidence, cut) for cut in (_CLOSEST, closer)}
-    closest = max(logs, key=lambda cut: float(share @ np.where(right, *logs[cut])))
-    log_p, log_rest = logs[closest]
+    share = answers.counts / answers.counts.sum()
+    log_p, log_rest = cut_logs(answers.confidence, closest)
     odds = log_p - log_rest
     centre = np.array([share @ odds, share @ (log_p + log_rest)])
     order = np.argsort(odds, kind="stable")
@@ -143,7 +238,7 @@ def _shape_curve(confidence: FloatArray, right: BoolArray, share: FloatArray) ->
     places = np.minimum(np.searchsorted(np.cumsum(share[order]), wanted), odds.size - 1)
     knots = np.unique(odds[order][places])
     knots = knots[(knots > odds.min()) & (knots < odds.max())]
-    values, place = np.unique(confidence_keys(confidence), return_inverse=True)
+    values, place = np.unique(confidence_keys(answers.confidence), return_inverse=True)
     atoms = values[np.bincount(place, share) >= _ATOM_SHARE]
     coef = np.zeros(N_OWN + knots.size + atoms.size)
     return ConfidenceCurve(coef, centre, knots, atoms, closest)

@@ -24,11 +24,49 @@ from hokical._core.types import BoolArray, FloatArray, IntArray
 
 #: Cells of fewer rows than this on average are summed all at once.
 _FEW_ROWS = 20
+#: Halvings of the interval that a share lies in, and how many standard errors a gain is lowered by
+#: before it is weighed against no fit at all.
+_HALVINGS, _CAUTION = 14, 0.1
 
 
 def binary_losses(eta: FloatArray, hits: BoolArray) -> FloatArray:
     """Log losses (n,) of log-odds."""
     return np.logaddexp(0.0, np.where(hits, -eta, eta))
+
+
+def weigh_two(
+    first: FloatArray, second: FloatArray, hits: BoolArray, weights: FloatArray, prior: float
+) -> float:
+    """The share of the second in the average of log-odds (n,) that has the least log loss.
+
+    The prior, in examples for either, keeps the share between 0 and 1. The loss is convex in it.
+    """
+    low, high, gap = 0.0, 1.0, second - first
+    for _ in range(_HALVINGS):
+        share = 0.5 * (low + high)
+        slope = (weights * (expit(first + share * gap, np) - hits)) @ gap
+        rising = slope > prior / share - prior / (1.0 - share)
+        low, high = (low, share) if rising else (share, high)
+    return 0.5 * (low + high)
+
+
+def uncalibrated_share(
+    own: FloatArray, fitted: FloatArray, hits: BoolArray, weights: FloatArray, row: IntArray
+) -> tuple[float, float]:
+    """The share 1 / (1 + exp(g - c s)) of the log-odds before the fit in an average with it.
+
+    `own` and the held-out `fitted` are log-odds (m,), `row` (m,) says which go together. The gain g
+    is summed over the rows, as is its standard error s, which is returned for one row: the larger
+    of the observed one and of the one that log-odds `own` would have if they were calibrated.
+    """
+    gains = binary_losses(own, hits) - binary_losses(fitted, hits)
+    total, count = np.bincount(row, weights * gains), np.bincount(row, weights) > 0.0
+    observed = float(np.sum((total - total.sum() / count.sum())[count] ** 2))
+    proba: FloatArray = expit(own, np)
+    expected = float(np.sum(weights * proba * (1.0 - proba) * (fitted - own) ** 2))
+    error = float(np.sqrt(max(observed, expected)))
+    exponent = np.clip(total.sum() - _CAUTION * error, -500.0, 500.0)
+    return float(1.0 / (1.0 + np.exp(exponent))), error / float(count.sum())
 
 
 def _sum_products(left: FloatArray, right: FloatArray, sums: Any) -> FloatArray:
@@ -57,6 +95,22 @@ class BinaryTerms:
     def losses(self, scores: FloatArray) -> FloatArray:
         """Log losses (n,)."""
         return binary_losses(scores, self.hits)
+
+    def with_prior(self, rows: Any, offset: Any, weights: Any) -> BinaryTerms:
+        """The same, with two more examples for each of the `rows` (m, c): a hit and a miss.
+
+        They come last. A row of features whose scores are known to be near the offset is a prior.
+        """
+        parts = (
+            np.repeat(np.asarray(each, np.float64), 2, axis=0) for each in (rows, offset, weights)
+        )
+        more, known, counts = parts
+        return BinaryTerms(
+            np.vstack([self.features, more]),
+            np.append(self.hits, np.arange(known.size) % 2 == 0),
+            np.append(self.offset, known),
+            np.append(self.weights, counts),
+        )
 
     def evaluate(self, coef: FloatArray, sums: Any) -> tuple[float, FloatArray, Any]:
         eta = self.offset + np.einsum("nf,nf->n", self.features, coef)

@@ -166,13 +166,18 @@ class ConfidenceCurve:
         return between_knots(knots, values, count, cell * size, size, keys, xp)
 
     def _curve(self, confidence: Array, codes: Array, xp: Namespace = np) -> Array:
+        odds = self.curve_log_odds(confidence, codes, xp)
+        return expit(xp.clip(odds, -FARTHEST, FARTHEST), xp)
+
+    def curve_log_odds(self, confidence: Array, codes: Array, xp: Namespace = np) -> Array:
+        """Calibrated log-odds (n,), before curves are made non-decreasing."""
         features = self.features(confidence, xp)
         odds = self.log_odds(confidence, xp) + xp.sum(features * self.coef, axis=1)
         for table, term in zip(self.tables, self._terms, strict=True):
             columns, sizes = [codes[:, k] for k in term], [self.sizes[k] for k in term]
             own = xp.take(table, combine_codes(columns, sizes, xp), axis=0)
             odds = odds + xp.sum(features[:, :N_OWN] * own, axis=1)
-        return expit(xp.clip(odds, -FARTHEST, FARTHEST), xp)
+        return odds
 
     def _cells(self, codes: Array, most: int, xp: Namespace) -> tuple[IntArray, Array]:
         """Combinations of groups (cells, columns), and which of them each row has, (n,).
