@@ -37,15 +37,18 @@ _FEWEST = 10
 #: The slope of log-odds that is expected of stated confidences, which are mostly overconfident,
 #: and of a combination that was fitted; ...
 _SLOPE, _FITTED_SLOPE = 0.7, 1.0
-#: ... the precisions of that slope and of the coefficient of log p (1 - p); the weight of a right
-#: and of a wrong example at either end of the confidences, so that k of n right at a single value
-#: are (k + 1) / (n + 2); their weight for a value's own term; and that of the line and of the curve
-#: in the average.
-_RIDGE, _TILT, _AT_END, _AT_ATOM, _EITHER = 3.0, 0.3, 0.5, 1.0, 0.5
-#: Groups are used where they gain so many standard errors on held-out examples, once each precision
-#: that was fitted to the same examples has paid so many nats.
-_CLEAR, _PRICE = 0.7, 0.5
-_POOLING = Pooling(1.0 - NormalDist().cdf(_CLEAR), _PRICE, jointly=True, common_blocks=[0] * N_OWN)
+#: ... precisions of that slope and of the coefficient of log p (1 - p); the weight of a right and
+#: of a wrong example at either end of the confidences, so that k of n right at a single value are
+#: (k + 1) / (n + 2), and none is surer than that by a line that is steep; their weight for the term
+#: of a value; and that of the line and of the curve in the average. Chosen on answers of language
+#: models and on calibrated confidences: `paper/studies/answers.py`.
+_RIDGES, _AT_END, _AT_ATOM, _EITHER = np.array([3.0, 0.3]), 1.0, 1.0, 0.5
+#: Groups are used where they gain so many standard errors on held-out examples. Before the fit, two
+#: coefficients of groups and two bends of the curve are known, with these sums of squares.
+_CLEAR, _ALIKE, _BENDS = 0.3, (2.0, 0.05), (2.0, 0.3)
+_POOLING = Pooling(
+    1.0 - NormalDist().cdf(_CLEAR), jointly=True, common_blocks=[0] * N_OWN, alike=_ALIKE
+)
 #: Confidences are cut this close to 0 and 1; or, where a line has less log loss for it by so many
 #: nats, to the second; or to the third over the number of examples, but not beyond the fourth.
 _CLOSEST, _CLOSER, _BY_SIZE, _LEAST, _NATS = 1e-2, 1e-3, 0.1, 1e-6, 1.0
@@ -144,7 +147,7 @@ def _fit_average(
     features, odds = blank.features(answers.confidence), blank.log_odds(answers.confidence)
     terms = BinaryTerms(features, answers.right, slope * odds, answers.counts)
     bends = [-1] * N_OWN + [0] * (blank.coef.size - N_OWN)  # hinges and atoms share a precision
-    fit = fit_pooled(_with_prior(terms, blank, answers, slope), common_blocks=bends)
+    fit = fit_pooled(_with_prior(terms, blank, answers, slope), common_blocks=bends, alike=_BENDS)
     flexible = fit.scores_left_out()[: odds.size]
     second = weigh_two(scores, flexible, answers.right, answers.counts, _EITHER)
     averaged = scores + second * (flexible - scores)
@@ -166,16 +169,14 @@ def _fit_average(
 
 def _fit_line(answers: _Answers, slope: float) -> tuple[ConfidenceCurve, FloatArray, FloatArray]:
     """A blank curve, and a line of its log-odds: coefficients (2,), held-out log-odds (n,)."""
-    n_examples = float(answers.counts.sum())
-    cuts = {max(_CLOSEST, 1.0 / (n_examples + 2.0)), _CLOSER, min(max(_BY_SIZE / n_examples, _LEAST), _CLOSER)}
     trials = []
-    for rank, closest in enumerate(sorted(cuts, reverse=True)):
+    for price, closest in _cuts(answers.counts):
         blank = _shape_curve(answers, closest)
         features, odds = blank.features(answers.confidence), blank.log_odds(answers.confidence)
         terms = BinaryTerms(features[:, :2], answers.right, slope * odds, answers.counts)
         fit = fit_pooled(_with_prior(terms, blank, answers, slope))
         scores = fit.scores_left_out()[: odds.size]
-        loss = float(answers.counts @ terms.losses(scores)) + _NATS * rank
+        loss = float(answers.counts @ terms.losses(scores)) + price
         trials.append((loss, blank, fit.common, scores))
     return min(trials, key=lambda trial: trial[0])[1:]
 
@@ -184,12 +185,14 @@ def _with_prior(
     terms: BinaryTerms, blank: ConfidenceCurve, answers: _Answers, slope: float
 ) -> BinaryTerms:
     """What is known before the fit, as examples; of as many features as the terms have."""
-    ends = np.array([answers.confidence.min(), answers.confidence.max()])
-    own = np.eye(blank.coef.size)
-    scale = np.sqrt(2.0 * np.array([_RIDGE, _TILT]))  # a hit and a miss have a curvature of 1/2
+    ends = np.unique([answers.confidence.min(), answers.confidence.max()])
+    own, scale = (
+        np.eye(blank.coef.size),
+        np.sqrt(2.0 * _RIDGES),
+    )  # two examples have a curvature of 1/2
     rows = [blank.features(ends), own[1:N_OWN] * scale[:, None], own[N_OWN + blank.knots.size :]]
-    offset = np.append(slope * blank.log_odds(ends), np.zeros(2 + blank.atoms.size))
-    weights = np.repeat([_AT_END, 1.0, _AT_ATOM], [2, 2, blank.atoms.size])
+    offset = np.append(slope * blank.log_odds(ends), np.zeros(scale.size + blank.atoms.size))
+    weights = np.repeat([_AT_END, 1.0, _AT_ATOM], [ends.size, scale.size, blank.atoms.size])
     prior = np.vstack(rows)[:, : terms.n_features]
     used = prior.any(axis=1)
     return terms.with_prior(prior[used], offset[used], weights[used])
@@ -218,13 +221,38 @@ def _combine_signals(
 
     The coefficients are shrunk towards the mean of the log-odds, as far as the examples allow.
     """
-    log_p, log_rest = cut_logs(signals, _KEPT)
+    ends, trials = np.unique([signals.min(axis=0), signals.max(axis=0)], axis=0), []
+    for price, closest in _cuts(counts):
+        features, odds = _read_signals(signals, closest)
+        terms = BinaryTerms(features, right, odds, counts)
+        prior = terms.with_prior(*_read_signals(ends, closest), [_AT_END] * len(ends))
+        fit = fit_pooled(prior, common_blocks=[-1] + [0] * (features.shape[1] - 1))
+        held_out = fit.scores_left_out()[: odds.size]
+        loss = float(counts @ terms.losses(held_out)) + price
+        trials.append((loss, closest, odds, held_out, fit.common))
+    _, closest, odds, held_out, coef = min(trials, key=lambda trial: trial[0])
+    own, _ = uncalibrated_share(odds, held_out, right, counts, np.arange(odds.size))
+    intercept, *both = (1.0 - own) * coef
+    rise, fall = np.split(np.array(both), 2)
+    return SignalCombination(float(intercept), rise, fall, closest)
+
+
+def _read_signals(signals: FloatArray, closest: float) -> tuple[FloatArray, FloatArray]:
+    """Features (n, 1 + 2 k) of signals (n, k), and their mean log-odds (n,)."""
+    log_p, log_rest = cut_logs(signals, closest)
     features = np.column_stack([np.ones(len(signals)), log_p, log_rest])
-    terms = BinaryTerms(features, right, np.mean(log_p - log_rest, axis=1), counts)
-    blocks = [-1] + [0] * (features.shape[1] - 1)
-    intercept, *coef = fit_pooled(terms, common_blocks=blocks).common
-    rise, fall = np.split(np.array(coef), 2)
-    return SignalCombination(float(intercept), rise, fall, _KEPT)
+    return features, np.mean(log_p - log_rest, axis=1)
+
+
+def _cuts(counts: FloatArray) -> list[tuple[float, float]]:
+    """How close to 0 and 1 confidences may be cut, after what log loss has to fall by for it.
+
+    The coarsest is 1 / (n + 2): n of n right are (n + 1) / (n + 2).
+    """
+    total = float(counts.sum())
+    by_size = min(max(_BY_SIZE / total, _LEAST), _CLOSER)
+    cuts = {max(_CLOSEST, 1.0 / (total + 2.0)), _CLOSER, by_size}
+    return [(_NATS * rank, cut) for rank, cut in enumerate(sorted(cuts, reverse=True))]
 
 
 def _shape_curve(answers: _Answers, closest: float) -> ConfidenceCurve:

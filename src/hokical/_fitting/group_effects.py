@@ -36,9 +36,10 @@ _LEAST_EXAMPLES, _MOST_DENSE = 4, 300
 class Pooling:
     """How groups are fitted, and from when on they are used.
 
-    Blocks are those of `fit_pooled`. A gain has to exceed a `price` for each term, in
-    nats of all examples, and so many standard errors that a gain of none would reach them with the
-    probability `level`, shared by the candidates. Columns are used one by one, or `jointly`.
+    Blocks, and how `alike` groups are, are those of `fit_pooled`. A gain has to exceed a `price`
+    for each term, in nats of all examples, and so many standard errors that a gain of none would
+    reach them with the probability `level`, shared by the candidates. Columns are used one by one,
+    or `jointly`.
     """
 
     level: float
@@ -46,6 +47,7 @@ class Pooling:
     jointly: bool = False
     own_blocks: Sequence[int] | None = None
     common_blocks: Sequence[int] | None = None
+    alike: tuple[float, float] = (0.0, 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,6 +159,7 @@ def _fit(
             own_blocks=pooling.own_blocks,
             common_blocks=pooling.common_blocks,
             start=wanted.fit,
+            alike=pooling.alike,
             most_dense=_MOST_DENSE if is_pair else MOST_DENSE,
         )
     except TooManyGroupsError:

@@ -101,6 +101,7 @@ def fit_pooled(
     own_blocks: Sequence[int] | None = None,
     common_blocks: Sequence[int] | None = None,
     start: PooledFit | None = None,
+    alike: tuple[float, float] = (0.0, 0.0),
     most_dense: int = MOST_DENSE,
 ) -> PooledFit:
     """Fit common coefficients and those of groups, with precisions by marginal likelihood.
@@ -121,6 +122,9 @@ def fit_pooled(
         The same for the common terms; those with -1, by default all, keep the least precision.
     start : a fit with the first of the columns, optional
         Its coefficients and precisions are where the search starts.
+    alike : (float, float)
+        How many groups are known before the fit, and the sum of their squared coefficients, in each
+        block: a gamma prior of the precisions.
     most_dense : the most numbers that the dense block may have
     """
     problem = _Problem.from_codes(terms, codes, sizes)
@@ -146,21 +150,22 @@ def fit_pooled(
     point = problem.evaluate(x.ravel())
     new = np.unique(blocks[1 if start is None else 1 + len(start.groups) :])
     tau[new] = np.clip(point.moments(by_row.ravel(), tau.size)[new], *_STARTS)
-    found, tau = _alternate(point, tau, by_row.ravel())
+    prior = np.outer(alike, np.append(np.ones(free), 0.0))
+    found, tau = _alternate(point, tau, by_row.ravel(), prior)
     parts = np.split(found.x.reshape(-1, width), np.cumsum(problem.sizes)[:-1])
     common, *groups = (parts[k] for k in np.argsort(problem.order))
     return PooledFit(common[0], tuple(groups), tau[blocks], found)
 
 
 def _alternate(
-    point: _Point, tau: FloatArray, blocks: IntArray
+    point: _Point, tau: FloatArray, blocks: IntArray, prior: FloatArray
 ) -> tuple[Solution[FloatArray], FloatArray]:
     """The minimum, and the precisions `tau` of the `blocks` (parameters,); the last is fixed."""
     still, tried = tau.size == 1, list[tuple[FloatArray, FloatArray]]()
     while not still and len(tried) < _ROUNDS:
         point = replace(point, precision=tau[blocks])
         found = point.minimize(tol=10.0 * _LOOSE, max_iter=1)
-        updated, slope = _update(tau, blocks, found.x, point.inverse.diagonal())
+        updated, slope = _update(tau, blocks, found.x, point.inverse.diagonal(), prior)
         tried.append((tau, updated))
         tau, point = _extrapolate(*tried[-2:]), found.point
         promise = np.abs(slope * np.log(tau / tried[-1][0])).sum()
@@ -172,14 +177,15 @@ def _alternate(
 
 
 def _update(
-    tau: FloatArray, blocks: IntArray, x: FloatArray, variance: FloatArray
+    tau: FloatArray, blocks: IntArray, x: FloatArray, variance: FloatArray, prior: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """MacKay's rule: what the data decide of a block, over the sum of squares there.
 
-    And the slope of the log marginal likelihood by that of each precision.
+    And the slope of the log marginal likelihood by that of each precision. The `prior` (2, blocks)
+    is added to both.
     """
     decided = np.bincount(blocks, np.maximum(1.0 - tau[blocks] * variance, 0.0), tau.size)
-    squares = np.bincount(blocks, x * x, tau.size)
+    decided, squares = decided + prior[0], np.bincount(blocks, x * x, tau.size) + prior[1]
     with np.errstate(divide="ignore", invalid="ignore"):
         found = np.where(decided > _NOTHING, decided / squares, np.inf)
     found = np.append(np.clip(found[:-1], LEAST_PRECISION, MOST_PRECISION), tau[-1])

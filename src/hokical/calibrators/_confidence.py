@@ -46,11 +46,12 @@ class ConfidenceCalibrator(OutcomeCalibrator):
     """The probability that an answer is right, from one number in [0, 1] stated with it.
 
     For confidences without logits: those that a language model states in words, P(True), the
-    agreement of samples, the score of a detection. A smooth curve of the log-odds with hinges at
-    quantiles and a term for every value that 3 % of the answers have; corrections by group
-    (subject, language, model) are shrunk by partial pooling, so that a group of few examples gets
-    the common curve. Groups, pairs of them, and the curve itself are used where they clearly help
-    on held-out examples.
+    agreement of samples, the score of a detection. The log-odds are an average of those stated, of
+    a line, and of a curve with hinges at quantiles and a term for every value that 3 % of the
+    answers have, weighed by held-out log loss: few examples give mostly the line, many the curve.
+    Corrections by group (subject, language, model) are shrunk by partial pooling, so that a group
+    of few examples gets the common curve; groups and pairs of them are used where they help on
+    held-out examples. From ten examples on.
 
     Parameters
     ----------
