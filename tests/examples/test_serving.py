@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
+import subprocess
 import sys
 import threading
 import time
@@ -46,7 +49,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def address(folder: Path) -> Iterator[str]:
     import app
 
-    served = app.create_app(str(folder / "model.onnx"), str(folder / "monitor.json"))
+    files = (folder / name for name in ("model.onnx", "monitor.json", "monitor.sqlite"))
+    served = app.create_app(*map(str, files))
     server = uvicorn.Server(uvicorn.Config(served, port=0, log_level="error", ws="none"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
@@ -97,6 +101,91 @@ def test_bad_requests_are_answered_with_400(address: str, body: Any) -> None:
     with caught.value as reply:
         assert reply.code == 400
         assert json.load(reply)["error"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"ids": ["unknown"], "correct": [True]},
+        {"ids": [], "correct": [True]},
+        {"ids": ["unknown"], "correct": [1.5]},
+    ],
+)
+def test_bad_outcomes_are_answered_with_400(address: str, body: Any) -> None:
+    before = metric(address, "n")
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        post(f"{address}/outcomes", body)
+    with caught.value as reply:
+        assert reply.code == 400
+    assert metric(address, "n") == before
+
+
+def test_metrics_are_those_of_the_status(address: str) -> None:
+    with urllib.request.urlopen(f"{address}/metrics", timeout=60) as reply:
+        lines = reply.read().decode().splitlines()
+    found = dict(line.split() for line in lines if not line.startswith("#"))
+    assert float(found["hokical_outcomes_total"]) == metric(address, "n")
+    assert float(found["hokical_predictions_total"]) == metric(address, "n_observed")
+    assert set(found) == {line.split()[2] for line in lines if line.startswith("# TYPE")}
+
+
+def test_processes_share_a_monitor(folder: Path, tmp_path: Path) -> None:
+    """Predictions of one, outcomes at the other, in any order; saved and read again."""
+    from store import MonitorStore
+
+    path, start = str(tmp_path / "monitor.sqlite"), str(folder / "monitor.json")
+    one, other = (MonitorStore(path, start, save_every=7, keep=1000) for _ in range(2))
+    rng, alone = np.random.default_rng(0), hokical.CalibrationMonitor.load(start)
+    for k in range(30):
+        ids, confidence = [f"{k}-{i}" for i in range(5)], rng.uniform(0.5, 1.0, 5).tolist()
+        correct = (rng.random(5) < confidence).tolist()
+        (one, other)[k % 2].add_predictions(ids, confidence)
+        if k % 3 == 0:
+            other.monitor()
+        (other, one)[k % 2].add_outcomes(ids, correct)
+        alone.update(confidence, ids=ids).add_labels(ids, correct)
+    expected = alone.status().to_dict()
+    assert one.monitor().status().to_dict() == other.monitor().status().to_dict() == expected
+    one.save()
+    again = MonitorStore(path, start)
+    assert again.monitor().status().to_dict() == expected
+    for ids in (["0-0"], ["1-1", "new"], ["new", "new"]):
+        with pytest.raises(ValueError, match="must wait for an outcome"):
+            again.add_outcomes(ids, [True] * len(ids))
+    assert again.monitor().n == expected["n"]
+
+
+@pytest.mark.slow
+def test_two_workers_accept_all_outcomes(folder: Path, tmp_path: Path) -> None:
+    """Behind one port, so that nobody knows which process answers."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = ["--factory", "app:create_app", "--workers", "2", "--port", str(port)]
+    files = {"MODEL": "model.onnx", "MONITOR": "monitor.json"}
+    places = {name: str(folder / file) for name, file in files.items()}
+    places["STORE"] = str(tmp_path / "monitor.sqlite")
+    service = subprocess.Popen(
+        [sys.executable, "-m", "uvicorn", *command, "--log-level", "error"],
+        cwd=FOLDER,
+        env={**os.environ, **places},
+    )
+    try:
+        address = f"http://127.0.0.1:{port}"
+        for _ in range(600):
+            try:
+                metric(address, "n")
+                break
+            except OSError:
+                assert service.poll() is None
+                time.sleep(0.1)
+        inputs = (load_digits().data[1200:1260] / 16).tolist()
+        for row in inputs:
+            found = post(f"{address}/predict", {"inputs": [row]})
+            post(f"{address}/outcomes", {"ids": found["ids"], "correct": [True]})
+        assert {metric(address, "n") for _ in range(6)} == {60.0}
+    finally:
+        service.terminate()
+        service.wait(60)
 
 
 def test_a_loaded_calibrator_may_be_shared_by_threads(folder: Path) -> None:
