@@ -212,3 +212,32 @@ def test_a_constant_score_gets_the_base_rate(kind: type, score: float) -> None:
     labels = (np.random.default_rng(0).random(1000) < 0.1).astype(int)
     cal = kind().fit(np.full(1000, score), labels)
     assert cal.predict_proba([score])[0, 1] == pytest.approx(labels.mean(), abs=2e-3)
+
+
+def test_venn_abers_gives_its_two_probabilities_of_a_class() -> None:
+    """p0 and p1 of the event without `certify`: isotonic regressions with the row added twice."""
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=60)
+    y = (rng.uniform(size=60) < 1.0 / (1.0 + np.exp(-x))).astype(int)
+    cal = make("venn_abers").fit(np.column_stack([0.0 * x, x]), y)
+    rows = np.column_stack([np.zeros(5), rng.normal(size=5)])
+    found = cal.predict_interval(rows, label=1)
+    for (low, high), new in zip(found, rows[:, 1], strict=True):
+        known = [
+            IsotonicRegression().fit(np.append(x, new), np.append(y, c)).predict([new])[0]
+            for c in (0, 1)
+        ]
+        assert (low, high) == pytest.approx(tuple(known), abs=1e-6)
+    np.testing.assert_allclose(cal.predict_interval(rows, label=0), 1.0 - found[:, ::-1])
+    p = cal.predict_proba(rows)[:, 1]
+    assert ((found[:, 0] <= p) & (p <= found[:, 1])).all()
+
+
+def test_costs_of_two_errors_by_name() -> None:
+    cal = make("uncalibrated").fit([[2.0, 0.0], [0.0, 1.0]], [0, 1])
+    rows = [[2.0, 0.0], [0.0, 1.0]]
+    named, plain = (cal.predict_action(rows, c) for c in ({"fp": 1, "fn": 10}, (1.0, 10.0)))
+    np.testing.assert_array_equal(named.actions, plain.actions)
+    np.testing.assert_array_equal(named.costs, plain.costs)
+    with pytest.raises(ValueError, match="`costs` by name must be those of the errors"):
+        cal.predict_action(rows, {"fp": 1, "missed": 10})

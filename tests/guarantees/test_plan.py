@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.special import expit
+from scipy.stats import norm
 
 from hokical import make
 from hokical.guarantees import plan
+from hokical.metrics import binary_summary
 
 
 def test_below_the_fewest_nothing_is_accepted() -> None:
@@ -57,5 +60,48 @@ def test_bad_options_are_named(options: dict[str, object], message: str) -> None
 
 def test_one_promise_at_a_time() -> None:
     for options in ({}, {"risk": 0.1, "coverage": 0.9}):
-        with pytest.raises(TypeError, match="either `coverage` or `risk`"):
+        with pytest.raises(TypeError, match="one of `coverage`, `risk` and `events`"):
             plan(**options)
+
+
+@pytest.mark.parametrize(("events", "auroc"), [(0.1, 0.8), (0.3, 0.7)])
+def test_a_planned_validation_has_intervals_of_the_planned_widths(
+    events: float, auroc: float
+) -> None:
+    """Data of the assumed kind: slope and AUROC to 6 %, O:E at most, as it also uses the scores."""
+    found, spread = plan(events=events, auroc=auroc), np.sqrt(2.0) * norm.ppf(auroc)
+    assert found.fewest == max(found.needed.values())
+    rng, probabilities = np.random.default_rng(0), np.zeros(0)
+    for name, n in found.needed.items():
+        widths = []
+        for _ in range(8):
+            event = rng.uniform(size=n) < events
+            x = np.log(events / (1 - events)) + np.where(event, 0.5, -0.5) * spread**2
+            probabilities = expit(x + spread * rng.normal(size=n))
+            each = binary_summary(probabilities, event)[name]
+            widths.append(each.high - each.low)
+        ratio = np.mean(widths) / found.widths[name]
+        assert ratio < 1.06, name
+        assert ratio > (0.85 if name == "oe_ratio" else 0.94), name
+    known = plan(events=events, confidence=probabilities)
+    assert known.auroc == pytest.approx(auroc, abs=0.03)
+    assert known.needed["slope"] == pytest.approx(found.needed["slope"], rel=0.3)
+
+
+def test_a_validation_is_planned_of_what_is_known() -> None:
+    half = plan(events=0.2, auroc=0.75, widths={"auroc": 0.1}).fewest
+    assert plan(events=0.2, auroc=0.75, widths={"auroc": 0.05}).fewest == pytest.approx(
+        4 * half, rel=0.01
+    )
+    # (1 - share) / (share * error^2) with an error of 0.1: exp(0.196) - exp(-0.196) wide
+    width = 2 * np.sinh(norm.ppf(0.975) * 0.1)
+    assert plan(events=0.5, auroc=0.75, widths={"oe_ratio": width}).fewest == 100
+    assert "with the event" in str(plan(events=0.2, auroc=0.75))
+    with pytest.raises(TypeError, match="give `auroc` or `confidence`"):
+        plan(events=0.2)
+    with pytest.raises(ValueError, match="`widths` must be positive, of some of"):
+        plan(events=0.2, auroc=0.7, widths={"ece": 0.1})
+    with pytest.raises(ValueError, match="`auroc` must be above 0"):
+        plan(events=0.2, auroc=0.4)
+    with pytest.raises(TypeError, match="give one of `coverage`, `risk` and `events`"):
+        plan(events=0.2, risk=0.1)

@@ -152,3 +152,48 @@ def test_the_plot_is_that_of_the_event(found: Any) -> None:
     assert ax.get_xlabel() == "predicted probability"
     np.testing.assert_allclose(ax.lines[1].get_ydata(), found.binary.curve.observed)
     assert found.plot(of="label").get_xlabel() == "confidence"
+
+
+def test_folds_are_predicted_by_fits_on_the_others() -> None:
+    scores, truth = loans(300, 6)
+    found = hokical.evaluate("platt", scores, truth, folds=5)
+    fair = hokical.evaluate(hokical.make("platt").fit(scores, truth), *loans(20_000, 7))
+    assert found.folds == 5
+    assert "Cross-fitted in 5 folds: intervals are conditional" in found.headline
+    assert not found.summary.bounds
+    assert found.n == 300
+    assert found.before.binary["auroc"].value == pytest.approx(
+        roc_auc_score(truth, scores[:, 1]), abs=1e-9
+    )
+    low, high = found.binary["log_loss"].low, found.binary["log_loss"].high
+    assert low < fair.binary["log_loss"].value < high
+    p = found.calibrator.predict_proba(scores)[:, 1]  # of all examples, which is better than fair
+    assert binary_summary(p, truth)["log_loss"].value < found.binary["log_loss"].value
+    again = hokical.evaluate(hokical.make("platt"), scores, truth, folds=5)
+    assert again.binary.estimates == found.binary.estimates
+
+
+def test_folds_of_an_interpolating_method_are_not_optimistic() -> None:
+    """Isotonic regression finds in the sample what is not there; cross-fitted it does not."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=400)
+    scores = np.column_stack([np.zeros(400), x])
+    truth = (rng.uniform(size=400) < 1.0 / (1.0 + np.exp(-0.4 * x))).astype(int)
+    with pytest.warns(UserWarning, match="folds=10"):
+        fooled = hokical.evaluate(hokical.make("irova_ts").fit(scores, truth), scores, truth)
+    fair = hokical.evaluate("irova_ts", scores, truth, folds=10)
+    assert fair.binary["auroc"].value < fooled.binary["auroc"].value - 0.01
+    assert fair.binary["log_loss"].value > fooled.binary["log_loss"].value + 0.01
+
+
+def test_folds_take_weights_groups_and_a_method() -> None:
+    scores, truth = loans(400, 8)
+    options = {"groups": np.repeat(["a", "b"], 200), "sample_weight": np.arange(400) % 3}
+    found = hokical.evaluate("auto", scores, truth, folds=4, **options)
+    assert found.groups is not None
+    with pytest.raises(ValueError, match="`folds` must be between 2 and the number of examples"):
+        hokical.evaluate("platt", scores, truth, folds=1)
+    with pytest.raises(ValueError, match="`cal`"):
+        hokical.evaluate("plat", scores, truth, folds=4)
+    with pytest.raises(TypeError, match="`coverage` cannot be given for `folds`"):
+        hokical.evaluate("platt", scores, truth, folds=4, coverage=0.9)

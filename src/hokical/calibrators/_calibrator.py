@@ -121,8 +121,9 @@ class Calibrator(FittedPredictions):
         the interval is extended to it. After `fit` alone the accuracy is that of the classifier's
         labels: for a label that calibration has changed, the interval is from 0 to 1. Venn-Abers
         prediction has an interval of its own for the label's probability, without a `delta`, which
-        is given until `certify` is called. With `label`, after `certify`: the interval is for the
-        share of that class among rows with a similar probability of it, such as a risk of disease.
+        is given until `certify` is called; with `label`, its p0 and p1 for that class. With `label`
+        after `certify`: the interval is for the share of that class among rows with a similar
+        probability of it, such as a risk of disease.
 
         >>> from hokical import Hoki
         >>> from hokical.demo import demo_logits
@@ -223,8 +224,8 @@ class Calibrator(FittedPredictions):
         """The action of least expected cost for each row, with what it is expected to cost.
 
         `costs` (classes, actions) has the cost of each action for each true class. With a column
-        per class, actions are labels. For two classes, `(false_positive, false_negative)` is
-        enough.
+        per class, actions are labels. For two classes, `(false_positive, false_negative)` or
+        `{"fp": 1, "fn": 10}` is enough.
 
         >>> from hokical import make
         >>> cal = make("uncalibrated").fit([[2.0, 0.0], [0.0, 1.0]], [0, 1])

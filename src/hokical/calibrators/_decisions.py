@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -115,6 +116,9 @@ def class_interval(
 ) -> FloatArray:
     """An interval (n, 2) on the host for the share of a class among rows of similar probability."""
     if kept.held_out_classes is None:
+        own = rule.on_device_of(data).class_interval(data, label)
+        if own is not None:
+            return np.stack([data.to_host(end) for end in own], axis=1)
         raise ValueError(
             "`label` has no examples to go by. Call `certify(logits, labels)` first, with logits "
             f"of all classes, at most {_MOST_CLASSES:,} of them, and examples that count alike."
@@ -198,6 +202,14 @@ def decide(proba: Array, costs: Any, n_classes: int) -> Decisions:
 
 def cost_table(costs: Any, n_classes: int) -> FloatArray:
     """Costs (classes, actions), of two classes also from those of its two errors."""
+    if isinstance(costs, Mapping):
+        if set(costs) != {"fp", "fn"} or n_classes != 2:
+            raise ValueError(
+                "`costs` by name must be those of the errors of two classes, {'fp': 1, 'fn': 10}; "
+                f"got {dict(costs)!r} for {n_classes} classes. Otherwise pass a table of shape "
+                f"({n_classes}, actions)."
+            )
+        costs = (costs["fp"], costs["fn"])
     table = np.asarray(costs, np.float64)
     if table.shape == (2,) and n_classes == 2:
         table = np.array([[0.0, table[0]], [table[1], 0.0]])
@@ -205,6 +217,6 @@ def cost_table(costs: Any, n_classes: int) -> FloatArray:
         raise ValueError(
             f"`costs` must be finite numbers of shape ({n_classes}, actions), a row for each true "
             f"class; got shape {table.shape}. Of two classes (false_positive, false_negative) is "
-            "enough."
+            "enough, or {'fp': 1, 'fn': 10}."
         )
     return table

@@ -14,6 +14,7 @@ import hokical
 from hokical.cli import options as opt
 from hokical.cli.console import DASH, bad_option, check_options, refuse, say, show_result, spinner
 from hokical.cli.reading import Source, read_calibrator, warn_of_rows_of_fit
+from hokical.cli.tables import event_index
 from hokical.io._examples import Examples
 from hokical.io._reading import list_files
 from hokical.io._writing import TABLES, check_output
@@ -35,6 +36,10 @@ def apply(
         float | None,
         opt.text("Also write `accepted`: labels with at most this error rate, e.g. 0.05."),
     ] = None,
+    interval: Annotated[
+        bool, opt.text("Also write `probability` of the event, `low` and `high`.", "--interval")
+    ] = False,
+    positive: opt.Positive = None,
     coverage: opt.Coverage = None,
     by: Annotated[
         By,
@@ -60,6 +65,9 @@ def apply(
     columns to keep, label, confidence. Labels are names where those of the
     classes are known. With --missing drop, rows without a score stay, empty.
 
+    --interval, after `certify` or of `venn_abers`, gives the probability of
+    the event of two classes with its low and high end (95 %, or 1 - delta).
+
     --risk and --coverage are guaranteed by the examples of `certify`, or else
     of the fit. --delta is 0.1 with --risk; without it coverage is guaranteed
     on average.
@@ -70,8 +78,8 @@ def apply(
     new = {"by": str(by)} if by == "new group" else {}
     if coverage is None and by is not By.all and not (new and risk is not None):
         raise bad_option("--by", "only goes with --coverage, and 'new group' with --risk too.")
-    if delta is not None and risk is None and coverage is None:
-        raise bad_option("--delta", "only goes with --risk or --coverage.")
+    if delta is not None and risk is None and coverage is None and not interval:
+        raise bad_option("--delta", "only goes with --risk, --coverage or --interval.")
     if adapt:
         refuse("does not go with --adapt.", risk=risk)
     own: dict[str, Any] = {} if delta is None else {"delta": delta}
@@ -80,7 +88,13 @@ def apply(
     fitted = read_calibrator(calibrator)
     if fitted.name == "confidence":
         why = "needs a calibrator of logits; this one is of confidences."
-        refuse(why, proba=proba, coverage=coverage, adapt=adapt)
+        refuse(why, proba=proba, coverage=coverage, adapt=adapt, interval=interval)
+    event: Any = None
+    if interval or positive is not None:
+        event = event_index(positive, fitted.class_names, fitted.n_classes_)
+        if event is None or not interval:
+            what = "--interval" if interval else "--positive"
+            raise bad_option(what, "is for two classes, and --positive goes with --interval.")
     given = Source(
         data, split, score_columns=score_columns, probabilities=probabilities, groups=groups,
         missing=missing, keep=keep,
@@ -94,6 +108,8 @@ def apply(
         with spinner(f"Applying {fitted.name}"):
             method = _adapt(fitted, rows) if adapt else fitted
             found, facts = _predict(method, rows, proba, risks, sets)
+            if event is not None:
+                found |= _event_interval(method, rows, event, 0.05 if delta is None else delta)
         columns = _columns(found, rows, target.suffix == ".npz")
         if marked := hokical.io.write_table(target, columns):
             say(f"{marked:,} cells of text that a spreadsheet would run begin with ' in {target}.")
@@ -169,6 +185,15 @@ def _predict(
                 "label: the calibrator keeps the classifier's own labels."
             )
     return found, facts
+
+
+def _event_interval(fitted: Any, rows: Examples, event: int, delta: float) -> dict[str, Any]:
+    """The probability of the event and its ends."""
+    own: dict[str, Any] = {"groups": rows.groups}
+    with check_options("--interval"):
+        ends = fitted.predict_interval(rows.scores, delta=delta, label=event, **own)
+    probability = fitted.predict_proba(rows.scores, **own)[:, event]
+    return {"probability": probability, "low": ends[:, 0], "high": ends[:, 1]}
 
 
 def _columns(results: dict[str, Any], rows: Examples, as_arrays: bool) -> dict[str, Any]:

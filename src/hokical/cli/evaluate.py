@@ -9,7 +9,7 @@ import hokical
 from hokical.cli import options as opt
 from hokical.cli.console import bad_option, check_options, new_table, show_table, spinner
 from hokical.cli.reading import Source, read_calibrator
-from hokical.cli.tables import metric_cells, show_details, show_found
+from hokical.cli.tables import event_index, metric_cells, show_details, show_event, show_found
 from hokical.io._examples import Examples
 
 _FOOTNOTE = "AUROC, right against wrong: higher is better. Selective risk: most confident 80 %."
@@ -30,6 +30,7 @@ def evaluate(
     classes: opt.Classes = None,
     probabilities: opt.Probabilities = None,
     confidence: opt.Confidence = None,
+    positive: opt.Positive = None,
     groups: opt.Groups = None,
     missing: opt.MissingRows = opt.Missing.error,
     split: opt.Split = opt.Part.test,
@@ -37,7 +38,8 @@ def evaluate(
 ) -> None:
     """Measure calibration, with intervals and guarantees.
 
-    With a CALIBRATOR, before and after calibration; without, as it is.
+    With a CALIBRATOR, before and after calibration; without, as it is. Of two
+    classes the probability of the event comes first.
 
     A folder (or 'pattern*') of Parquet files is read in parts and may be
     larger than memory.
@@ -58,8 +60,16 @@ def evaluate(
     with spinner("Measuring"), check_options():
         found = hokical.evaluate(
             fitted, **own, coverage=coverage, class_names=data.classes, data_name=path.name,
+            positive=None if positive is None else _event(positive, data),
         )  # fmt: skip
     show_found(found, found, report, as_json, lambda: _show(found, path))
+
+
+def _event(positive: str, data: Any) -> Any:
+    """The event as `evaluate` takes it."""
+    scores = getattr(data, "scores", data)
+    n_classes = getattr(scores, "n_classes", 1)  # of confidences: refused in words
+    return event_index(positive, data.classes, n_classes)
 
 
 def _show(found: hokical.report.Evaluation, path: Path) -> None:
@@ -74,5 +84,10 @@ def _show(found: hokical.report.Evaluation, path: Path) -> None:
     title = f"{path.name}: {found.n:,} examples"
     title += f"; {found.label}" if found.before is not None else ""
     notes = (_FOOTNOTE,) if "selective_risk" in found.summary.estimates else ()
-    show_table(title, table, *notes, "", found.headline)
+    if found.binary is None:
+        show_table(title, table, *notes, "", found.headline)
+    else:
+        show_event(found, path.name)
+        said = f"{found.label_verdict} {found.label_details}"
+        show_table(f"Predicted label; {found.label}", table, *notes, "", said, "", found.headline)
     show_details(found, found.both)

@@ -26,6 +26,7 @@ from hokical.cli.console import (
     spinner,
 )
 from hokical.cli.reading import Source, read_calibrator, warn_of_rows_of_fit
+from hokical.cli.tables import event_index, event_name
 from hokical.io._examples import Examples
 from hokical.io._writing import check_output
 
@@ -59,6 +60,7 @@ def monitor(
     label_column: opt.LabelColumn = None,
     score_columns: opt.ScoreColumns = None,
     probabilities: opt.Probabilities = None,
+    positive: opt.Positive = None,
     groups: opt.Groups = None,
     missing: opt.MissingRows = opt.Missing.error,
     split: opt.Split = opt.Part.test,
@@ -95,17 +97,39 @@ def monitor(
         _count(watching, fitted, rows, ids, again)
         if state is not None:
             watching.save(state)
-    _show(watching.status(), as_json)
+    classes = getattr(fitted, "n_classes_", 1)
+    event = None
+    if positive is not None or classes == 2:
+        event = event_index(positive, watching.class_names, classes)
+    _show(watching.status(), as_json, event, watching.class_names)
 
 
-def _show(status: hokical.monitoring.Status, as_json: bool) -> None:
-    """What is known now; an alarm is also the exit code."""
-    show_result(status.to_dict(), _facts(status), as_json)
+def _show(status: hokical.monitoring.Status, as_json: bool, event: int | None, names: Any) -> None:
+    """What is known now, of the `event` of two classes too; an alarm is also the exit code."""
+    values, facts = status.to_dict(), _facts(status)
+    if event is not None and status.n_window:
+        predicted, observed = _event_shares(status, event)
+        name = event_name(event, names)
+        values["event"] = {"name": name, "predicted": predicted, "observed": observed}
+        said = f"{name}: predicted {predicted:.1%}, observed {observed:.1%}"
+        facts = {"verdict": facts["verdict"], "event": said} | facts
+    show_result(values, facts, as_json)
     for parts, rows_of in ((status.classes, "predicted class"), (status.groups, "group")):
         if parts and not as_json:
             _show_parts(parts, rows_of)
     if status.alarmed:
         raise typer.Exit(ALARM)
+
+
+def _event_shares(status: hokical.monitoring.Status, event: int) -> tuple[float, float]:
+    """Mean probability and share of the event in the window, from the rows of each label."""
+    sums = np.zeros(2)
+    for part in status.classes:
+        if part.n:
+            own = np.array([part.mean_confidence, part.accuracy])
+            sums += part.n * (own if part.label == event else 1.0 - own)
+    predicted, observed = (sums / status.n_window).tolist()
+    return predicted, observed
 
 
 def _count(

@@ -64,6 +64,9 @@ Confidence = Annotated[
 Classes = Annotated[
     str | None, text("Class names in column order: cat,dog.", metavar="NAMES", **_DATA)
 ]
+Positive = Annotated[
+    str | None, text("Of two classes: the event.", metavar="NAME", show_default="the second")
+]
 Groups = Annotated[str | None, text("Columns with the groups of rows: sex,site.", **_COLUMNS)]
 MissingRows = Annotated[
     Missing, text("Rows without a score or label: error, or drop.", metavar="WORD", **_DATA)

@@ -11,6 +11,7 @@ import hokical
 from hokical.cli import options as opt
 from hokical.cli.console import ALARM, check_options, show_json, spinner, stdout
 from hokical.cli.reading import Source, read_calibrator
+from hokical.cli.tables import event_index, event_name
 
 
 def shift(
@@ -19,6 +20,7 @@ def shift(
     delta: Annotated[float, opt.Delta] = 0.05,
     score_columns: opt.ScoreColumns = None,
     probabilities: opt.Probabilities = None,
+    positive: opt.Positive = None,
     groups: opt.Groups = None,
     missing: opt.MissingRows = opt.Missing.error,
     split: opt.Split = opt.Part.test,
@@ -39,12 +41,23 @@ def shift(
     with spinner("Estimating class frequencies"), check_options():
         found = fitted.estimate_shift(rows.scores, delta=delta, groups=rows.groups)
     names = rows.classes or tuple(map(str, range(fitted.n_classes_)))
+    event = event_index(positive, rows.classes, fitted.n_classes_)
     if as_json:
-        show_json(_values(found, names))
+        show_json(_values(found, names) | ({} if event is None else {"event": names[event]}))
     else:
-        stdout().print(Text(f"{data.name}: {found}"))
+        said = "" if event is None else f"{_event(found, event, rows.classes)}\n"
+        stdout().print(Text(f"{said}{data.name}: {found}"))
     if not found.holds:
         raise typer.Exit(ALARM)
+
+
+def _event(found: hokical.guarantees.ShiftEstimate, event: int, names: tuple[str, ...]) -> str:
+    """The share of events, of two classes, in words."""
+    old, new = (each[event] for each in (found.old_class_frequencies, found.class_frequencies))
+    low, high = found.class_frequencies_interval[event]
+    before = f"{old:.1%} among the calibration examples"
+    now = f"{new:.1%} estimated here ({low:.1%} to {high:.1%})" if found.holds else "unknown here"
+    return f"Events ({event_name(event, names)}): {before}, {now}."
 
 
 def _values(found: hokical.guarantees.ShiftEstimate, names: tuple[str, ...]) -> dict[str, Any]:

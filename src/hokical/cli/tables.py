@@ -10,7 +10,17 @@ import typer
 from rich.markup import escape
 
 import hokical
-from hokical.cli.console import interval, new_table, say, show_json, show_table, spinner, warn
+from hokical.cli.console import (
+    bad_option,
+    interval,
+    new_table,
+    say,
+    show_json,
+    show_table,
+    spinner,
+    warn,
+)
+from hokical.metrics import _risk_models as risk_models
 
 #: Labels or groups that are all shown; of more, only the worst.
 _MOST_ROWS = 10
@@ -25,6 +35,47 @@ def metric_cells(evaluations: Sequence[hokical.report.Evaluation], metric: str) 
         cells.append(f"[bold]{text}[/bold]" if [each.name] == best else text)
         cells.append(interval(each[metric].low, each[metric].high, known.format))
     return cells
+
+
+def event_index(positive: str | None, names: Sequence[str], n_classes: int) -> int | None:
+    """The column of the event, of two classes; None of more."""
+    if n_classes != 2:
+        if positive is not None:
+            raise bad_option("--positive", f"is for two classes; there are {n_classes}.")
+        return None
+    choices = [*names] or ["0", "1"]
+    if positive is not None and positive not in choices:
+        raise bad_option("--positive", f"must be {' or '.join(choices)}; got {positive}.")
+    return 1 if positive is None else choices.index(positive)
+
+
+def event_name(index: int, names: Sequence[str]) -> str:
+    """The event in words."""
+    return names[index] if names else f"class {index}"
+
+
+def show_event(found: hokical.report.Evaluation, title: str) -> None:
+    """The probability of the event: metrics before and after, and bands after calibration."""
+    event, level = found.binary, f"{1.0 - found.summary.options.delta:.0%} interval"
+    if event is None:
+        return
+    table = new_table(["metric", *(cell for each in found.both for cell in (each.name, level))])
+    summaries: list[Any] = [each.binary for each in found.both]
+    for name in risk_models.EVENT_MAIN:
+        cells = (risk_models.show_estimate(name, each[name], " to ") for each in summaries)
+        texts = (text for pair in cells for text in pair)
+        table.add_row(risk_models.EVENT_TITLES[name][0], *texts)
+    show_table(f"{title}: {event.title}", table, *([event.remark] if event.remark else []))
+    bands = new_table(("probability", "rows", "events", "mean", "observed", level, "p-value", ""))
+    for row in event.bands().rows:
+        shares = (f"{row.mean_probability:.1%}", f"{row.observed:.1%}")
+        bands.add_row(
+            f"{row.lower:.1%} to {row.upper:.1%}", f"{row.n:,.10g}", f"{row.events:,.10g}", *shares,
+            f"{row.low:.1%} to {row.high:.1%}", f"{row.p_value:.2g}", "off" if row.flagged else "",
+        )  # fmt: skip
+    typer.echo()
+    show_table(f"By band of probability, with {found.name}", bands)
+    typer.echo()
 
 
 def show_sets(evaluations: Sequence[hokical.report.Evaluation]) -> None:
@@ -49,10 +100,13 @@ def show_rows(title: str, found: hokical.metrics.GroupTable | None, *remarks: st
         return
     few = len(found.rows) <= _MOST_ROWS
     rows = found.rows if few else found.worst(_MOST_ROWS)
-    table = new_table(("", "rows", "predicted", "observed", "interval", "p-value", ""))
+    event = len(found.asked) > 1
+    ratio = ("O:E",) if event else ()
+    table = new_table(("", "rows", "predicted", "observed", *ratio, "interval", "p-value", ""))
     for row in rows:
         ends = interval(row.low, row.high, "{:.1%}".format)
-        shares = (f"{row.n:,}", f"{row.predicted:.1%}", f"{row.observed:.1%}", ends)
+        own = (f"{row.oe_ratio:.2f}",) if event else ()
+        shares = (f"{row.n:,}", f"{row.predicted:.1%}", f"{row.observed:.1%}", *own, ends)
         table.add_row(
             escape(row.full_name), *shares, f"{row.p_value:.2g}", "off" if row.flagged else ""
         )

@@ -1,16 +1,17 @@
-"""How many labelled examples a promise needs, and what it then gives."""
+"""How many labelled examples a guarantee or a validation needs, and what it then gives."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from hokical._core.bins import check_count
 from hokical._core.types import FloatArray
-from hokical.guarantees._binomial import beta_quantile, binomial_tail
+from hokical.guarantees._binomial import beta_quantile, binomial_tail, check_chance
 from hokical.guarantees._control import check_promise, examples_to_cover, fewest_examples
 from hokical.guarantees._selective import starting_levels
 
@@ -44,29 +45,71 @@ class Plan:
         return words
 
 
+#: Widths of 95 % intervals that a validation should reach (Riley and others, 2021).
+WIDTHS = {"oe_ratio": 0.2, "slope": 0.2, "auroc": 0.1}
+
+
+@dataclass(frozen=True)
+class ValidationPlan(Plan):
+    """How many examples the validation of a model of an event needs: `fewest`, of all criteria.
+
+    `needed` has the number of each: an interval of O:E, slope or AUROC of the width in `widths`.
+    `events` is the expected share of events, `auroc` the AUROC that was assumed.
+    """
+
+    needed: dict[str, int] = field(default_factory=dict)
+    widths: dict[str, float] = field(default_factory=dict)
+    events: float = math.nan
+    auroc: float = math.nan
+
+    def __str__(self) -> str:
+        expected = f"{self.events:.1%} events, AUROC {self.auroc:.3f}"
+        whole = f"{self.fewest:,} examples, {math.ceil(self.fewest * self.events):,} with the event"
+        rows = [
+            f"{name}: {n:,} examples for an interval {self.widths[name]:g} wide"
+            for name, n in self.needed.items()
+        ]
+        return "\n".join([f"{whole} ({expected}).", *rows])
+
+
 def plan(
     *,
     coverage: float | None = None,
     risk: float | None = None,
+    events: float | None = None,
     delta: float | None = None,
     confidence: Any = None,
+    auroc: float | None = None,
+    widths: Mapping[str, float] | None = None,
     examples: Sequence[int] = SIZES,
 ) -> Plan:
-    """How many labelled examples a promise needs, and what it then gives.
+    """How many labelled examples a guarantee or a validation needs, and what it then gives.
 
     `coverage` is that of `predict_set`, the recall of `detect` and of several labels, or 1 minus
     the risk of `control_risk`; `risk` is that of `predict_or_abstain`, whose `delta` is 0.1 unless
     given. For `risk`, the calibrated `confidence` (m,) of your own examples, without labels, tells
     how much will be accepted. Examples of the fit are not counted.
 
+    `events`, the expected share of events, plans the external validation of a model of an event: so
+    many examples that intervals at 1 - delta (0.05 unless given) of a calibrated model have these
+    `widths`, by default 0.2 for O:E, 0.2 for the slope and 0.1 for the AUROC (Riley and others,
+    2021, doi:10.1002/sim.9025: binomial events for O:E, the information of a logistic model for the
+    slope, Newcombe's variance for the AUROC). The distribution of the probabilities is that of
+    `confidence` (m,), probabilities of the event for examples like the new ones, or else follows
+    from `auroc`, with log-odds that are normal among events and among the others.
+
+    >>> plan(events=0.1, auroc=0.8).needed
+    {'oe_ratio': 3469, 'slope': 4196, 'auroc': 836}
     >>> found = plan(coverage=0.9, examples=(100, 1000))
     >>> found.fewest, [round(end, 3) for end in found.low]
     (9, [0.848, 0.884])
     >>> plan(risk=0.05).fewest
     72
     """
-    if (coverage is None) == (risk is None):
-        raise TypeError("give either `coverage` or `risk`, such as `coverage=0.9`.")
+    if sum(each is not None for each in (coverage, risk, events)) != 1:
+        raise TypeError("give one of `coverage`, `risk` and `events`, such as `coverage=0.9`.")
+    if events is not None:
+        return _plan_validation(events, auroc, confidence, widths, 0.05 if delta is None else delta)
     counts = np.array([check_count(n, name="examples") for n in examples])
     tried = tuple(counts.tolist())
     if coverage is not None:
@@ -89,6 +132,68 @@ def plan(
     proven = binomial_tail(np.ceil(reached * rates), reached, allowed) <= share
     parts = np.where(np.vstack([proven, rates <= allowed]), place / errors.size, 0.0).max(axis=1)
     return Plan(fewest, tried, accepted=tuple(parts[:-1].tolist()), best=float(parts[-1]))
+
+
+def _plan_validation(
+    events: float, auroc: float | None, probability: Any, widths: Any, delta: float
+) -> ValidationPlan:
+    """The criteria of Riley and others (2021), each solved for the number of examples."""
+    from scipy.special import ndtri
+
+    share, z = check_chance("events", events), -float(ndtri(0.5 * check_chance("delta", delta)))
+    wanted = dict(WIDTHS if widths is None else widths)
+    if not wanted or not set(wanted) <= set(WIDTHS) or not all(w > 0.0 for w in wanted.values()):
+        raise ValueError(f"`widths` must be positive, of some of {[*WIDTHS]}; got {widths!r}.")
+    if (auroc is None) == (probability is None):
+        raise TypeError("give `auroc` or `confidence`, probabilities of the event, with `events`.")
+    weight, x = _log_odds(share, auroc, probability)
+    p = 1.0 / (1.0 + np.exp(-x))
+    area = _area(weight, p) if auroc is None else check_chance("auroc", auroc)
+    error = {name: 0.5 * width / z for name, width in wanted.items()}
+    needed: dict[str, float] = {}
+    if "oe_ratio" in wanted:
+        ratio = math.asinh(0.5 * wanted["oe_ratio"]) / z  # on the log scale
+        needed["oe_ratio"] = (1.0 - share) / (share * ratio**2)
+    if "slope" in wanted:
+        info = [float(weight @ (x**k * p * (1.0 - p))) for k in range(3)]
+        needed["slope"] = info[0] / (error["slope"] ** 2 * (info[0] * info[2] - info[1] ** 2))
+    if "auroc" in wanted:
+        both = (1.0 - area) / (2.0 - area) + area / (1.0 + area)
+        spread = area * (1.0 - area) / (share * (1.0 - share) * error["auroc"] ** 2)
+        needed["auroc"] = 0.25 * spread * both
+        needed["auroc"] += math.sqrt(needed["auroc"] ** 2 + max(spread * (1.0 - both), 0.0))
+    whole = {name: math.ceil(n - 1e-9) for name, n in needed.items()}
+    return ValidationPlan(
+        max(whole.values()), (), needed=whole, widths=wanted, events=share, auroc=area
+    )
+
+
+def _log_odds(share: float, auroc: float | None, probability: Any) -> tuple[FloatArray, FloatArray]:
+    """Weights that sum to 1 and log-odds, (m,) each, of a calibrated model.
+
+    Normal log-odds of events and others, with the same variance s^2 and means s^2 apart, are
+    calibrated, and have the AUROC Phi(s / sqrt 2).
+    """
+    from scipy.special import logit, ndtri
+
+    if auroc is None:
+        p = np.clip(_read_confidence(probability), 1e-9, 1.0 - 1e-9)
+        return np.full(p.size, 1.0 / p.size), np.asarray(logit(p))
+    if not check_chance("auroc", auroc) > 0.5:
+        raise ValueError(f"`auroc` must be above 0.5; got {auroc!r}.")
+    spread = math.sqrt(2.0) * float(ndtri(auroc))
+    nodes, weight = np.polynomial.hermite_e.hermegauss(80)
+    weight = weight / weight.sum()
+    middle = math.log(share / (1.0 - share))
+    ends = [middle + side * 0.5 * spread**2 + spread * nodes for side in (-1.0, 1.0)]
+    return np.concatenate([(1.0 - share) * weight, share * weight]), np.concatenate(ends)
+
+
+def _area(weight: FloatArray, p: FloatArray) -> float:
+    """The AUROC of calibrated probabilities."""
+    order = np.argsort(p)
+    events, others = (weight * p)[order], (weight * (1.0 - p))[order]
+    return float(events @ (np.cumsum(others) - 0.5 * others) / (events.sum() * others.sum()))
 
 
 def _read_confidence(confidence: Any) -> FloatArray:

@@ -150,7 +150,8 @@ def warn_of_rows_of_fit(found: bool, name: str | None = None) -> None:
     if found:
         warn_user(
             f"{name or 'the test set'} holds the examples that the calibrator was fitted on, so it "
-            "looks better than it is. Use other examples.",
+            "looks better than it is. Use other examples, or `hokical.evaluate(method, x, y, "
+            "folds=10)`.",
             FitDataWarning,
         )
 

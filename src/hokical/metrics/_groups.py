@@ -52,6 +52,11 @@ class GroupRow:
         return self.predicted - self.observed
 
     @property
+    def oe_ratio(self) -> float:
+        """Observed to expected; above 1 where the predictions are too low. NaN if none expected."""
+        return self.observed / self.predicted if self.predicted > 0.0 else math.nan
+
+    @property
     def full_name(self) -> str:
         """The name, with the class that was asked about."""
         return self.name if self.asked == LABEL else f"{self.name} ({self.asked})"
@@ -97,9 +102,10 @@ class GroupTable:
         if not bad and not parts:
             return f"no group of {n_groups} is clearly miscalibrated"
         row = (bad or parts)[0]
+        ratio = "" if row.asked == LABEL else f" (O:E {row.oe_ratio:.2f})"
         found = (
             f"{row.full_name}: {row.n:,} rows, predicted {row.predicted:.1%}, observed "
-            f"{row.observed:.1%}"
+            f"{row.observed:.1%}{ratio}"
         )
         if not bad:
             return f"no whole group is clearly miscalibrated, but a part is, {found}"
@@ -118,7 +124,8 @@ class GroupTable:
             for row in self.rows
         ]
         head = f"{'group':{width}} {'rows':>8} {'predicted':>9} {'observed':>9}"
-        asked = f"Asked: is the label right{''.join(f', and {a}' for a in self.asked[1:])}?"
+        events = ", and ".join(name for name in self.asked if name != LABEL)
+        asked = f"Asked: is the label right, and {events}?"
         end = f"{self.verdict[0].upper()}{self.verdict[1:]}."
         return "\n".join([head, *lines, *([asked] if len(self.asked) > 1 else []), end])
 

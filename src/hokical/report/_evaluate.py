@@ -10,17 +10,18 @@ from typing import Any
 import numpy as np
 
 from hokical._core.arrays import to_host
-from hokical._core.bins import sum_by
+from hokical._core.bins import check_count, sum_by
+from hokical._core.groups import read_columns, take_rows
 from hokical._core.labels import as_weights
 from hokical._core.logits import Logits
 from hokical._core.progress import progress_bar
 from hokical._core.reading import class_of_column, to_numpy
 from hokical._core.types import FloatArray, IntArray
 from hokical.calibrators._calibrator import Calibrator
-from hokical.calibrators._catalog import make
+from hokical.calibrators._catalog import make, new_calibrator
 from hokical.calibrators._confidence import ConfidenceCalibrator, answer_hashes
 from hokical.calibrators._multilabel import MultilabelCalibrator
-from hokical.calibrators._stored import OutcomeCalibrator
+from hokical.calibrators._stored import OutcomeCalibrator, clone
 from hokical.dense import Dense
 from hokical.guarantees._row_sketch import number_hashes, warn_of_rows_of_fit
 from hokical.metrics._examples import as_examples
@@ -38,6 +39,7 @@ def evaluate(
     *,
     groups: Any = None,
     coverage: float | None = None,
+    folds: int | None = None,
     mask: Any = None,
     class_names: Sequence[str] = (),
     positive: Any = None,
@@ -49,7 +51,7 @@ def evaluate(
 
     Parameters
     ----------
-    cal : fitted calibrator, or None
+    cal : fitted calibrator, or None; with `folds`, a method
         Fitted or loaded: of logits, a `ConfidenceCalibrator`, a `MultilabelCalibrator` or `Dense`.
         None evaluates the uncalibrated softmax of logits (n, classes), or confidences (n,).
     x, y
@@ -65,6 +67,11 @@ def evaluate(
         calibrator that learned from groups. Of several labels, each is a group.
     coverage : float, optional
         Also measures the prediction sets of `cal` with this coverage.
+    folds : int, optional
+        Of logits (n, classes) without other examples to test on: `cal` is a method, a name or an
+        unfitted calibrator. Each of so many folds, stratified by class, is predicted by a fit on
+        the others. Intervals are conditional: they treat these fits as given, and bounds are left
+        out. `Evaluation.calibrator` is fitted on all examples.
     mask : array, optional
         Of `Dense`: which positions count.
     class_names : sequence of str
@@ -90,9 +97,12 @@ def evaluate(
     >>> round(found.before["ece"].value, 3), round(found["ece"].value, 3)
     (0.055, 0.01)
     """
+    method = None if folds is None else new_calibrator(cal, argument="cal")
+    if method is not None:
+        cal = None
     names = tuple(map(str, class_names or getattr(cal, "class_names", ())))
     given = {"sample_weight": sample_weight, "groups": groups, "coverage": coverage, "mask": mask}
-    given["positive"] = positive
+    given |= {"positive": positive, "folds": folds}
     if not (cal is None or isinstance(cal, (Calibrator, OutcomeCalibrator, Dense))):
         raise TypeError(
             f"`cal` must be a fitted calibrator of hokical, or None; got {type(cal).__name__}. "
@@ -125,12 +135,15 @@ def evaluate(
     if isinstance(cal, ConfidenceCalibrator) or (cal is None and np.ndim(x) == 1):
         _refuse(given, "confidences", "sample_weight", "groups")
         return _evaluate_confidence(cal, x, y, as_weights(sample_weight, len(y)), setting)
-    _refuse(given, "logits", "sample_weight", "groups", "coverage", "positive")
+    _refuse(given, "logits", "sample_weight", "groups", "coverage", "positive", "folds")
     test = reader._read(x, y, sample_weight, groups, plain=True)
     n_classes = test.scores.n_classes
     check_names(names, n_classes)
     setting = setting.with_event(positive, names, n_classes)
     with progress_bar("Evaluating", None):
+        if folds is not None:
+            _refuse({"coverage": coverage}, "`folds`")
+            return _evaluate_folds(method, test[:2], test.weights, setting, folds)
         return _evaluate_logits(cal, test[:2], test.weights, setting, coverage)
 
 
@@ -182,6 +195,49 @@ def _evaluate_logits(
         sets = summarize_sets(to_host(members), test[1], goal=coverage, source=source)
     rows = Predicted.of_logits(cal, *test, weight, setting.groups)
     return replace(judge(cal.name, cal, rows, setting, data, sets), before=before)
+
+
+def _evaluate_folds(
+    method: Any,
+    test: tuple[Logits, IntArray],
+    weight: FloatArray | None,
+    setting: Setting,
+    folds: int,
+) -> Evaluation:
+    """Each fold predicted by a fit on the others."""
+    (logits, labels), groups = test, setting.groups
+    if check_count(folds, name="folds") < 2 or folds > labels.size:
+        raise ValueError(f"`folds` must be between 2 and the number of examples; got {folds}.")
+    place, parts = _fold_numbers(labels, folds), []
+    columns = None if groups is None else read_columns(groups, labels.size)
+
+    def fit(rows: IntArray) -> Any:
+        own: dict[str, Any] = {} if weight is None else {"sample_weight": weight[rows]}
+        if columns is not None and method.method.learns_groups:
+            own["groups"] = take_rows(columns, rows)
+        return clone(method).fit(logits.take(rows), labels[rows], **own)
+
+    for k in range(folds):
+        rows = np.flatnonzero(place == k)
+        beside = None if columns is None else take_rows(columns, rows)
+        cal = fit(np.flatnonzero(place != k))
+        parts.append(Predicted.of_logits(cal, logits.take(rows), labels[rows], None, beside))
+    order = np.argsort(np.argsort(place, kind="stable"))
+    joined = Predicted.join(parts, order, weight)
+    before = _evaluate_logits(None, test, weight, setting, None)
+    whole = fit(np.arange(labels.size))
+    found = judge(whole.name, whole, joined, setting, before.data)
+    summary = replace(found.summary, bounds={})  # proven for one calibrator, not for several
+    return replace(found, before=before, summary=summary, folds=folds)
+
+
+def _fold_numbers(labels: IntArray, folds: int) -> IntArray:
+    """The fold (n,) of each row: of each class in turn, in an order that is drawn once."""
+    order = np.random.default_rng(0).permutation(labels.size)
+    order = order[np.argsort(labels[order], kind="stable")]
+    place = np.empty(labels.size, np.int64)
+    place[order] = np.arange(labels.size) % folds
+    return place
 
 
 def measure_sets(

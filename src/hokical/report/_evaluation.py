@@ -80,6 +80,7 @@ class Evaluation(TableOutput):
     weight: FloatArray | None = None
     fit_seconds: float | None = None
     binary: BinarySummary | None = None
+    folds: int | None = None
 
     @property
     def n(self) -> int:
@@ -161,7 +162,13 @@ class Evaluation(TableOutput):
     @property
     def details(self) -> str:
         """What else is known of the event, or else of the predicted label."""
-        return self.label_details if self.binary is None else event_details(self)
+        text = self.label_details if self.binary is None else event_details(self)
+        if self.folds is None:
+            return text
+        return (
+            f"{text} Cross-fitted in {self.folds} folds: intervals are conditional on these fits, "
+            "and do not allow for how they vary."
+        )
 
     @property
     def label_verdict(self) -> str:
@@ -228,6 +235,7 @@ class Evaluation(TableOutput):
             "title": self.title,
             "fit_seconds": self.fit_seconds,
             "converged": self.converged,
+            **({} if self.folds is None else {"folds": self.folds}),
             **self.summary.to_dict(),
             **{name: part.to_dict() for name, part in parts.items() if part is not None},
         }
@@ -316,6 +324,17 @@ class Predicted(Examples):
         predicted, confidence, proba = predict_all(calibrator.rule_, data)
         rows = (confidence.astype(np.float64), predicted == labels)
         return cls(*rows, weight, predicted, labels, proba)
+
+    @classmethod
+    def join(cls, parts: Sequence[Self], order: IntArray, weight: FloatArray | None) -> Self:
+        """Predictions of parts, one after the other, then in this order, with weights."""
+
+        def whole(name: str) -> Any:
+            column = [getattr(part, name) for part in parts]
+            return None if column[0] is None else np.concatenate(column)[order]
+
+        rows = whole("confidence"), whole("correct"), weight
+        return cls(*rows, whole("label"), whole("truth"), whole("proba"))
 
     def event_sums(self, positive: int) -> LevelSums | None:
         """Of two classes, the levels of the probability of one; None of more."""
@@ -431,13 +450,14 @@ def judge(
     if setting.groups is not None:
         questions: dict[str, Examples] = {LABEL: rows}
         if rows.proba is not None and rows.truth is not None:
-            questions |= class_question(rows.proba, rows.truth, names, setting.positive)
+            event = class_question(rows.proba, rows.truth, names, setting.positive)
+            questions = event | questions
         groups = audit(questions, setting.groups, rows.weight, options.delta)
     rows = rows.counted()
     classes = None if rows.label is None else label_rows(rows, rows.label, names, options.delta)
     scores = rows.scores
     sums = SummarySums.from_rows(rows, rows.vectors, options, scores)
     found = (summarize(sums, options), sums.levels.levels, data, None, classes, groups, sets)
-    event = rows.event_sums(setting.positive)
-    binary = None if event is None else summarize_event(event, options.delta, setting.event)
+    risks = rows.event_sums(setting.positive)
+    binary = None if risks is None else summarize_event(risks, options.delta, setting.event)
     return Evaluation(name, calibrator, *found, scores, rows.weight, binary=binary)

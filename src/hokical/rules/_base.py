@@ -73,6 +73,10 @@ class Rule:
         """Lower and upper ends (n,) of the label's probability, if the rule itself has them."""
         return None
 
+    def class_interval(self, logits: Logits, label: int) -> tuple[Array, Array] | None:
+        """Lower and upper ends (n,) of the probability of a class, if the rule itself has them."""
+        return None
+
     def own_fields(self) -> dict[str, Any]:
         """Its numbers as attributes of a calibrator, by name."""
         return {entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self)}  # type: ignore[arg-type]

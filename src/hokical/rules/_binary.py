@@ -115,12 +115,19 @@ class VennAbersRule(Rule):
 
     def label_interval(self, logits: Logits) -> tuple[Array, Array]:
         xp = logits.xp
-        lower, upper = self._ends(logits)
         is_first = self.labels(logits) == 0
-        low = xp.where(is_first, 1.0 - upper, lower)
-        high = xp.where(is_first, 1.0 - lower, upper)
+        first, second = (self.class_interval(logits, label) for label in (0, 1))
+        low, high = (xp.where(is_first, *ends) for ends in zip(first, second, strict=True))
+        return low, high
+
+    def class_interval(self, logits: Logits, label: int) -> tuple[Array, Array]:
+        """p0 and p1 of a class; 0 or 1 where the other or it alone is possible."""
+        xp = logits.xp
+        lower, upper = self._ends(logits)
+        low, high = (lower, upper) if label == 1 else (1.0 - upper, 1.0 - lower)
         alone = logits.possible_counts == 1.0
-        return xp.where(alone, 1.0, low), xp.where(alone, 1.0, high)
+        sure = xp.astype(logits.labels == label, low.dtype)
+        return xp.where(alone, sure, low), xp.where(alone, sure, high)
 
     def _ends(self, logits: Logits) -> tuple[Array, Array]:
         """Both functions, (n,) each."""

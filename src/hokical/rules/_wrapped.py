@@ -82,6 +82,9 @@ class FlooredRule(WrappedRule):
     def label_interval(self, logits: Logits) -> tuple[Array, Array] | None:
         return self.rule.label_interval(add_floor(logits, self.floor))
 
+    def class_interval(self, logits: Logits, label: int) -> tuple[Array, Array] | None:
+        return self.rule.class_interval(add_floor(logits, self.floor), label)
+
 
 @dataclass(frozen=True, eq=False)
 class GroupedRule(WrappedRule):

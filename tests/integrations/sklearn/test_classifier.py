@@ -666,3 +666,22 @@ def test_rows_of_the_fit_cannot_certify_it(form: Any, cv: Any) -> None:
         model.certify(held_out[some] if rows is None else rows, y[200:400][some])
     assert model.certify(held_out, y[200:400], reused="ignore").calibrator_.kept_.held_out_scores
     assert model.certify(fresh, y[400:]).calibrator_.kept_.held_out_scores.total == 200
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_scikit_learns_names_run_in_a_grid(n_classes: int) -> None:
+    """Of two classes "sigmoid" is scikit-learn's; both names have a method for more."""
+    X, y = make_classification(
+        400, 8, n_informative=6, n_classes=n_classes, random_state=0, flip_y=0.2
+    )
+    known = {"sigmoid": "platt" if n_classes == 2 else "vecs", "isotonic": "irova_ts",
+             "temperature": "temps"}  # fmt: skip
+    for theirs, ours in known.items():
+        models = [
+            CalibratedClassifier(GaussianNB(), method=each).fit(X, y) for each in (theirs, ours)
+        ]
+        np.testing.assert_array_equal(*(model.predict_proba(X) for model in models))
+    grid = {"method": [*known, "auto"]}
+    search = GridSearchCV(CalibratedClassifier(GaussianNB(), ensemble=False), grid, cv=2)
+    search.fit(X, y)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()

@@ -48,6 +48,14 @@ from hokical.integrations.sklearn._held_out import (
 _ENSEMBLE_FROM = 500  # examples: with five folds, a hundred for each calibrator
 
 
+def _own_name(method: Any, data: ClassifierExamples) -> Any:
+    """The method that has scikit-learn's name; others as they are."""
+    if not isinstance(method, str) or data.several:
+        return method
+    sigmoid = "platt" if np.unique(data.y).size <= 2 else "vecs"
+    return {"sigmoid": sigmoid, "isotonic": "irova_ts"}.get(method, method)
+
+
 class CalibratedClassifier(
     ClassifierMixin,  # type: ignore[misc]
     MetaEstimatorMixin,  # type: ignore[misc]
@@ -66,7 +74,9 @@ class CalibratedClassifier(
     estimator : scikit-learn classifier
         Needs `decision_function` or `predict_proba`. May be a Pipeline or a search.
     method : str or Calibrator
-        A name in the registry, or a calibrator.
+        A name in the registry, or a calibrator. scikit-learn's names work too: "temperature",
+        "sigmoid" (`platt`; of more than two classes `vecs`, a slope and an intercept for each) and
+        "isotonic" (`irova_ts`, an isotonic regression of each class against the others).
     cv : int, splitter, iterable of (train, test) or "prefit"
         How to hold out data; an int is a number of stratified folds, not shuffled. Every held-out
         prediction counts once, so splits may overlap or omit examples. With "prefit", or if the
@@ -408,7 +418,7 @@ class CalibratedClassifier(
 
     def _new_calibrator(self, data: ClassifierExamples) -> Any:
         """What is fitted on the scores, if it can use these examples."""
-        calibrator = new_calibrator(self.method)
+        calibrator = new_calibrator(_own_name(self.method, data))
         is_default = isinstance(calibrator, AutoCalibrator)
         grouped = data.groups is not None
         if (data.several and (grouped or not is_default)) or (
