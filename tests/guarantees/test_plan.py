@@ -8,7 +8,7 @@ from scipy.special import expit
 from scipy.stats import norm
 
 from hokical import make
-from hokical.guarantees import plan
+from hokical.guarantees import density_ratios, plan
 from hokical.metrics import binary_summary
 
 
@@ -105,3 +105,59 @@ def test_a_validation_is_planned_of_what_is_known() -> None:
         plan(events=0.2, auroc=0.4)
     with pytest.raises(TypeError, match="give one of `coverage`, `risk` and `events`"):
         plan(events=0.2, risk=0.1)
+
+
+# known covariate shift
+
+
+def shifted(n: int, seed: int, new: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Logits, labels and an input x (n,) that decides how hard a row is; new ones have larger x."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(loc=0.8 * new, size=n)
+    logits = np.stack([np.zeros(n), 2.0 * rng.normal(size=n)], axis=1)
+    flip = rng.random(n) < 0.4 / (1.0 + np.exp(-2.0 * x))
+    labels = np.argmax(logits + 0.3 * rng.gumbel(size=logits.shape), axis=1)
+    return logits, np.where(flip, 1 - labels, labels), x
+
+
+def of_being_new(x: np.ndarray) -> np.ndarray:
+    """The true probability: both kinds are normal, 0.8 apart."""
+    return 1.0 / (1.0 + np.exp(0.32 - 0.8 * x))
+
+
+def test_density_ratios_carry_guarantees_over() -> None:
+    """On average with weights, and with delta by rejection sampling; without, they fail."""
+    cal = make("uncalibrated").fit(*shifted(50, 0, new=False)[:2])
+    logits, labels, _ = shifted(20_000, 1, new=True)
+    error = float((cal.predict(logits) != labels).mean())
+    risk, kept, plain, covered = error - 0.01, 0, 0, []  # accepting everything exceeds the risk
+    for seed in range(60):
+        old, truth, x = shifted(1500, 100 + seed, new=False)
+        ratios = density_ratios(of_being_new(x))
+        rows = ratios.sample(seed)
+        for given, weighted in ((rows, True), (np.arange(1500), False)):
+            cal.certify(old[given], truth[given], reused="ignore")
+            found = cal.predict_or_abstain(logits, risk=risk, delta=0.1)
+            wrong = (found.labels != labels)[found.accepted]
+            broken = found.accepted.any() and wrong.mean() > risk
+            kept, plain = kept + (weighted and broken), plain + (not weighted and broken)
+        cal.certify(old, truth, ratios.weights, reused="ignore")
+        sets = cal.predict_set(logits, coverage=0.8, allow_empty=True)
+        covered.append(sets.members[np.arange(20_000), labels].mean())
+    assert kept <= 60 * 0.1 + 2.0 * (60 * 0.09) ** 0.5
+    assert plain > 20  # what the same check finds without them
+    assert np.mean(covered) >= 0.8 - 2.0 * np.std(covered) / 60**0.5
+
+
+def test_density_ratios_are_clipped_counted_and_refused() -> None:
+    found = density_ratios([0.5, 0.5, 1.0, 0.0], new_share=0.5, most=3.0, fewest=1)
+    assert found.weights.tolist() == [1.0, 1.0, 3.0, 0.0]
+    assert found.clipped == 0.25
+    assert found.effective == pytest.approx(25.0 / 11.0)
+    assert density_ratios([0.5] * 100, new_share=0.2).weights[0] == pytest.approx(4.0)
+    share = np.mean([density_ratios([0.5] * 100).sample(k).size for k in range(50)])
+    assert share == pytest.approx(100.0 / 20.0, abs=1.0)
+    with pytest.raises(ValueError, match=r"at least 100 effective examples.*Label some of the new"):
+        density_ratios(np.r_[np.full(5000, 1e-4), 0.99])
+    with pytest.raises(ValueError, match=r"`probability` must be \(m,\) numbers"):
+        density_ratios([[0.5, 0.5]])

@@ -11,6 +11,7 @@ from scipy.special import log_softmax, softmax
 
 from hokical import MultilabelCalibrator, make
 from hokical.dense import Dense
+from hokical.guarantees import _control as control
 from tests.conftest import peak_memory
 from tests.guarantees.test_sets import world
 
@@ -214,20 +215,48 @@ def test_abstention_by_group_keeps_the_risk_of_each() -> None:
         cal.predict_or_abstain(new, by="group")
 
 
-@pytest.mark.slow
-def test_pooled_classes_cover_on_average() -> None:
-    """100 classes with about 10 examples each."""
-    rng = np.random.default_rng(0)
-    reached = []
-    cal = make("temps").fit(*world(2000, 20, seed=1))
-    new, truth = world(20_000, 20, seed=2)
-    for _ in range(60):
-        rows = rng.choice(20_000, size=400, replace=False)
-        cal.certify(new[rows], truth[rows], reused="ignore")
-        found = cal.predict_set(new[:4000], coverage=0.9, by="class", pooled=True)
-        reached.append(found.members[np.arange(4000), truth[:4000]].mean())
-    error = np.std(reached) / len(reached) ** 0.5
-    assert 0.9 - 2.0 * error <= np.mean(reached) <= 0.9 + 1.0 / 200 + 0.02
+def long_tail(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """40 classes, the first fifty times as frequent as the last; logits are calibrated."""
+    rng = np.random.default_rng(seed)
+    logits = 2.0 * rng.normal(size=(n, 40)) - np.linspace(0.0, np.log(50.0), 40)
+    return logits, np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+
+
+def test_many_classes_with_few_examples_each() -> None:
+    """Sets of one threshold that have the same mean coverage of the classes are larger."""
+    cal = make("uncalibrated").fit(*long_tail(100, 1))
+    new, truth = long_tail(20_000, 2)
+    pool, labels = long_tail(20_000, 3)
+    sizes = np.bincount(truth, minlength=40)
+    found: dict[str, list[tuple[float, ...]]] = {}
+    for seed in range(4):
+        rows = np.random.default_rng(seed).choice(20_000, size=300, replace=False)
+        cal.certify(pool[rows], labels[rows], reused="ignore")
+        asked: dict[str, dict[str, Any]] = {"pooled": {"by": "class", "pooled": True}, "all": {}}
+        asked |= {f"all {c}": {"coverage": c} for c in (0.92, 0.94, 0.96, 0.98)}
+        for name, options in asked.items():
+            members = cal.predict_set(new, **{"coverage": 0.9} | options, allow_empty=True).members
+            inside = members[np.arange(20_000), truth]
+            macro = (np.bincount(truth, inside, 40) / sizes).mean()
+            found.setdefault(name, []).append((inside.mean(), macro, members.sum(axis=1).mean()))
+    means = {name: np.mean(each, axis=0) for name, each in found.items()}
+    assert means["pooled"][1] > means["all"][1] + 0.03
+    others = np.array([mean for name, mean in means.items() if name != "pooled"])
+    same = np.interp(means["pooled"][1], others[:, 1], others[:, 2])  # size at that macro coverage
+    assert means["pooled"][2] < 0.95 * same
+
+
+@pytest.mark.parametrize("n", [60, 300])
+def test_frequencies_of_the_examples_themselves_cost_no_coverage(n: int) -> None:
+    logits, labels = long_tail(50_000, 9)
+    scores = -softmax(logits, axis=1)[np.arange(50_000), labels]
+    rng, reached = np.random.default_rng(0), []
+    for _ in range(300):
+        rows = rng.integers(50_000, size=n)
+        given = (scores[rows], labels[rows], 40, 0.9)
+        found = control.prevalence_thresholds(*given, weights=np.ones(n)).values
+        reached.append((scores <= found[labels]).mean())
+    assert 0.9 - 2.0 * np.std(reached) / 300**0.5 <= np.mean(reached) <= 0.95
 
 
 # all promises, in worlds of every kind

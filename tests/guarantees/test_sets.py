@@ -411,6 +411,10 @@ def test_bad_arguments_are_named() -> None:
         ({"coverage": 0.9, "by": "label"}, "`by` must be one of"),
         ({"coverage": 0.9, "penalty": 0.1}, "`penalty` goes with"),
         ({"coverage": 0.9, "pooled": True}, "`pooled=True` goes with"),
+        (
+            {"coverage": 0.9, "by": "class", "pooled": True, "kind": "adaptive"},
+            "`pooled=True` goes with kind",
+        ),
     ]:
         with pytest.raises((TypeError, ValueError), match=words):
             cal.predict_set(logits, **options)

@@ -168,8 +168,9 @@ class Calibrator(FittedPredictions):
             seen, drawn like those of `certify`, on average or with probability 1 - delta over
             groups.
         pooled : bool
-            With `by="class"`: thresholds by class that borrow from all classes, for few examples of
-            each; the coverage is then guaranteed on average over all.
+            With `by="class"`, for many classes with few examples of each: thresholds in proportion
+            to the class frequencies among the certified examples, so that rare classes are covered
+            like others; the coverage is then guaranteed on average over all.
         kind : {"smallest", "adaptive", "ordered"}
             Every class above a probability, the smallest sets on average; or the likeliest classes
             until their probabilities sum to a threshold (APS), larger where rows are difficult; or,

@@ -26,7 +26,6 @@ import numpy as np
 
 from hokical._core.types import AnyArray, BoolArray, FloatArray, IntArray
 from hokical.guarantees._binomial import binomial_tail, check_chance, scipy_special
-from hokical.guarantees._row_sketch import row_draws
 
 Of = TypeVar("Of")
 Asked = ParamSpec("Asked")
@@ -35,8 +34,6 @@ Found = TypeVar("Found")
 _ROUNDING = 1e-9
 #: Integers up to here are exact in float64.
 _EXACT = 2.0**53
-#: Pseudo-examples of all classes among those of each (networks of 100 classes).
-_PSEUDO = 60.0
 #: Losses that a group may show before its mean loss counts, where some of its examples do not.
 _SHOWN = 4.0
 #: Answers that are remembered for one set of examples, and what stands for one that is not.
@@ -221,7 +218,7 @@ def last_for_new_group(losses: Sequence[tuple[GroupLosses, float]], delta: float
     return int(np.flatnonzero(fits & (broken.sum(axis=0) + 1 <= allowed)).max(initial=-1))
 
 
-def pooled_class_thresholds(
+def prevalence_thresholds(
     scores: FloatArray,
     labels: IntArray,
     n_classes: int,
@@ -230,36 +227,18 @@ def pooled_class_thresholds(
     weights: FloatArray,
     unit: float = 1.0,
 ) -> Thresholds:
-    """Thresholds by class that borrow from all, with coverage promised on average over all.
+    """Thresholds by class in proportion to its frequency, with coverage on average over all.
 
-    Of half of the examples, by their place: the quantile of each class's scores together with
-    60 pseudo-examples that have everyone's. By the other half: one correction of them all.
+    Scores (n,) are negative probabilities: a class is inside if its probability is large beside its
+    frequency among the examples, which makes rare classes as easy to reach as others. Frequencies
+    include the examples themselves, and not the new one, which can only add coverage
+    (`docs/theory.md`).
     """
-    first = row_draws(0, scores.size) < 0.5
-    shape = _shrunk_quantiles(scores[first], labels[first], weights[first], n_classes, coverage)
-    gap, rest = (scores - shape[labels])[~first], weights[~first]
-    place = np.zeros(gap.size, np.int64)
-    found = find_thresholds(gap, place, 1, coverage, weights=rest, unit=unit)
-    return Thresholds(shape + found.values, np.zeros(n_classes, np.bool_), found.fewest)
-
-
-def _shrunk_quantiles(
-    scores: FloatArray, labels: IntArray, counts: FloatArray, n_classes: int, coverage: float
-) -> FloatArray:
-    """Quantiles (classes,) of each class's scores mixed with those of all (design: 60 examples)."""
-    finite = np.isfinite(scores)
-    scores, labels, counts = scores[finite], labels[finite], counts[finite]
-    if not scores.size:
-        return np.zeros(n_classes)
-    order = np.argsort(scores, kind="stable")
-    scores, labels, counts = scores[order], labels[order], counts[order]
-    common = _PSEUDO * counts / counts.sum()
-    found = np.empty(n_classes)
-    for k in range(n_classes):
-        reached = np.cumsum(common + np.where(labels == k, counts / counts.max(), 0.0))
-        place = np.searchsorted(reached, coverage * reached[-1])
-        found[k] = scores[min(int(place), scores.size - 1)]
-    return found
+    frequency = np.bincount(labels, weights, n_classes) + unit  # no class is impossible
+    together = np.zeros(scores.size, np.int64)
+    given: dict[str, Any] = {"weights": weights, "unit": unit}
+    found = find_thresholds(scores / frequency[labels], together, 1, coverage, **given)
+    return Thresholds(found.values * frequency, np.zeros(n_classes, np.bool_), found.fewest)
 
 
 def last_proven(p_values: FloatArray, starts: IntArray, delta: float) -> int:

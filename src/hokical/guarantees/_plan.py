@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hokical._core.bins import check_count
-from hokical._core.types import FloatArray
+from hokical._core.types import FloatArray, IntArray
 from hokical.guarantees._binomial import beta_quantile, binomial_tail, check_chance
 from hokical.guarantees._control import check_promise, examples_to_cover, fewest_examples
 from hokical.guarantees._selective import starting_levels
@@ -196,11 +196,69 @@ def _area(weight: FloatArray, p: FloatArray) -> float:
     return float(events @ (np.cumsum(others) - 0.5 * others) / (events.sum() * others.sum()))
 
 
-def _read_confidence(confidence: Any) -> FloatArray:
+def _read_confidence(confidence: Any, name: str = "confidence") -> FloatArray:
     values = np.asarray(confidence, np.float64)
     if values.ndim != 1 or not values.size or not ((values >= 0.0) & (values <= 1.0)).all():
         raise ValueError(
-            f"`confidence` must be (m,) numbers in [0, 1]; got shape {values.shape}. Use "
-            "`predict_confidence`."
+            f"`{name}` must be (m,) numbers in [0, 1]; got shape {values.shape}. Use "
+            f"{'`predict_confidence`' if name == 'confidence' else 'one column of probabilities'}."
         )
     return values
+
+
+@dataclass(frozen=True, eq=False)
+class DensityRatios:
+    """How much more likely each labelled example is among new rows: `weights` (n,).
+
+    `effective` is the number of examples that they are worth (Kish), `clipped` the share of them
+    that was limited to `most`.
+    """
+
+    weights: FloatArray
+    most: float
+    effective: float
+    clipped: float
+
+    def sample(self, random_state: int = 0) -> IntArray:
+        """Rows (k,) that are distributed like the new ones, if the ratios are right.
+
+        Each is kept with probability weight / `most` (rejection sampling), so that every guarantee
+        of `certify` with these rows holds for new ones, those with `delta` too.
+        """
+        drawn = np.random.default_rng(random_state).random(self.weights.size) * self.most
+        return np.flatnonzero(drawn < self.weights)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.weights.size:,} examples are worth {self.effective:,.0f} of the new kind; "
+            f"{self.clipped:.1%} of the ratios were limited to {self.most:.4g}"
+        )
+
+
+def density_ratios(
+    probability: Any, *, new_share: float = 0.5, most: float = 20.0, fewest: int = 100
+) -> DensityRatios:
+    """Density ratios for `certify(sample_weight=...)`, from a classifier of old and new rows.
+
+    `probability` (n,) is that of being a new row, for each labelled (old) example, by a classifier
+    that was trained on other rows, or with each of these left out; `new_share` is the share of new
+    rows among those that it was trained on. Ratios above `most` are clipped. Examples that are
+    worth fewer than `fewest` of the new kind are refused.
+
+    >>> rng = np.random.default_rng(0)
+    >>> old = rng.normal(size=1000)  # new rows are normal around 1: p = sigmoid(x - 1/2)
+    >>> print(density_ratios(1.0 / (1.0 + np.exp(0.5 - old))))
+    1,000 examples are worth 412 of the new kind; 0.0% of the ratios were limited to 20
+    """
+    new, share = _read_confidence(probability, "probability"), check_promise(new_share, None)[0]
+    with np.errstate(divide="ignore"):
+        ratios = new / (1.0 - new) * ((1.0 - share) / share)
+    weights = np.minimum(ratios, float(most))
+    effective = float(weights.sum() ** 2 / max((weights**2).sum(), 1e-300))
+    if effective < fewest:
+        raise ValueError(
+            f"`probability` must leave at least {fewest:,} effective examples; got "
+            f"{effective:,.0f} of {new.size:,}: the new rows lie where few labelled ones do. Label "
+            "some of the new rows and certify with those, or pass a smaller `fewest`."
+        )
+    return DensityRatios(weights, float(most), effective, float((ratios > most).mean()))

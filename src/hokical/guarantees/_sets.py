@@ -205,6 +205,8 @@ class SetOptions:
             raise ValueError(f'`penalty` goes with kind="adaptive"; got kind="{self.kind}".')
         if self.pooled and (self.by != "class" or self.delta is not None):
             raise ValueError('`pooled=True` goes with by="class", and without `delta`.')
+        if self.pooled and self.kind != "smallest":
+            raise ValueError(f'`pooled=True` goes with kind="smallest"; got kind="{self.kind}".')
         if self.kind == "ordered" and self.by == "class":
             raise ValueError(
                 '`by="class"` does not go with kind="ordered": with a threshold for each class, '
@@ -322,7 +324,7 @@ def prove_sets(
             scores, known.group, float(asked.coverage), asked.delta, known.counts
         )
     elif asked.pooled:
-        found = control.pooled_class_thresholds(*given, weights=known.counts, unit=known.unit)
+        found = control.prevalence_thresholds(*given, weights=known.counts, unit=known.unit)
     else:
         found = control.find_thresholds(*given, asked.delta, weights=known.counts, unit=known.unit)
     return CertifiedSets(asked, known, source, scores, cells, found)
