@@ -516,3 +516,91 @@ def test_files_with_tables_of_classes_are_refused(tmp_path: Path) -> None:
     cal.save(tmp_path / "cal.json")
     with pytest.raises(hokical.CalibratorFileError, match="no usable `held_out`"):
         hokical.load(tmp_path / "cal.json")
+
+
+def cascade(n: int, seed: int) -> tuple[np.ndarray, ...]:
+    """Confidences of two models and whether each is right, (n,) each."""
+    rng = np.random.default_rng(seed)
+    hard = rng.normal(size=n)
+    found: list[np.ndarray] = []
+    for skill in (0.5, 2.0):
+        odds = skill - 1.5 * hard
+        stated = 1.0 / (1.0 + np.exp(-(1.5 * odds + rng.normal(size=n))))
+        found += [stated, rng.random(n) < 1.0 / (1.0 + np.exp(-odds))]
+    return tuple(found)
+
+
+COSTS = {"answer": (1.0, 0.0), "larger model": 0.2, "person": 0.35}
+
+
+def test_actions_are_those_of_least_expected_cost() -> None:
+    stated, right, *_ = cascade(2000, seed=0)
+    cal = hokical.calibrate_confidence(stated, right)
+    new = cascade(300, seed=1)[0]
+    proba, found = cal.predict(new), cal.predict_action(new, COSTS)
+    table = np.array([1.0 - proba, np.full(300, 0.2), np.full(300, 0.35)])
+    np.testing.assert_array_equal(found.actions, table.argmin(axis=0))
+    np.testing.assert_allclose(found.costs, table.min(axis=0))
+    assert set(found.named) == {"answer", "larger model"}
+    assert "larger model" in str(found)
+    same = cal.predict_action(new, [[1.0, 0.2, 0.35], [0.0, 0.2, 0.35]])
+    np.testing.assert_array_equal(same.actions, found.actions)
+    assert same.named is same.actions
+    # What a larger model costs may depend on how hard the question is for this one.
+    dear = cal.predict_action(new, COSTS | {"larger model": (0.6, 0.1)})
+    assert (dear.named == "person").any()
+
+
+@pytest.mark.parametrize("costs", [{}, {"answer": (1.0, 0.0, 2.0)}, [[1.0, 2.0]], {"a": np.nan}])
+def test_costs_of_actions_are_checked(costs: Any) -> None:
+    stated, right, *_ = cascade(500, seed=0)
+    with pytest.raises(ValueError, match="`costs` must"):
+        hokical.calibrate_confidence(stated, right).predict_action(stated, costs)
+
+
+def test_named_actions_of_logits() -> None:
+    logits, labels = np.array([[2.0, 0.0], [0.0, 1.0]]), np.array([0, 1])
+    cal = hokical.make("uncalibrated").fit(logits, labels)
+    found = cal.predict_action(logits, {"wait": (0.0, 5.0), "treat": 1.0})
+    assert found.named.tolist() == ["wait", "treat"]
+
+
+def test_the_error_rate_of_a_cascade_is_controlled() -> None:
+    """A question goes to the larger model, then to a person, where confidence is too low."""
+    risk, delta, thresholds = 0.15, 0.2, np.linspace(1.0, 0.0, 41)
+    fit = cascade(1500, seed=0)
+    small = hokical.calibrate_confidence(*fit[:2])
+    large = hokical.calibrate_confidence(*fit[2:])
+
+    def is_wrong(p: np.ndarray, a: np.ndarray, q: np.ndarray, b: np.ndarray, t: float) -> Any:
+        return np.where(p >= t, ~a, np.where(q >= t, ~b, False))
+
+    many = cascade(200_000, seed=99)
+    p, q = small.predict(many[0]), large.predict(many[2])
+    exceeded, used = 0, []
+    for seed in range(1, 41):
+        stated, right, second, right_too = cascade(800, seed=seed)
+        own = large.predict(second)
+        found = small.control_risk(
+            stated,
+            right,
+            loss=lambda proba, truth, t, own=own, too=right_too: is_wrong(
+                proba, truth, own, too, t
+            ),
+            risk=risk,
+            delta=delta,
+            thresholds=thresholds,
+        )
+        error = is_wrong(p, many[1], q, many[3], found.threshold).mean()
+        exceeded += error > risk
+        used.append(error)
+    # 40 runs with probability 0.2 at most: more than 15 happen with probability 0.2 %.
+    assert exceeded <= 15
+    assert np.mean(used) > 0.1
+
+
+def test_answers_of_the_fit_do_not_control_a_risk() -> None:
+    stated, right, *_ = cascade(800, seed=0)
+    cal = hokical.calibrate_confidence(stated, right)
+    with pytest.raises(ValueError, match="fit"):
+        cal.control_risk(stated, right, loss=lambda p, r, t: (p < t) & ~r, risk=0.2, delta=0.1)

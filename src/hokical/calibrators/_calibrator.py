@@ -226,7 +226,8 @@ class Calibrator(FittedPredictions):
 
         `costs` (classes, actions) has the cost of each action for each true class. With a column
         per class, actions are labels. For two classes, `(false_positive, false_negative)` or
-        `{"fp": 1, "fn": 10}` is enough.
+        `{"fp": 1, "fn": 10}` is enough. A mapping of names of actions to costs (classes,), or to
+        one number, names them.
 
         >>> from hokical import make
         >>> cal = make("uncalibrated").fit([[2.0, 0.0], [0.0, 1.0]], [0, 1])

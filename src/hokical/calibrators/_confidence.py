@@ -7,17 +7,19 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from hokical._core.arrays import Array, to_input_library
+from hokical._core.arrays import NUMPY, Array, backend_of, to_input_library
 from hokical._core.bins import check_positive
 from hokical._core.grouped_logits import tell_unknown
 from hokical._core.groups import GroupCoding
 from hokical._core.reading import Rows, check_row_order, order_columns, to_numpy
 from hokical._core.types import AnyArray, BoolArray, FloatArray
 from hokical._core.warn import warn_user
+from hokical.calibrators._decisions import Decisions, decide
 from hokical.calibrators._method import MethodInfo
 from hokical.calibrators._stored import OutcomeCalibrator
 from hokical.guarantees._control import can_be_counts
 from hokical.guarantees._group_names import GroupNames
+from hokical.guarantees._risk import RiskControl, control_risk
 from hokical.guarantees._row_sketch import (
     Reused,
     number_hashes,
@@ -216,6 +218,49 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         rows = ScoredLabels(ones, found, level, self.held_out_, "held-out")
         chosen = rows.accept(risk=risk, delta=delta, by=by, groups=groups)
         return chosen.map_arrays(lambda array: to_input_library(array, confidence))
+
+    def predict_action(self, confidence: Any, costs: Any, *, groups: Any = None) -> Decisions:
+        """The action of least expected cost for each answer, with what it is expected to cost.
+
+        `costs` maps names of actions to (cost if the answer is wrong, cost if it is right), or to
+        one number where that does not matter: to use the answer, to ask a larger model (its price
+        and its expected errors), to ask a person. Or an array (2, actions) with these rows.
+
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> stated = rng.choice([0.3, 0.6, 0.9, 1.0], size=2000)
+        >>> cal = ConfidenceCalibrator().fit(stated, rng.random(2000) < stated**2)
+        >>> costs = {"answer": (1.0, 0.0), "larger model": 0.25, "person": 0.6}
+        >>> cal.predict_action([0.3, 0.9, 1.0], costs).named.tolist()
+        ['larger model', 'answer', 'answer']
+        """
+        right = self.predict(confidence, groups)
+        xp = (backend_of(right) or NUMPY).namespace(right)
+        return decide(xp.stack([1.0 - right, right], axis=1), costs, 2)
+
+    def control_risk(
+        self,
+        confidence: Any,
+        right: Any,
+        sample_weight: Any = None,
+        *,
+        groups: Any = None,
+        reused: Reused = "refuse",
+        **promise: Any,
+    ) -> RiskControl:
+        """The last threshold at which the mean of a loss of your own is proven to be small.
+
+        `loss`, `risk`, `delta` and `thresholds` are those of `Calibrator.control_risk`:
+        `loss(proba, right, threshold)` gets the calibrated confidences (n,), by their `groups`, of
+        answers that nothing was fitted on, and whether they are right (n,). For a cascade it says
+        whether what comes out at the end is wrong; see the page on language models.
+        """
+        self._check_fitted()
+        rows = self._read(confidence, right, sample_weight, groups)
+        hashes = answer_hashes(self._combine(rows.scores), rows.labels)
+        refuse_rows_of_fit(self._are_of_fit(hashes), "confidence", reused)
+        proba = self._predict_stated(rows.scores, rows.groups)
+        return control_risk(proba, rows.labels, weights=rows.weights, **promise)
 
     def _predict(self, confidence: Any, groups: Any) -> FloatArray:
         self._check_fitted()

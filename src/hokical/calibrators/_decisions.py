@@ -14,7 +14,7 @@ from hokical._core.grouped_logits import GroupedLogits
 from hokical._core.groups import read_columns, take_rows
 from hokical._core.logits import Logits, as_logits
 from hokical._core.topk import TopK
-from hokical._core.types import FloatArray, IntArray
+from hokical._core.types import AnyArray, FloatArray, IntArray
 from hokical.guarantees import _scores as scores
 from hokical.guarantees._calibration_data import CalibrationData, HeldOutPart
 from hokical.guarantees._control import can_be_counts, remembered
@@ -180,36 +180,63 @@ def count_members(members: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Decisions:
-    """`actions` (n,), and the `costs` (n,) that are expected of them."""
+    """`actions` (n,), and the `costs` (n,) that are expected of them.
+
+    Actions are numbers; with `names`, where the costs had some, `named` (n,) are their names.
+    """
 
     actions: Array
     costs: Array
+    names: tuple[str, ...] = ()
+
+    @property
+    def named(self) -> AnyArray:
+        """The names of the actions, or their numbers where they have none."""
+        actions = to_host(self.actions)
+        return np.array(self.names)[actions] if self.names else actions
 
     def __str__(self) -> str:
-        actions, cost = to_host(self.actions), float(self.costs.mean())
-        kinds = np.unique(actions).size
-        return f"{actions.size:,} rows, {kinds} different actions; mean expected cost {cost:.4g}."
+        kinds, counts = np.unique(self.named, return_counts=True)
+        listed = f"{kinds.size} different actions"
+        if self.names:
+            shares = zip(kinds.tolist(), counts / counts.sum(), strict=True)
+            listed = ", ".join(f"{name} {share:.1%}" for name, share in shares)
+        cost = float(self.costs.mean())
+        return f"{counts.sum():,} rows, {listed}; mean expected cost {cost:.4g}."
 
 
 def decide(proba: Array, costs: Any, n_classes: int) -> Decisions:
     """The action of least expected cost under probabilities (n, classes); the first of equals."""
+    by_name = isinstance(costs, Mapping) and not _are_errors(costs)
+    names = tuple(map(str, costs)) if by_name else ()
     table = cost_table(costs, n_classes)
     backend = backend_of(proba) or NUMPY
     xp = backend.namespace(proba)
     expected = proba @ xp.astype(backend.from_host(table, proba), proba.dtype)
-    return Decisions(xp.argmin(expected, axis=1), xp.min(expected, axis=1))
+    return Decisions(xp.argmin(expected, axis=1), xp.min(expected, axis=1), names)
+
+
+def _are_errors(costs: Any) -> bool:
+    """Whether costs are those of false positives and false negatives."""
+    return isinstance(costs, Mapping) and {*costs} == {"fp", "fn"}
 
 
 def cost_table(costs: Any, n_classes: int) -> FloatArray:
-    """Costs (classes, actions), of two classes also from those of its two errors."""
-    if isinstance(costs, Mapping):
-        if set(costs) != {"fp", "fn"} or n_classes != 2:
-            raise ValueError(
-                "`costs` by name must be those of the errors of two classes, {'fp': 1, 'fn': 10}; "
-                f"got {dict(costs)!r} for {n_classes} classes. Otherwise pass a table of shape "
-                f"({n_classes}, actions)."
-            )
+    """Costs (classes, actions), of two classes also from those of its two errors.
+
+    From a mapping of actions to costs (classes,), or to one number for all classes.
+    """
+    if _are_errors(costs) and n_classes == 2:
         costs = (costs["fp"], costs["fn"])
+    elif isinstance(costs, Mapping):
+        columns = [np.asarray(cost, np.float64) for cost in costs.values()]
+        if any(column.shape not in ((), (n_classes,)) for column in columns) or not columns:
+            raise ValueError(
+                f"`costs` by name must have a number, or {n_classes}, one for each true class, for "
+                f"every action; got {dict(costs)!r}. For two classes, {{'fp': 1, 'fn': 10}} are "
+                "those of the errors."
+            )
+        costs = np.stack([np.broadcast_to(column, n_classes) for column in columns], axis=1)
     table = np.asarray(costs, np.float64)
     if table.shape == (2,) and n_classes == 2:
         table = np.array([[0.0, table[0]], [table[1], 0.0]])
