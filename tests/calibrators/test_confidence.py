@@ -551,10 +551,12 @@ def test_actions_are_those_of_least_expected_cost() -> None:
     assert (dear.named == "person").any()
 
 
-@pytest.mark.parametrize("costs", [{}, {"answer": (1.0, 0.0, 2.0)}, [[1.0, 2.0]], {"a": np.nan}])
+@pytest.mark.parametrize(
+    "costs", [{}, {"answer": (1.0, 0.0, 2.0)}, [[1.0, 2.0]], {"a": 1.0}, {"a": (np.nan, 0.0)}]
+)
 def test_costs_of_actions_are_checked(costs: Any) -> None:
     stated, right, *_ = cascade(500, seed=0)
-    with pytest.raises(ValueError, match="`costs` must"):
+    with pytest.raises(ValueError, match="`costs` (by name )?must"):
         hokical.calibrate_confidence(stated, right).predict_action(stated, costs)
 
 

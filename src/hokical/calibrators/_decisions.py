@@ -230,11 +230,12 @@ def cost_table(costs: Any, n_classes: int) -> FloatArray:
         costs = (costs["fp"], costs["fn"])
     elif isinstance(costs, Mapping):
         columns = [np.asarray(cost, np.float64) for cost in costs.values()]
-        if any(column.shape not in ((), (n_classes,)) for column in columns) or not columns:
+        shapes = {column.shape for column in columns}
+        if (n_classes,) not in shapes or not shapes <= {(), (n_classes,)}:
             raise ValueError(
-                f"`costs` by name must have a number, or {n_classes}, one for each true class, for "
-                f"every action; got {dict(costs)!r}. For two classes, {{'fp': 1, 'fn': 10}} are "
-                "those of the errors."
+                f"`costs` by name must be {n_classes} numbers for each action, one for each true "
+                "class, or one where it does not matter, which cannot be all; or those of the "
+                f"errors of two classes, {{'fp': 1, 'fn': 10}}; got {dict(costs)!r}."
             )
         costs = np.stack([np.broadcast_to(column, n_classes) for column in columns], axis=1)
     table = np.asarray(costs, np.float64)
