@@ -556,7 +556,7 @@ def test_actions_are_those_of_least_expected_cost() -> None:
 )
 def test_costs_of_actions_are_checked(costs: Any) -> None:
     stated, right, *_ = cascade(500, seed=0)
-    with pytest.raises(ValueError, match="`costs` (by name )?must"):
+    with pytest.raises(ValueError, match=r"`costs` (by name )?must"):
         hokical.calibrate_confidence(stated, right).predict_action(stated, costs)
 
 

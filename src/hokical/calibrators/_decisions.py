@@ -233,9 +233,10 @@ def cost_table(costs: Any, n_classes: int) -> FloatArray:
         shapes = {column.shape for column in columns}
         if (n_classes,) not in shapes or not shapes <= {(), (n_classes,)}:
             raise ValueError(
-                f"`costs` by name must be {n_classes} numbers for each action, one for each true "
-                "class, or one where it does not matter, which cannot be all; or those of the "
-                f"errors of two classes, {{'fp': 1, 'fn': 10}}; got {dict(costs)!r}."
+                "`costs` by name must be those of the errors of two classes, "
+                f"{{'fp': 1, 'fn': 10}}, or {n_classes} numbers for each action, one for each true "
+                "class, or one number where it does not matter, but not for all; got "
+                f"{dict(costs)!r}."
             )
         costs = np.stack([np.broadcast_to(column, n_classes) for column in columns], axis=1)
     table = np.asarray(costs, np.float64)
