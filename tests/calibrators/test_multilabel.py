@@ -49,7 +49,7 @@ def test_rare_labels_borrow_strength(fitted: Any) -> None:
     assert pooled < log_loss(alone, truth) < log_loss(own, truth)
     ideal = log_loss(1.0 / (1.0 + np.exp(-tags(20_000, 1, calibrated=True)[0])), truth)
     assert pooled - ideal < 0.35 * (log_loss(alone, truth) - ideal) + 1e-3
-    assert fitted.reason_.startswith("curves were fitted")
+    assert fitted.reason_.startswith("log-odds were averaged: 0% uncalibrated, 100% curves")
 
 
 def test_calibrated_scores_are_hardly_changed() -> None:
@@ -60,6 +60,23 @@ def test_calibrated_scores_are_hardly_changed() -> None:
         own = 1.0 / (1.0 + np.exp(-test))
         harm.append(log_loss(cal.predict_proba(test), truth) - log_loss(own, truth))
     assert np.mean(harm) < 5e-4
+
+
+@pytest.mark.parametrize("n_labels", [1, N_LABELS])
+def test_few_examples_are_enough_and_do_little_harm(n_labels: int) -> None:
+    gains, harm = [], []
+    for seed in range(15):
+        for kind, calibrated in ((gains, False), (harm, True)):
+            scores, labels = (part[:, -n_labels:] for part in tags(40, seed, calibrated=calibrated))
+            test, truth = (
+                part[:, -n_labels:] for part in tags(4000, 50 + seed, calibrated=calibrated)
+            )
+            proba = MultilabelCalibrator().fit(scores, labels).predict_proba(test)
+            own = 1.0 / (1.0 + np.exp(-test))
+            kind.append(log_loss(proba, truth) - log_loss(own, truth))
+    assert np.mean(gains) < -0.04
+    assert np.mean(harm) < 6e-3
+    assert max(harm) < 0.08
 
 
 def test_unknown_labels_are_left_out() -> None:
@@ -82,8 +99,9 @@ def test_a_label_without_positives_stays_modest() -> None:
 
 
 def test_few_examples_keep_the_probabilities_and_none_is_certain() -> None:
-    scores, labels = tags(15)
-    cal = MultilabelCalibrator().fit(scores, labels)
+    scores, labels = tags(9)
+    with pytest.warns(hokical.FitDataWarning, match=r"9 examples are too few \(at least 10"):
+        cal = MultilabelCalibrator().fit(scores, labels)
     assert cal.reason_.startswith("the probabilities were kept")
     np.testing.assert_allclose(cal.predict_proba(scores), 1.0 / (1.0 + np.exp(-scores)))
     proba = MultilabelCalibrator().fit(scores.repeat(9, axis=0), (scores > 0).repeat(9, axis=0))
@@ -317,8 +335,9 @@ def test_what_looks_wrong_is_said(fitted: Any) -> None:
         MultilabelCalibrator().fit(1.0 / (1.0 + np.exp(-scores)), labels)
     with pytest.raises(ValueError, match=r"shape \(2,\) or \(12, 2\); got \(1, 2, 3\)"):
         fitted.predict(scores, costs=(1, 2, 3))
-    few = MultilabelCalibrator().fit(scores[:5], labels[:5])
-    assert "as 5 examples are too few" in few.reason_
+    with pytest.warns(hokical.FitDataWarning, match="all 2400 labels are 0; the probabilities are"):
+        none = MultilabelCalibrator().fit(scores, 0 * labels)
+    assert "all 2400 labels are 0" in none.reason_
 
 
 def test_rows_of_the_fit_cannot_certify_it(tmp_path: Path) -> None:

@@ -9,16 +9,20 @@ import numpy as np
 from hokical._core.arrays import NUMPY
 from hokical._core.bins import sum_by
 from hokical._core.parallel import one_blas_thread
-from hokical._core.types import BoolArray, FloatArray
-from hokical._fitting.examples import FEWEST_EXAMPLES, effective_size, mean_and_error
-from hokical._fitting.partial_pooling import fit_pooled
-from hokical._fitting.pooled_terms import BinaryTerms, binary_losses
+from hokical._core.types import BoolArray, FloatArray, IntArray
+from hokical._core.warn import FitDataWarning, warn_user
+from hokical._fitting.examples import effective_size, mean_and_error
+from hokical._fitting.partial_pooling import PooledFit, fit_pooled
+from hokical._fitting.pooled_terms import BinaryTerms, uncalibrated_share
 from hokical.rules._multilabel import FARTHEST, MultilabelCurves, score_features
 
 #: Without a pile of scores, odds are believed up to so many times the number of examples.
 _BORNE_OUT = 10.0
-#: A gain on held-out examples is clear from this many standard errors.
-_CLEAR = 0.7
+#: Fewer examples than this teach nothing.
+_FEWEST = 10
+#: Before the fit: precisions of the common slope and tilt; the weight of a hit and of a miss at
+#: either end of the scores, shared by the labels; and two labels that differ so little.
+_RIDGES, _AT_END, _ALIKE = np.array([3.0, 0.3]), 0.5, (2.0, 0.01)
 
 
 @one_blas_thread()
@@ -27,7 +31,8 @@ def fit_multilabel(
 ) -> tuple[MultilabelCurves, dict[str, Any]]:
     """Curves of scores (n, labels) for labels of 0, 1 and NaN (n, labels), and a report.
 
-    Weights (n,) are of rows; so is the standard error, as labels of a row go together.
+    Log-odds of the curves and of the scores are averaged by held-out log loss. Weights (n,) are of
+    rows; so is the standard error, as labels of a row go together.
     """
     n_labels = scores.shape[1]
     row, label = np.nonzero(~np.isnan(labels) & (weights > 0.0)[:, None])
@@ -42,25 +47,57 @@ def fit_multilabel(
     piles = [k for k, part in enumerate(piled) if part.any()]
     columns = [np.ones(row.size), odds - centre[0], spread - centre[1], *(piled[k] for k in piles)]
     terms = BinaryTerms(np.stack(columns, axis=1, dtype=np.float64), hits, odds, counts)
-    blocks = [-1, -1, -1, *(0 for _ in piles)]
-    found = fit_pooled(terms, label[:, None], (n_labels,), common_blocks=blocks)
-    own, left_out = binary_losses(odds, hits), terms.losses(found.scores_left_out())
+    found = _fit_pooled(terms, label, n_labels)
+    held_out = found.scores_left_out()[: odds.size]
+    kept, _ = uncalibrated_share(odds, held_out, hits, counts, row)
+    why = _nothing_learned(hits, effective_size(share), len(share))
+    words = f"log-odds were averaged: {kept:.0%} uncalibrated, {1.0 - kept:.0%} curves of labels"
+    if why:
+        kept, words = 1.0, f"the probabilities were kept as they are: {why}"
+    averaged = held_out + kept * (odds - held_out)
+    several = {"uncalibrated": odds, "pooled": held_out, "average": averaged}
     known = np.maximum(sum_by(row, np.ones(row.size), len(share)), 1.0)
-    several = {"as it is": own, "pooled": left_out}
-    losses = {name: sum_by(row, each, len(share)) / known for name, each in several.items()}
-    gain, error = mean_and_error(losses["as it is"] - losses["pooled"], share)
-    coef = found.common + found.groups[0]
-    words = "curves were fitted, with corrections by label"
-    few = effective_size(share) < FEWEST_EXAMPLES * (1.0 - 1e-9)
-    if few or gain <= _CLEAR * error:
-        coef = np.zeros_like(coef)
-        why = f"{len(share)} examples are too few" if few else "nothing was clearly better"
-        words = f"the probabilities were kept as they are, as {why}"
+    losses = {
+        name: sum_by(row, terms.losses(each), len(share)) / known for name, each in several.items()
+    }
+    _, error = mean_and_error(losses["uncalibrated"] - losses["average"], share)
     report = found.report(words, losses, share, error)
+    coef = (1.0 - kept) * (found.common + found.groups[0])
     shift = coef[:, 0] - coef[:, 1:3] @ centre
     jumps = np.zeros((2, n_labels))
     jumps[piles] = coef[:, 3:].T
     return MultilabelCurves(shift, 1.0 + coef[:, 1], coef[:, 2].copy(), edges, ends, jumps), report
+
+
+def _fit_pooled(terms: BinaryTerms, label: IntArray, n_labels: int) -> PooledFit:
+    """Common coefficients and those of each label, with what is known before as examples."""
+    width = terms.n_features
+    places = np.unique([np.argmin(terms.offset), np.argmax(terms.offset)])
+    own = np.eye(width)[1:3] * np.sqrt(2.0 * _RIDGES)[:, None]
+    prior = terms.with_prior(
+        np.vstack([terms.features[places], own]),
+        np.append(terms.offset[places], [0.0, 0.0]),
+        np.repeat([_AT_END / n_labels, 1.0], [places.size, 2]),
+    )
+    codes = np.append(label, np.full(prior.offset.size - label.size, -1))
+    blocks = [-1, -1, -1, *(0 for _ in range(width - 3))]
+    return fit_pooled(prior, codes[:, None], (n_labels,), common_blocks=blocks, alike=_ALIKE)
+
+
+def _nothing_learned(hits: BoolArray, n_examples: float, n_rows: int) -> str:
+    """Why the probabilities are kept, with a warning; "" if they are not."""
+    why = ""
+    if n_examples < _FEWEST * (1.0 - 1e-9):
+        why = f"{n_rows} examples are too few (at least {_FEWEST} are needed)"
+    elif hits.all() or not hits.any():
+        why = f"all {hits.size} labels are {int(hits[0])}"
+    if why:
+        warn_user(
+            f"`labels` teach nothing: {why}; the probabilities are kept. Check `labels`, and use "
+            "more examples, with labels of 0 and 1.",
+            FitDataWarning,
+        )
+    return why
 
 
 def _find_piles(

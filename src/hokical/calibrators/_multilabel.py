@@ -38,14 +38,14 @@ class MultilabelCalibrator(OutcomeCalibrator):
 
     Tags, findings, classes of a sigmoid layer. The curve of each label is the common one plus a
     correction that is shrunk by partial pooling: a label of few positives gets nearly the common
-    curve, one of many its own. If that does not clearly help on held-out examples, the uncalibrated
-    probabilities are kept.
+    curve, one of many its own. The log-odds of the curves and the uncalibrated ones are averaged by
+    held-out log loss, so that few examples change calibrated probabilities little.
 
     Attributes
     ----------
     rule_ : the fitted numbers
     reason_ : what was fitted, and why
-    held_out_log_loss_ : mean log loss by label, each example left out of its own fit
+    held_out_log_loss_ : mean log loss by candidate, each example left out of its own fit
     converged_, n_iter_ : how the fit ended
 
     Examples
