@@ -129,3 +129,98 @@ def test_spark_schema(cal: Any) -> None:
     schema = types.StructType([types.StructField("id", types.LongType())])
     found = BatchPredictor(cal, logits=Z).spark_schema(schema)
     assert found.fieldNames() == ["id", "label", "confidence"]
+
+
+NAMES = ("cat", "dog", "owl")
+
+
+def named_table() -> Any:
+    return pa.table({"id": np.arange(len(NEW))} | dict(zip(NAMES, NEW.T, strict=True)))
+
+
+def test_columns_are_matched_by_name_or_refused() -> None:
+    cal = make("temps").fit(LOGITS, LABELS, classes=NAMES)
+    turned = BatchPredictor(cal, logits=["owl", "cat", "dog"])
+    expected = np.array(NAMES)[cal.predict(NEW)].tolist()
+    assert turned(named_table()).column("label").to_pylist() == expected
+    assert BatchPredictor(cal, logits=Z)(table()).column("label").to_pylist() == expected
+    with pytest.raises(ValueError, match="missing: owl; not in the fit: pig"):
+        BatchPredictor(cal, logits=["cat", "dog", "pig"])
+    frame = pytest.importorskip("pandas").DataFrame(LOGITS, columns=list(NAMES))
+    of_frame = make("temps").fit(frame, LABELS)
+    found = BatchPredictor(of_frame, logits=["owl", "cat", "dog"])(named_table())
+    assert found.column("label").to_pylist() == cal.predict(NEW).tolist()
+    with pytest.raises(ValueError, match="the columns used in `fit`, cat, dog, owl"):
+        BatchPredictor(of_frame, logits=Z)
+
+
+def test_probabilities_of_the_fit_are_converted() -> None:
+    def columns(logits: Any) -> dict[str, Any]:
+        proba = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+        return {f"prob_{name}": proba[:, k] for k, name in enumerate(NAMES)}
+
+    cal = hokical.auto(pa.table(columns(LOGITS) | {"y": LABELS}), "y")
+    new = columns(NEW)
+    logits = hokical.from_probabilities(np.stack([*new.values()], axis=1))
+    found = BatchPredictor(cal, logits=[*new])(pa.table(new)).column("confidence").to_numpy()
+    np.testing.assert_allclose(found, cal.predict_confidence(logits))
+
+
+def test_confidences_and_several_labels() -> None:
+    rng = np.random.default_rng(0)
+    stated = rng.random(600)
+    cal = hokical.ConfidenceCalibrator().fit(stated, rng.random(600) < stated**2)
+    rows = pa.table({"stated": stated[:50]})
+    found = BatchPredictor(cal, logits="stated")(rows)
+    assert found.column_names == ["stated", "confidence"]
+    assert found.column("confidence").to_pylist() == cal.predict(stated[:50]).tolist()
+    with pytest.raises(ValueError, match=r"`outputs` must be of \['confidence', 'abstain'\]"):
+        BatchPredictor(cal, logits="stated", outputs=("proba",))
+    tags = hokical.MultilabelCalibrator().fit(LOGITS, rng.logistic(size=LOGITS.shape) < LOGITS)
+    tags.certify(NEW, rng.logistic(size=NEW.shape) < NEW)
+    outputs: Any = ("label", "proba", "set")
+    found = BatchPredictor(tags, logits=Z, outputs=outputs, coverage=0.8)(table())
+    kept = [np.flatnonzero(row).tolist() for row in tags.predict(NEW)]
+    assert found.column("label").to_pylist() == kept
+    assert found.column("proba").to_pylist() == tags.predict_proba(NEW).tolist()
+    sets = tags.predict_set(NEW, coverage=0.8).possible
+    assert found.column("set").to_pylist() == [np.flatnonzero(row).tolist() for row in sets]
+    assert len(pickle.dumps(BatchPredictor(tags, logits=Z))) < 20_000
+
+
+def test_a_classifier_of_scikit_learn() -> None:
+    linear = pytest.importorskip("sklearn.linear_model").LogisticRegression
+    pandas = pytest.importorskip("pandas")
+    frame, words = pandas.DataFrame(LOGITS, columns=Z), np.array(NAMES)[LABELS]
+    for X, turned in ((frame, Z[::-1]), (LOGITS, Z)):
+        model = hokical.CalibratedClassifier(linear(), method="temps", ensemble=False).fit(X, words)
+        found = BatchPredictor(model, logits=turned, outputs=("label", "confidence", "proba"))(
+            table()
+        )
+        new = pandas.DataFrame(NEW, columns=Z) if X is frame else NEW
+        assert found.column("label").to_pylist() == model.predict(new).tolist()
+        assert found.column("confidence").to_pylist() == model.predict_confidence(new).tolist()
+        assert found.column("proba").to_pylist() == model.predict_proba(new).tolist()
+    with pytest.raises(TypeError, match="`calibrator` must be a fitted calibrator"):
+        BatchPredictor(linear(), logits=Z)
+
+
+@pytest.mark.parametrize("as_lists", [False, True])
+def test_rows_without_a_score(cal: Any, as_lists: bool) -> None:
+    holes = NEW.copy()
+    holes[[3, 7], 1] = np.nan
+    rows, names = table(holes), Z
+    if as_lists:
+        rows, names = pa.table({"id": np.arange(len(NEW)), "logits": holes.tolist()}), ["logits"]
+    with pytest.raises(ValueError, match=r"got none in row 3 \(id 3\), and 1 others"):
+        BatchPredictor(cal, logits=names)(rows)
+    outputs: Any = ("label", "confidence", "proba")
+    found = BatchPredictor(cal, logits=names, outputs=outputs, missing="null")(rows)
+    there = np.setdiff1d(np.arange(len(NEW)), [3, 7])
+    for name in outputs:
+        column = found.column(name).to_pylist()
+        assert [k for k, value in enumerate(column) if value is None] == [3, 7]
+    confidence = np.array(found.column("confidence").to_pylist(), float)[there]
+    np.testing.assert_array_equal(confidence, cal.predict_confidence(NEW[there]))
+    nothing = BatchPredictor(cal, logits=names, missing="null")(rows.slice(3, 1))
+    assert nothing.column("label").to_pylist() == [None]

@@ -92,12 +92,21 @@ def test_columns_of_other_names_are_named(tmp_path: Path, options: Any) -> None:
 
 def test_without_names_the_error_shows_the_option(tmp_path: Path) -> None:
     with pytest.raises(DataFileError) as caught:
-        read_examples(put(tmp_path, NAMED))
+        read_examples(put(tmp_path, NAMED.replace(",cat\n", ",ant\n")))
     message = str(caught.value)
     assert "found `id`, `cat`, `dog`, `bird`, `place`, `label`" in message
     assert "--score-columns cat,dog,bird." in message  # no id and no text is taken for a class
     with pytest.raises(DataFileError, match=r"expected labels.*--label-column NAME"):
         read_examples(put(tmp_path, "logit_0,logit_1,truth\n1,2,0\n"))
+
+
+def test_columns_named_like_the_labels_are_classes(tmp_path: Path) -> None:
+    found = read_examples(put(tmp_path, NAMED))
+    assert found.classes == ("cat", "bird")
+    assert found.unused == ("dog", "place")  # which no label names
+    np.testing.assert_array_equal(values(found), SCORES[:, [0, 2]])
+    whole = read_examples(put(tmp_path, NAMED.replace(",bird\n", ",dog\n")))
+    assert whole.classes == CLASSES
 
 
 def test_a_pattern_names_columns_and_classes(tmp_path: Path) -> None:

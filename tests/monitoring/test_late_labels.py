@@ -134,3 +134,45 @@ def test_labels_of_one_call_are_of_one_kind() -> None:
     made.update([0.5], ids=[1]).update_logits(logits[:1], ids=[2])
     with pytest.raises(ValueError, match="of one kind"):
         made.add_labels([1, 2], [0, 1])
+
+
+def test_labels_that_are_not_known_yet_leave_their_rows_waiting() -> None:
+    later = monitor().update(CONFIDENCE[:6], ids=IDS[:6])
+    later.add_labels(IDS[:4], [True, None, float("nan"), False])
+    assert (later.n, later.status().n_waiting) == (2, 4)
+    later.add_labels(IDS[1:3], [1, 0])
+    assert (later.n, later.status().n_waiting) == (4, 2)
+    with pytest.raises(ValueError, match="has one already"):
+        later.add_labels(IDS[:2], [1, None])
+
+
+def test_ids_that_nobody_waits_for_may_be_skipped() -> None:
+    later = monitor().update(CONFIDENCE[:4], ids=IDS[:4])
+    late = ([2, 99, 0], [True, False, True])
+    with pytest.raises(ValueError, match=r"'99' is unknown.*`unknown=\"skip\"` leaves such out"):
+        later.add_labels(*late)
+    assert later.n == 0
+    later.add_labels(*late, unknown="skip").add_labels(*late, unknown="skip")
+    assert (later.n, later.status().n_waiting) == (2, 2)
+    with pytest.raises(ValueError, match="`unknown` must be one of"):
+        later.add_labels(*late, unknown="ignore")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="one entry per row of `ids`"):
+        later.add_labels([1, 3], [True])
+
+
+def test_rows_count_once_with_ids_or_without(tmp_path: Path) -> None:
+    val, (logits, labels) = (synthetic_logits(300, 4, seed=seed) for seed in (1, 2))
+    cal = make("temps").fit(*val)
+    ids = [f"a{k}" for k in range(300)]
+    for first, second in (({"ids": ids}, {}), ({}, {"ids": ids})):
+        one = CalibrationMonitor(cal).update_logits(logits, labels, **first)
+        one.save(tmp_path / "m.json")
+        for each in (one, CalibrationMonitor.load(tmp_path / "m.json", cal)):
+            with pytest.raises(ValueError, match="300 of these 300 rows were counted before"):
+                each.update_logits(logits, labels, **second)
+            assert each.n == 300
+            assert each.status().n_waiting == 0
+            assert each.update_logits(logits, labels, **second, again=True).n == 600
+    # New ids say that predictions are new, whatever they hold.
+    two = CalibrationMonitor(cal).update_logits(logits, labels, ids=ids)
+    assert two.update_logits(logits, labels, ids=[f"b{k}" for k in range(300)]).n == 600

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -10,7 +11,7 @@ from hokical._core.arrays import NUMPY, Array, Backend, backend_of
 from hokical._core.blocks import per_row
 from hokical._core.logits import Logits
 from hokical._core.reading import first_true, to_floats, to_numpy
-from hokical._core.types import FloatArray
+from hokical._core.types import AnyArray, FloatArray
 from hokical._core.warn import FitDataWarning, warn_user
 
 #: What a probability of 0 means: a class that is very unlikely, or one that cannot be.
@@ -94,10 +95,33 @@ def from_binary_probabilities(probabilities: Any, *, name: str = "probabilities"
     plain = backend.without_gradient(proba)
     if place := _first_bad((plain >= 0.0) & (plain <= 1.0), backend):
         raise ValueError(
-            f"`{name}` must lie in [0, 1]; got {float(plain[place])} at {place}. If these are "
-            "logits, use them as they are."
+            f"`{name}` must lie in [0, 1]; got {float(plain[place])} at {place}. "
+            f"{_remedy(backend.to_host(plain))}"
         )
+    _tell_certain(plain, name, backend)
     return log_odds(proba, backend)
+
+
+def _remedy(values: AnyArray) -> str:
+    """What to do about numbers that are no probabilities."""
+    if values.size and values.min() >= 0.0 and 1.0 < values.max() <= 100.0:
+        return "If these are percentages, divide by 100; if they are logits, use them as they are."
+    return "If these are logits, use them as they are."
+
+
+def _tell_certain(proba: Array, name: str, backend: Backend) -> None:
+    """Warn of probabilities that are exactly 0 or 1, with their number."""
+    if backend.is_traced(proba):
+        return
+    xp = backend.namespace(proba)
+    counts = [int(xp.sum(xp.astype(proba == end, xp.int64))) for end in (0.0, 1.0)]
+    if any(counts):
+        warn_user(
+            f"`{name}` are exactly 0 in {counts[0]:,} places and exactly 1 in {counts[1]:,}, of "
+            f"{math.prod(proba.shape):,}: their logits are bounds, not values. Save more digits, "
+            "or the logits.",
+            FitDataWarning,
+        )
 
 
 def log_odds(proba: Array, backend: Backend) -> Array:
@@ -166,9 +190,16 @@ def from_probabilities(
             f"class 1 of two; got shape {tuple(given.shape)}."
         )
     if not backend.is_traced(proba):
+        plain = backend.without_gradient(given)
+        remedy = _remedy(backend.to_host(plain))
+        if given.ndim == 1 and (place := _first_bad((plain >= 0.0) & (plain <= 1.0), backend)):
+            raise ValueError(
+                f"`{name}` must lie in [0, 1]; got {float(plain[place]):g} in row {place[0]}. "
+                f"{remedy}"
+            )
         proba = _undo_rounding(proba, name, backend)
-        remedy = "If these are logits, use them as they are."
         check_probability_rows(backend.without_gradient(proba), name, remedy=remedy)
+        _tell_certain(plain, name, backend)
     return log_probabilities(xp.clip(proba, None, 1.0), backend, zeros)
 
 

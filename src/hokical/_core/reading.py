@@ -146,6 +146,27 @@ def class_of_column(name: str) -> str:
     return _PREFIX.sub("", name, count=1)
 
 
+def order_names(given: Sequence[str], known: Any) -> tuple[str, ...]:
+    """Names of columns in the order that a calibrator knows, by them or by the classes' names.
+
+    Numbered columns are in the order of the numbers, where the classes alone have names. Others are
+    refused.
+    """
+    own = [known._columns, known.class_names]
+    for names in own:
+        if names and (places := match_columns(given, names)) is not None:
+            return tuple(given[k] for k in places)
+    if not any(own):
+        return tuple(given)
+    numbers = [class_of_column(name) for name in given]
+    if not own[0] and sorted(numbers) == sorted(map(str, range(len(numbers)))):
+        return tuple(given[numbers.index(str(k))] for k in range(len(numbers)))
+    raise ValueError(
+        f"columns must be {describe_columns(given, own[0] or own[1])}. Rename them, or pass one "
+        "column of lists in the order of the fit."
+    )
+
+
 def describe_columns(own: Sequence[str], known: Sequence[str]) -> str:
     """That columns must be those known, and which are missing, or too many."""
 

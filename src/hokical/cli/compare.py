@@ -28,6 +28,10 @@ def compare(
     coverage: opt.Coverage = None,
     report: opt.Report = None,
     seed: opt.Seed = 0,
+    labels: opt.Labels = None,
+    test_labels: Annotated[
+        Path | None, opt.text("File with the labels of TEST, if not in --labels.")
+    ] = None,
     label_column: opt.LabelColumn = None,
     score_columns: opt.ScoreColumns = None,
     classes: opt.Classes = None,
@@ -39,10 +43,11 @@ def compare(
     """Fit methods on VAL and compare them on TEST."""
     entrants = _choose_methods(methods)
     given = Source(
-        val, opt.Part.val, label_column=label_column, score_columns=score_columns, classes=classes,
-        probabilities=probabilities, groups=groups, missing=missing,
+        val, opt.Part.val, labels=labels, label_column=label_column,
+        score_columns=score_columns, classes=classes, probabilities=probabilities,
+        groups=groups, missing=missing,
     )  # fmt: skip
-    fitted_on, tested_on = _open_pair(given, test)
+    fitted_on, tested_on = _open_pair(given, test, test_labels or labels)
     with check_options():
         found = hokical.compare(
             (fitted_on.scores, fitted_on.labels),
@@ -68,7 +73,7 @@ def _choose_methods(methods: str) -> list[str] | None:
     return list(dict.fromkeys(["uncalibrated", *asked]))
 
 
-def _open_pair(given: Source, test: Path | None) -> tuple[Examples, Examples]:
+def _open_pair(given: Source, test: Path | None, labels: Path | None) -> tuple[Examples, Examples]:
     """The examples to fit on and to test on, of two files or of one with both parts."""
     fitted_on = given.read()
     if test is None and fitted_on.part is None:
@@ -79,6 +84,7 @@ def _open_pair(given: Source, test: Path | None) -> tuple[Examples, Examples]:
     if any("," in name for name in fitted_on.classes):
         names = given.classes
     new = replace(given, path=test or given.path, split=opt.Part.test, classes=names)
+    new = replace(new, labels=labels)
     tested_on = new.read()
     for rows in (fitted_on, tested_on):
         if rows.kind == "confidence":

@@ -89,12 +89,17 @@ def monitor(
         else:
             first = None if reference is None else Source(reference, opt.Part.val, **common)
             watching = _new_monitor(fitted, first, options)
-        rows = given.read(fitted, "some")
-        warn_of_rows_of_fit(fitted, rows, data)
-        ids = (
-            None if id_column is None else next(iter(rows.kept.values()))[rows.used].astype(np.str_)
-        )
-        _count(watching, fitted, rows, ids, again)
+        late = None if id_column is None or labels else given.read_late(fitted, id_column)
+        if late is None:
+            rows = given.read(fitted, "some")
+            warn_of_rows_of_fit(fitted, rows, data)
+            ids = None
+            if id_column is not None:
+                ids = next(iter(rows.kept.values()))[rows.used].astype(np.str_)
+            _count(watching, fitted, rows, ids, again)
+        else:
+            with check_options("FILE or --state", _OPTIONS):
+                watching.add_labels(*late)
         if state is not None:
             watching.save(state)
     classes = getattr(fitted, "n_classes_", 1)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import typer
 
 import hokical
@@ -15,7 +16,7 @@ from hokical.cli.options import Missing, Part, split_names
 from hokical.io._convention import options_from
 from hokical.io._errors import report_file
 from hokical.io._examples import Examples
-from hokical.io._reading import is_pattern, read_examples
+from hokical.io._reading import is_pattern, read_examples, read_late_labels
 
 #: What `fit` stores beside a calibrator, each where it is known.
 _METADATA = {"examples": int, "accuracy": float, "classes": list, "scores": str, "zeros": str}
@@ -66,12 +67,24 @@ class Source:
             dropped = f"Dropped {rows.n_dropped:,} of {len(rows.used):,} rows"
             say(f"{dropped} of {self.path.name} without a value.")
         self._describe_weights(rows.weights)
+        if fitted is None and rows.unused:
+            say(f"Columns of {self.path.name} that are not used: {', '.join(rows.unused[:6])}.")
         if fitted is not None and (rows.kind == "confidence") != (fitted.name == "confidence"):
             takes = "confidences" if fitted.name == "confidence" else "logits"
             raise bad_option(
                 "FILE", f"{self.path} holds another kind of scores than {takes}, as in the fit."
             )
         return rows
+
+    def read_late(self, fitted: Any, id_column: str) -> tuple[Any, Any] | None:
+        """Ids and labels of a file without scores; None if it has scores."""
+        column = self.label_column or options_from(fitted.metadata_).get("label_column")
+        names = tuple(getattr(fitted, "class_names", ()))
+        right = fitted.name == "confidence"
+        found = read_late_labels(
+            self.path, id_column, label_column=column, classes=names, right=right
+        )
+        return None if found is None else (found[0].astype(np.str_), found[1])
 
     def open(self, fitted: Any = None) -> Examples | hokical.streams.ChunkSource:
         """Its rows with labels; a folder or pattern of Parquet files is read in parts."""
@@ -95,6 +108,8 @@ class Source:
     def _columns(self, fitted: Any) -> dict[str, Any]:
         """Which columns are read, and what they hold."""
         found = {} if fitted is None else options_from(fitted.metadata_)
+        if known_names := tuple(getattr(fitted, "class_names", ())):
+            found["classes"] = known_names
         if getattr(fitted, "name", "") == "confidence":
             found["kind"] = "confidence"
         given: dict[str, Any] = {
@@ -131,7 +146,7 @@ def fit_on(calibrator: Any, data: Any, path: Path) -> dict[str, Any]:
         )
     with check_options(), spinner(f"Fitting {calibrator.name}"):
         calibrator.fit(data.scores, data.labels, sample_weight=data.weights, **own)
-    calibrator._columns = data.columns
+    calibrator._columns, calibrator.class_names = data.columns, data.classes
     scores: Any = data.scores
     right: Any = data.labels if data.kind == "confidence" else scores.labels == data.labels
     return {"examples": data.n_rows, "accuracy": float(right.mean())}

@@ -28,6 +28,7 @@ def describe(fitted: Any) -> tuple[dict[str, Any], dict[str, str | None]]:
     if counts is not None:
         known |= {"examples": counts.total, "accuracy": counts.accuracy}
     values = {"method": fitted.name, "n_classes": n_classes}
+    known["classes"] = list(getattr(fitted, "class_names", ())) or known.get("classes")
     values |= {name: known.get(name) for name in ("classes", "scores", "examples", "accuracy")}
     values["reason"] = getattr(fitted, "reason_", None)
     names, n, right = values["classes"] or (), values["examples"], values["accuracy"]

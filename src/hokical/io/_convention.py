@@ -90,6 +90,11 @@ class Roles:
         return tuple(dict.fromkeys(name for name in found if name is not None))
 
 
+def is_id(name: str) -> bool:
+    """Whether a column is one of ids, by its name."""
+    return _ID.fullmatch(name.strip()) is not None
+
+
 def options_from(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Options of `read_examples` for files like the one of a fit, from what its calibrator stores.
 
@@ -110,7 +115,9 @@ def find_roles(table: Table, wanted: Columns) -> Roles:
     groups = tuple(table.require(name, "--groups") for name in wanted.groups)
     kept = tuple(table.require(n, "--keep") for n in wanted.keep or () if wanted.keep != ALL)
     labels, weights = table.first(*LABELS), table.first(*WEIGHTS)
-    if wanted.label_column is not None:
+    if wanted.label_column is not None and wanted.labelled == "some":
+        labels = table.first(wanted.label_column) or labels
+    elif wanted.label_column is not None:
         labels = table.require(wanted.label_column, "--label-column")
     if wanted.weight_column is not None:
         weights = table.require(wanted.weight_column, "`sample_weight`")
@@ -123,18 +130,18 @@ def find_roles(table: Table, wanted: Columns) -> Roles:
     scores = tuple(by_class.values())
     _refuse_parts(table, {*taken, *scores})
     if wanted.keep is None:
-        kept = tuple(n for n in table.names if _ID.fullmatch(n.strip()) and n not in scores)
+        kept = tuple(n for n in table.names if is_id(n) and n not in scores)
     elif wanted.keep == ALL:
         kept = tuple(name for name in table.names if name not in scores)
     classes = () if len(scores) < 2 or all(map(str.isdecimal, by_class)) else tuple(by_class)
     if [*by_class] == [*found]:
         classes = wanted.classes or classes
+    used = {*taken, *scores, *kept} if len(scores) > 1 else {*table.names}
     own_part = table.part is not None and scores[0].lower().startswith(f"{table.part}_")
     return Roles(
         scores, kind, classes, labels, weights, groups, kept, scores if len(scores) > 1 else (),
         part=wanted.split if own_part else None,
-        unused=table.numeric(n for n in table.names if n not in {*taken, *scores, *kept})
-        if len(scores) > 1 else (),
+        unused=table.numeric(n for n in table.names if n not in used and not is_id(n)),
     )  # fmt: skip
 
 
@@ -194,7 +201,7 @@ def _find_scores(
                 f"{kind} in `{next(iter(found.values()))}`.",
                 f"Pass {wanted.kind}, or use a calibrator that was fitted on {kind}.",
             )
-    others = (n for n in table.names if n not in taken and not _ID.fullmatch(n.strip()))
+    others = (n for n in table.names if n not in taken and not is_id(n))
     free = list(islice((name for name in others if _holds_numbers(table, name)), 5))
     named = f"--score-columns {','.join(free[:4]) or 'NAMES'}{',...' if len(free) > 4 else ''}"
     other = "test" if table.part == "val" else "val"

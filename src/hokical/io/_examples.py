@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -9,11 +10,12 @@ from typing import Any, Literal
 import numpy as np
 
 from hokical._core.conversion import from_binary_scores, from_probabilities
+from hokical._core.groups import look_up
 from hokical._core.labels import as_labels, as_weights
 from hokical._core.logits import Logits, as_logits
 from hokical._core.reading import first_true
 from hokical._core.types import AnyArray, BoolArray, FloatArray, IntArray
-from hokical.io._convention import Columns, Kind, Roles
+from hokical.io._convention import Columns, Kind, Roles, is_id
 from hokical.io._errors import DataFileError, report_file
 from hokical.io._labels import encode_labels, to_numbers
 from hokical.io._tables import FileSplit, Table
@@ -35,6 +37,7 @@ class Examples:
     classes, columns : names of the classes, where known, and of their columns, if each has one
     part : "val" or "test" if the file has parts
     kept : other columns (all rows,), by name
+    unused : columns that are used for nothing, though they might hold scores
     about : what later files need to be read in the same way, see `options_from`
     """
 
@@ -49,6 +52,7 @@ class Examples:
     part: FileSplit | None = None
     kept: dict[str, AnyArray] = field(default_factory=dict)
     about: dict[str, Any] = field(default_factory=dict)
+    unused: tuple[str, ...] = ()
 
     @property
     def n_rows(self) -> int:
@@ -90,6 +94,8 @@ def make_examples(
         column = columns[name] if other is table else other.read_column(name)
         with report_file(other.path, other.place):
             truth = encode_labels(column, roles.classes, right=roles.kind == "confidence")
+        if other is not table:
+            truth = join_labels(table, other, truth, all_known=labelled == "all")
     weights = None
     if roles.weights is not None and labelled != "none":
         weights = to_numbers(columns[roles.weights])
@@ -123,7 +129,30 @@ def make_examples(
         part=roles.part,
         kept={name: columns[name] for name in roles.kept},
         about=about(wanted, kind),
+        unused=roles.unused,
     )  # fmt: skip
+
+
+def join_labels(table: Table, other: Table, labels: AnyArray, *, all_known: bool) -> AnyArray:
+    """Labels (n,) of another file in the order of a table: by id where both have such a column."""
+    shared = [name for name in table.names if is_id(name) and other.first(name) is not None]
+    own = min(shared, key=len, default=None)
+    if own is None:
+        return labels
+    ids = [str(each).strip() for each in table.read_column(own).tolist()]
+    known = [str(each).strip() for each in other.read_column(other.require(own, "id")).tolist()]
+    if len(set(known)) < len(known):
+        twice = Counter(known).most_common(1)[0][0]
+        raise other.error(f"expected each `{own}` once; found {twice!r} twice.", "Drop one.")
+    place = np.array(look_up(ids, known))
+    lost = np.flatnonzero(place == len(known))
+    if lost.size and all_known:
+        raise other.error(
+            f"expected a label for each `{own}` of {table.path.name}; found none for "
+            f"{ids[lost[0]]!r}, and {lost.size - 1:,} others.",
+            "Add them, or drop these rows.",
+        )
+    return np.asarray(np.append(labels, -1)[place])
 
 
 def about(wanted: Columns, kind: Kind) -> dict[str, Any]:

@@ -11,9 +11,10 @@ from typing import Any, Literal
 from hokical._core.arrays import library_of
 from hokical._core.conversion import Zeros
 from hokical._core.reading import match_columns
+from hokical._core.types import AnyArray
 from hokical.io._arrow import ArrowTable, TableSource, as_dataset, open_parquet
 from hokical.io._chunks import ChunkSource, from_array
-from hokical.io._convention import LABELS, Columns, Kind, Labelled, Roles, find_roles
+from hokical.io._convention import LABELS, Columns, Kind, Labelled, Roles, find_roles, is_id
 from hokical.io._errors import DataFileError, report_file
 from hokical.io._examples import Examples, make_examples
 from hokical.io._labels import encode_labels
@@ -243,13 +244,50 @@ def _find_labels(
         return None if roles.labels is None else (table, roles.labels)
     other = _open_table(Path(labels), table.part or "val")
     found = other.first(*(LABELS if label_column is None else [label_column]))
-    found = other.names[0] if found is None and len(other.names) == 1 else found
+    found = found or only_column(other)
     if found is None:
         raise other.error(
             f"expected labels in `label` or `y`; found {other.listed()}.",
             "Name them: --label-column NAME.",
         )
     return other, found
+
+
+def only_column(table: Table) -> str | None:
+    """The one column that holds no ids, if there is one alone."""
+    others = [name for name in table.names if not is_id(name)]
+    return others[0] if len(others) == 1 else None
+
+
+def read_late_labels(
+    path: Location,
+    id_column: str,
+    *,
+    label_column: str | None = None,
+    classes: tuple[str, ...] = (),
+    right: bool = False,
+) -> tuple[AnyArray, AnyArray] | None:
+    """Ids and labels (n,) of a file that holds nothing else; None if it is another one.
+
+    Labels are class indices, or of confidences 1 if `right`; -1 where there is none.
+    """
+    table = _open_table(Path(path), "test")
+    ids = table.first(id_column)
+    rest = [name for name in table.names if name != ids]
+    labels = table.first(*filter(None, (label_column, *LABELS))) or (len(rest) == 1 and rest[0])
+    if ids is None or not labels or _has_scores(table, labels):
+        return None
+    with report_file(table.path, table.place):
+        found = encode_labels(table.read_column(labels), classes, right=right)
+    return table.read_column(ids), found
+
+
+def _has_scores(table: Table, labels: str) -> bool:
+    try:
+        find_roles(table, Columns(label_column=labels))
+    except DataFileError:
+        return False
+    return True
 
 
 def _open_table(path: Path, split: FileSplit) -> Table:

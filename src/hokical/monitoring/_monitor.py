@@ -6,11 +6,12 @@ import copy
 import os
 import threading
 from contextlib import AbstractContextManager
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 
 from hokical._core.arrays import to_host
+from hokical._core.bins import check_choice
 from hokical._core.files import lock_file
 from hokical._core.groups import GroupCoding, count_rows
 from hokical._core.labels import as_labels
@@ -192,8 +193,9 @@ class CalibrationMonitor:
         `confidence` is in [0, 1], `correct` whether the label was right: None, NaN or -1 where that
         is not known. Rows with `ids`, text or integers, then wait for `add_labels`; without ids
         they count among the inputs only. `predicted` classes, for the tests by class, need
-        `n_classes`; `groups` are for the tests by group. Rows that were counted before are refused,
-        by their ids or, where they are ten or more, by their values, unless `again`.
+        `n_classes`; `groups` are for the tests by group. Rows that were counted before, with ids or
+        without, are refused: by their ids or, where they are ten or more, by their values, unless
+        `again`.
         """
         if has_no_rows(confidence):
             return self
@@ -253,14 +255,19 @@ class CalibrationMonitor:
             self._state.count(Batch(rows, truth, members, of_logits=True), ids, hashes)
         return self
 
-    def add_labels(self, ids: Any, labels: Any) -> Self:
+    def add_labels(
+        self, ids: Any, labels: Any, *, unknown: Literal["error", "skip"] = "error"
+    ) -> Self:
         """Add labels (n,) of predictions that wait under these `ids` (n,), in order of arrival.
 
-        Labels are true classes of logits, or whether a confidence of `update` was right. An id that
-        is unknown, labelled already or given twice is refused, and then none is counted.
+        Labels are true classes of logits, or whether a confidence of `update` was right; None, NaN
+        and -1 are not yet known, and their rows wait on. An id that is unknown, labelled already or
+        given twice is refused, and then none is counted; with `unknown="skip"` ids under which none
+        waits are left out.
         """
+        check_choice("unknown", unknown, Literal["error", "skip"])
         with self._lock:
-            self._state.add_labels(ids, labels, self.class_names)
+            self._state.add_labels(ids, labels, self.class_names, skip=unknown == "skip")
         return self
 
     def waits_for(self, ids: Any) -> BoolArray:

@@ -21,6 +21,8 @@ from hokical.guarantees._row_sketch import number_hashes
 
 #: Rows whose repetition has a larger chance than exp(-20) can be equal to earlier ones by chance.
 _LEAST_SURPRISE = 20.0
+#: How hashes and counts of rows without ids, and of those with ids, are called in files.
+_STORED = (("hashes", "counts"), ("named_hashes", "named_counts"))
 #: The share of distinct rows from which on equal rows are taken for the same row.
 _DISTINCT = 0.95
 
@@ -133,11 +135,7 @@ class WaitingRows:
         self.rows = {each: WaitingRow(*row) for each, row in self.rows.items()}
 
     def add(self, ids: list[str], batch: Batch) -> None:
-        """Keep what is needed of rows without a label, and the ids of those with one.
-
-        Raise if an id was used before.
-        """
-        check_new_ids(ids, self.rows, self.labelled)
+        """Keep what is needed of rows without a label, and the new ids of those with one."""
         rows, members = batch.rows, batch.members
         for k in np.flatnonzero(~batch.known).tolist():
             classes = () if members is None else np.flatnonzero(members[k]).tolist()
@@ -180,17 +178,23 @@ class WaitingRows:
 @storable("monitor-seen")
 @dataclass(eq=False)
 class SeenRows:
-    """How often rows without ids were counted, by a hash of what they hold, newest last."""
+    """How often rows were counted, by a hash of what they hold, newest last.
+
+    Rows with ids, `named`, are told apart by these; without them, a row counts once either way.
+    """
 
     limit: int
     counts: dict[float, int] = field(default_factory=dict)
+    named: dict[float, int] = field(default_factory=dict)
 
-    def add(self, hashes: FloatArray) -> None:
+    def add(self, hashes: FloatArray, *, have_ids: bool = False) -> None:
         """Remember rows and their batch; raise if it, or most of its rows, were counted before."""
         batch = float(number_hashes(hashes[None])[0])  # for rows of few distinct values
-        known = hashes if batch in self.counts else hashes[:0]
-        if not known.size and len(self.counts) >= _DISTINCT * sum(self.counts.values()):
-            known = hashes[[each in self.counts for each in hashes.tolist()]]
+        tables = [self.counts] if have_ids else [self.counts, self.named]
+        known = hashes if any(batch in table for table in tables) else hashes[:0]
+        own = [table for table in tables if len(table) >= _DISTINCT * sum(table.values())]
+        if not known.size:
+            known = hashes[[any(each in table for table in own) for each in hashes.tolist()]]
         if known.size > hashes.size / 2 and _surprise(known) > _LEAST_SURPRISE:
             raise ValueError(
                 f"predictions must be counted once; {known.size:,} of these {hashes.size:,} rows "
@@ -198,18 +202,24 @@ class SeenRows:
                 "predictions and then `add_labels(ids, labels)`; if they are to count again, "
                 "`again=True`."
             )
-        for each in [*hashes[-self.limit :].tolist(), batch]:
-            self.counts[each] = self.counts.pop(each, 0) + 1
-        drop_oldest(self.counts, len(self.counts) - self.limit)
+        table = self.named if have_ids else self.counts
+        # Rows with ids leave no trace of how they were cut into batches.
+        for each in [*hashes[-self.limit :].tolist(), *([] if have_ids else [batch])]:
+            table[each] = table.pop(each, 0) + 1
+        drop_oldest(table, len(table) - self.limit)
 
     def to_stored(self) -> dict[str, Any]:
-        parts = np.array([*self.counts], float), np.array([*self.counts.values()], int)
-        return {"limit": self.limit, "hashes": pack_array(parts[0]), "counts": pack_array(parts[1])}
+        found: dict[str, Any] = {"limit": self.limit}
+        for (hashes, counts), table in zip(_STORED, (self.counts, self.named), strict=True):
+            found[hashes] = pack_array(np.array([*table], float))
+            found[counts] = pack_array(np.array([*table.values()], int))
+        return found
 
     @classmethod
     def from_stored(cls, stored: dict[str, Any]) -> Self:
-        pairs = zip(stored["hashes"].tolist(), stored["counts"].tolist(), strict=True)
-        return cls(stored["limit"], dict(pairs))
+        none = np.zeros(0)  # files of 0.4 do not have those with ids
+        pairs = [tuple(stored.get(name, none).tolist() for name in names) for names in _STORED]
+        return cls(stored["limit"], *(dict(zip(*pair, strict=True)) for pair in pairs))
 
 
 def _surprise(hashes: FloatArray) -> float:
@@ -231,12 +241,20 @@ def as_partial_labels(
     array = np.atleast_1d(to_numpy(labels, name))
     if array.shape != (n_rows,):
         return as_labels(array, n_rows, n_classes, name=name)  # which raises
-    known = np.array([each is not None and each == each and each != -1 for each in array.tolist()])
+    known = are_known(array)
     given = array[known]
     if given.dtype.kind == "f" and (given == np.floor(given)).all():  # next to NaN, integers are
         given = given.astype(np.int64)
     found[known] = as_labels(given, given.size, n_classes, name=name, classes=names)
     return found
+
+
+def are_known(labels: Any) -> BoolArray:
+    """Which labels (n,) are known: not None, NaN, pandas' NA or -1."""
+    values = np.atleast_1d(to_numpy(labels, "labels")).tolist()
+    return np.array(
+        [str(each) not in ("None", "nan", "<NA>", "-1", "-1.0") for each in values], bool
+    )
 
 
 def has_no_rows(batch: Any) -> bool:
@@ -264,7 +282,7 @@ def as_ids(ids: Any, n_rows: int | None = None) -> list[str]:
 
 def check_new_ids(ids: list[str], waiting: Container[str], labelled: Container[str]) -> None:
     """Raise if an id was used before, or comes twice."""
-    _check_distinct(ids)
+    check_distinct(ids)
     for each in ids:
         if each in waiting:
             raise ValueError(
@@ -282,7 +300,7 @@ def check_waiting_ids(
     ids: list[str], waiting: Container[str], labelled: Container[str], limit: int
 ) -> None:
     """Raise if an id does not wait for a label, or comes twice."""
-    _check_distinct(ids)
+    check_distinct(ids)
     for each in ids:
         if each in labelled:
             raise ValueError(
@@ -292,11 +310,12 @@ def check_waiting_ids(
             raise ValueError(
                 f"`ids` must be those of predictions without labels; {each!r} is unknown. Pass "
                 "`ids` with the predictions; if its row was one of more than "
-                f"{limit:,} that waited, make the monitor with a larger `max_waiting`."
+                f"{limit:,} that waited, make the monitor with a larger `max_waiting`; "
+                '`unknown="skip"` leaves such out.'
             )
 
 
-def _check_distinct(ids: list[str]) -> None:
+def check_distinct(ids: list[str]) -> None:
     if len(set(ids)) < len(ids):
         twice = next(each for each in ids if ids.count(each) > 1)
         raise ValueError(f"`ids` must be different; got {twice!r} twice. Leave one of them out.")

@@ -12,7 +12,7 @@ import numpy as np
 
 from hokical._core.bins import bin_index, check_count, sum_by
 from hokical._core.groups import GroupCoding
-from hokical._core.labels import as_labels
+from hokical._core.reading import pair_rows, to_numpy
 from hokical._core.storage import pack_array, storable
 from hokical._core.types import FloatArray, IntArray
 from hokical.calibrators import Calibrator
@@ -21,7 +21,17 @@ from hokical.guarantees._scores import middle_log_odds
 from hokical.metrics._examples import as_examples
 from hokical.monitoring._coverage import CoverageMonitor
 from hokical.monitoring._e_process import EProcess, PartTests
-from hokical.monitoring._rows import Batch, LabelledRows, SeenRows, WaitingRows, as_ids
+from hokical.monitoring._rows import (
+    Batch,
+    LabelledRows,
+    SeenRows,
+    WaitingRows,
+    are_known,
+    as_ids,
+    as_partial_labels,
+    check_distinct,
+    check_new_ids,
+)
 
 #: Probability that one of the intervals of fit-time gaps fails.
 _DELTA = 0.05
@@ -224,12 +234,15 @@ class MonitorState:
     def count(self, batch: Batch, ids: Any, hashes: FloatArray | None) -> None:
         """Count checked rows; those without a label wait under their ids.
 
-        Rows without ids are recognized by their `hashes`.
+        Rows without ids are recognized by their `hashes`, also among those with ids.
         """
-        if ids is not None:
-            self.waiting.add(as_ids(ids, len(batch.rows)), batch)
-        elif hashes is not None:
-            self.seen.add(hashes)
+        keys = None if ids is None else as_ids(ids, len(batch.rows))
+        if keys is not None:
+            check_new_ids(keys, self.waiting.rows, self.waiting.labelled)
+        if hashes is not None:
+            self.seen.add(hashes, have_ids=keys is not None)
+        if keys is not None:
+            self.waiting.add(keys, batch)
         newest = np.concatenate([self.inputs, batch.rows.confidence])
         self.inputs = newest[-self.options.window :]
         self.n_observed += len(batch.rows)
@@ -237,22 +250,35 @@ class MonitorState:
             self.sets.update(batch.members[batch.known, batch.truth[batch.known]])
         self._count_labelled(batch.rows.take(batch.known))
 
-    def add_labels(self, ids: Any, labels: Any, class_names: Sequence[str]) -> None:
-        """Count rows that wait under these ids, with their labels (n,)."""
+    def add_labels(
+        self, ids: Any, labels: Any, class_names: Sequence[str], *, skip: bool = False
+    ) -> None:
+        """Count rows that wait under these ids, with their labels (n,), where these are known.
+
+        With `skip`, ids under which none waits are left out.
+        """
+        pair_rows(ids, labels, None, None, ("ids", "labels"))
         keys = as_ids(ids)
-        if not keys:
+        given = np.atleast_1d(to_numpy(labels, "labels"))
+        if given.shape != (len(keys),):
+            raise ValueError(
+                f"`labels` must have one entry per row of `ids` ({len(keys)}); got {given.shape}."
+            )
+        check_distinct(keys)
+        counts = are_known(given)
+        if skip:
+            counts &= np.array([each in self.waiting.rows for each in keys], bool)
+        chosen = np.flatnonzero(counts)
+        if not chosen.size:
             return
+        keys, given = [keys[k] for k in chosen.tolist()], given[chosen]
         rows, of_logits, members = self.waiting.find(keys)
-        if of_logits:
-            n_classes = self.options.n_classes or 2
-            truth = as_labels(labels, len(keys), n_classes, classes=class_names)
-            if self.sets is not None:
-                covered = [label in own for label, own in zip(truth.tolist(), members, strict=True)]
-                self.sets.update(covered)
-            rows = replace(rows, correct=rows.predicted == truth)
-        else:
-            right = as_labels(np.atleast_1d(labels), len(keys), 2, name="labels")
-            rows = replace(rows, correct=right == 1)
+        n_classes, names = (self.options.n_classes or 2, class_names) if of_logits else (2, ())
+        truth = as_partial_labels(given, len(keys), n_classes, names)
+        if of_logits and self.sets is not None:
+            covered = [label in own for label, own in zip(truth.tolist(), members, strict=True)]
+            self.sets.update(covered)
+        rows = replace(rows, correct=truth == (rows.predicted if of_logits else 1))
         self._count_labelled(rows)
         self.waiting.close(keys)
 

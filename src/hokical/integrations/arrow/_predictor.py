@@ -1,21 +1,28 @@
 """New columns for Arrow tables and record batches."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from copy import deepcopy
+from copy import copy, deepcopy
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
 
+from hokical._core.bins import check_choice
 from hokical._core.optional import import_optional
-from hokical._core.reading import to_column
+from hokical._core.reading import first_true, order_names, to_column
+from hokical._core.types import AnyArray
 from hokical.calibrators._calibrator import Calibrator
+from hokical.calibrators._confidence import ConfidenceCalibrator
+from hokical.calibrators._multilabel import MultilabelCalibrator
 from hokical.guarantees._calibration_data import CalibrationData
 from hokical.io._arrow import to_scores
+from hokical.io._convention import is_id
 
 Column = Literal["label", "confidence", "proba", "set", "abstain", "interval"]
 #: Outputs that rest on examples which the calibrator has to keep.
 _GUARANTEED = ("set", "abstain", "interval")
+#: What calibrators of one confidence per row, and of several labels, can add; the first by default.
+_OF_CONFIDENCE, _OF_LABELS = ("confidence", "abstain"), ("label", "proba", "set")
 _TABLE = Path("Arrow table")
 
 
@@ -27,14 +34,18 @@ class BatchPredictor:
 
     Parameters
     ----------
-    calibrator : Calibrator
+    calibrator : Calibrator, ConfidenceCalibrator, MultilabelCalibrator or CalibratedClassifier
         Fitted or loaded.
     logits : str or list of str
-        The column that holds lists of logits, or the columns of the logits, class 0 first.
+        The column that holds lists of logits, or the columns of the logits: in any order where the
+        calibrator knows their names or those of the classes, else class 0 first. The confidence, or
+        its signals; the scores of several labels; the features of a classifier.
     outputs : tuple of {"label", "confidence", "proba", "set", "abstain", "interval"}
         Columns to append: `label` by its name where the calibrator knows names; `proba`, a list
         over the classes; `set`, a list of labels; `abstain`, whether the label is not to be used;
-        `interval`, a list of two numbers for the accuracy.
+        `interval`, a list of two numbers for the accuracy. By default label and confidence; of a
+        confidence there are `confidence` and `abstain`; of several labels `label`, a list of those
+        that are predicted, `proba`, and `set`, those that are not excluded.
     coverage, risk, delta : float, optional
         `coverage` of `predict_set`, `risk` of `predict_or_abstain`, and `delta` of both and of
         `predict_interval`.
@@ -42,6 +53,8 @@ class BatchPredictor:
         Columns with the groups of rows, for a calibrator that learned from them.
     prefix : str
         What the names of the new columns begin with.
+    missing : {"error", "null"}
+        Rows without a score are refused, by their id if the table has one, or get nulls.
 
     Examples
     --------
@@ -55,26 +68,35 @@ class BatchPredictor:
 
     def __init__(
         self,
-        calibrator: Calibrator,
+        calibrator: Any,
         *,
         logits: str | Sequence[str],
-        outputs: Sequence[Column] = ("label", "confidence"),
+        outputs: Sequence[Column] | None = None,
         coverage: float | None = None,
         risk: float | None = None,
         delta: float | None = None,
         groups: Sequence[str] = (),
         prefix: str = "",
+        missing: Literal["error", "null"] = "error",
     ) -> None:
+        self._of = _kind(calibrator)
+        possible = {"confidence": _OF_CONFIDENCE, "labels": _OF_LABELS}.get(
+            self._of, get_args(Column)
+        )
+        outputs = possible[: 1 if self._of == "confidence" else 2] if outputs is None else outputs
         for name in outputs:
-            if name not in get_args(Column):
-                raise ValueError(f"`outputs` must be of {list(get_args(Column))}; got {name!r}.")
+            if name not in possible:
+                raise ValueError(f"`outputs` must be of {list(possible)}; got {name!r}.")
+        check_choice("missing", missing, Literal["error", "null"])
         for name, option, value in (("set", "coverage", coverage), ("abstain", "risk", risk)):
             if name in outputs and value is None:
                 raise ValueError(f"`{option}` must be given for the output {name!r}; got None.")
         self.calibrator = deepcopy(calibrator)
         if not set(_GUARANTEED) & set(outputs):
-            self.calibrator.kept_ = CalibrationData()
-        self.logits = (logits,) if isinstance(logits, str) else tuple(logits)
+            _forget_examples(self.calibrator)
+        names = (logits,) if isinstance(logits, str) else tuple(logits)
+        self.logits = names if len(names) < 2 else order_names(names, _Names(calibrator))
+        self.missing = missing
         self.outputs, self.groups, self.prefix = tuple(outputs), tuple(groups), prefix
         self.coverage: Any = coverage
         self.risk: Any = risk
@@ -104,13 +126,14 @@ class BatchPredictor:
     def schema(self) -> Any:
         """The fields of the new columns."""
         arrow = import_optional("pyarrow", extra="parquet")
-        label = arrow.string() if self.calibrator.class_names else arrow.int64()
-        number = arrow.float64()
+        label, number = _label_names(arrow, self.calibrator).type, arrow.float64()
+        label = arrow.list_(label) if self._of == "labels" else label
+        one = label.value_type if self._of == "labels" else label
         types = {
             "label": label,
             "confidence": number,
             "proba": arrow.list_(number),
-            "set": arrow.list_(label),
+            "set": arrow.list_(one),
             "abstain": arrow.bool_(),
             "interval": arrow.list_(number),
         }
@@ -131,23 +154,76 @@ class BatchPredictor:
                     f"`table` must have the column `{name}`; got {rows.column_names}. Name the "
                     "columns in `logits` and `groups`."
                 )
-        if not rows.num_rows:
-            return [arrow.array([], field.type) for field in self.schema]
-        logits = to_scores(_TABLE, rows, self.logits)
-        groups = {name: to_column(rows.column(name)) for name in self.groups}
+        there = self._has_scores(rows)
+        some = rows if there.all() else rows.filter(arrow.array(there))
+        if not some.num_rows:
+            return [arrow.nulls(rows.num_rows, field.type) for field in self.schema]
+        scores = self._scores(some)
+        groups = {name: to_column(some.column(name)) for name in self.groups}
         own = {"groups": groups} if groups else {}
-        return [self._column(arrow, name, logits, own) for name in self.outputs]
+        found = [self._column(arrow, name, scores, own) for name in self.outputs]
+        if there.all():
+            return found
+        place = np.where(there, np.cumsum(there) - 1, -1)
+        places = arrow.array(place, mask=~there)
+        return [column.take(places) for column in found]
+
+    def _has_scores(self, rows: Any) -> AnyArray:
+        """Which rows (n,) have all scores; an error names the first without, or they get nulls.
+
+        Whether features may be missing is known to the classifier.
+        """
+        there = np.ones(rows.num_rows, np.bool_)
+        if hasattr(self.calibrator, "calibrator_") and self.missing == "error":
+            return there
+        for name in self.logits:
+            column = rows.column(name).combine_chunks()
+            empty = column.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
+            if "list" in str(column.type):
+                inner = rows.select([name]).filter(~column.is_null().to_numpy(zero_copy_only=False))
+                empty[~empty] = np.isnan(to_scores(_TABLE, inner, [name])).any(axis=1)
+            there &= ~empty
+        place = first_true(~there)
+        if place and self.missing == "error":
+            ids = [name for name in rows.column_names if is_id(name)][:1]
+            row = f"row {place[0]}" + "".join(
+                f" ({n} {rows.column(n)[place[0]].as_py()!r})" for n in ids
+            )
+            raise ValueError(
+                f"`table` must have a score in every row; got none in {row}, and "
+                f'{(~there).sum() - 1} others. Drop such rows, or give `missing="null"`.'
+            )
+        return there
+
+    def _scores(self, rows: Any) -> Any:
+        """The scores of rows, as the calibrator takes them."""
+        if hasattr(self.calibrator, "feature_names_in_"):
+            return rows.select(list(self.logits)).to_pandas()
+        if self._of == "logits" and len(self.logits) > 1:
+            frame = self.calibrator._convert_frame(rows.select(list(self.logits)))
+            if isinstance(frame, np.ndarray):
+                return frame
+        return to_scores(_TABLE, rows, self.logits)
 
     def _column(self, arrow: Any, name: Column, logits: Any, own: dict[str, Any]) -> Any:
         cal = self.calibrator
-        names = arrow.array(cal.class_names or range(cal.n_classes_))
+        if self._of == "labels" and name != "proba":
+            found = cal.predict(logits) if name == "label" else self._sets(logits, own).possible
+            names = _label_names(arrow, cal)
+            members = names.take(arrow.array(np.nonzero(found)[1]))
+            return _lists(arrow, members, np.count_nonzero(found, axis=1))
         if name == "label":
-            return names.take(arrow.array(np.asarray(cal.predict(logits, **own))))
+            if self._of == "classifier":
+                return arrow.array(cal.predict(logits, **own).tolist())
+            return _label_names(arrow, cal).take(
+                arrow.array(np.asarray(cal.predict(logits, **own)))
+            )
         if name == "confidence":
-            return arrow.array(cal.predict_confidence(logits, **own))
+            given = cal.predict if self._of == "confidence" else cal.predict_confidence
+            return arrow.array(given(logits, **own))
         if name == "set":
-            sets = cal.predict_set(logits, coverage=self.coverage, **self.delta, **own)
-            members = names.take(arrow.array(np.nonzero(sets.members)[1]))
+            sets = self._sets(logits, own)
+            members = _label_names(arrow, cal).take(arrow.array(np.nonzero(sets.members)[1]))
             return _lists(arrow, members, sets.sizes)
         if name == "abstain":
             selected = cal.predict_or_abstain(logits, risk=self.risk, **self.delta, **own)
@@ -157,6 +233,57 @@ class BatchPredictor:
         else:
             values = cal.predict_interval(logits, **self.delta, **own)
         return _lists(arrow, arrow.array(values.ravel()), np.full(len(values), values.shape[1]))
+
+    def _sets(self, logits: Any, own: dict[str, Any]) -> Any:
+        return self.calibrator.predict_set(logits, coverage=self.coverage, **self.delta, **own)
+
+
+class _Names:
+    """What a calibrator knows of the names of its columns."""
+
+    def __init__(self, calibrator: Any) -> None:
+        self._columns = tuple(
+            map(str, getattr(calibrator, "feature_names_in_", getattr(calibrator, "_columns", ())))
+        )
+        self.class_names = tuple(getattr(calibrator, "class_names", ()))
+
+
+def _kind(calibrator: Any) -> str:
+    """What a calibrator takes: "logits", "confidence", scores of "labels", or features."""
+    kinds = {Calibrator: "logits", ConfidenceCalibrator: "confidence"}
+    for kind, name in (kinds | {MultilabelCalibrator: "labels"}).items():
+        if isinstance(calibrator, kind):
+            calibrator._check_fitted()
+            return name
+    inner = getattr(calibrator, "calibrator_", None)
+    if inner is None or not hasattr(calibrator, "classes_"):
+        raise TypeError(
+            "`calibrator` must be a fitted calibrator of logits, confidences or several labels, or "
+            f"a fitted `CalibratedClassifier`; got {type(calibrator).__name__}."
+        )
+    return "labels" if isinstance(inner, MultilabelCalibrator) else "classifier"
+
+
+def _forget_examples(calibrator: Any) -> None:
+    """Drop what only guarantees need."""
+    inner = getattr(calibrator, "calibrator_", calibrator)
+    if inner is not calibrator:
+        calibrator.calibrator_ = inner = copy(inner)
+    if hasattr(inner, "kept_"):
+        inner.kept_ = CalibrationData()
+    else:
+        inner.held_out_ = None
+
+
+def _label_names(arrow: Any, calibrator: Any) -> Any:
+    """The names of classes or labels, or their numbers, as an Arrow array."""
+    if hasattr(calibrator, "classes_") and hasattr(calibrator, "calibrator_"):
+        return arrow.array(calibrator.classes_.tolist())
+    if isinstance(calibrator, ConfidenceCalibrator):
+        return arrow.array([0])
+    if isinstance(calibrator, MultilabelCalibrator):
+        return arrow.array(calibrator._columns or range(calibrator.n_labels_))
+    return arrow.array(calibrator.class_names or range(calibrator.n_classes_))
 
 
 def _lists(arrow: Any, values: Any, sizes: Any) -> Any:
