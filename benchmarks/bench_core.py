@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hokical import Hoki, label_stability, make
+from hokical import Hoki, evaluate, label_stability, make
 from hokical.stability._noise import Gaussian, Gumbel, Uniform
 
 N, C = 25_000, 1000
@@ -30,6 +30,7 @@ def main() -> None:
     compare_fit(logits, labels)
     compare_memory(logits)
     growth()
+    compare_evaluate()
     start_up()
 
 
@@ -44,6 +45,24 @@ def compare_passes(logits: np.ndarray) -> None:
     print("Gaussian bar: 2, target: 0.5 with two threads")
     for name, value in seconds.items():
         print(f"{name:36s} {value / floor:6.2f}")
+
+
+def compare_evaluate() -> None:
+    """`evaluate`, which makes each prediction once, before and after calibration."""
+    print("\n`evaluate`, in NumPy softmaxes of the same rows")
+    for n, classes, goal in ((1_000_000, 10, 25), (50_000, 1000, 12)):
+        rng = np.random.default_rng(0)
+        logits = rng.normal(0.0, 2.0, (n, classes))
+        labels = (logits / 1.5 + rng.gumbel(size=logits.shape)).argmax(axis=1)
+        for name in ("temps", "auto"):
+            cal = make(name).fit(logits[:5000], labels[:5000])
+            works: dict[str, Callable[[], object]] = {
+                "softmax": lambda z=logits: numpy_softmax(z[5000:]),
+                "evaluate": lambda cal=cal, z=logits, y=labels: evaluate(cal, z[5000:], y[5000:]),
+            }
+            seconds = best_in_turns(works, times=3)
+            ratio = seconds["evaluate"] / seconds["softmax"]
+            print(f"{n:,} x {classes}, {name:6} {ratio:6.1f} (goal {goal})")
 
 
 def compare_probabilities(logits: np.ndarray, labels: np.ndarray) -> None:

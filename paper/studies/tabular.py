@@ -6,6 +6,12 @@ Nothing is downloaded. Four data sets come with scikit-learn, three more with st
 installed (`pip install statsmodels`; without it they are left out, and the tables differ from those
 in the documentation). Each data set is cut into halves, with the same share of every class, several
 times; one half trains and calibrates, by five folds, the other half tests. Takes a few minutes.
+
+    python paper/studies/tabular.py --binary [--splits 6] > table.md
+
+Two classes: five data sets of scikit-learn, of more classes one against the others or even against
+odd digits, and the probability of the event; means over all pairs of data and model, with Student's
+95 % intervals over the splits.
 """
 
 from __future__ import annotations
@@ -21,6 +27,7 @@ from typing import Any
 
 import joblib
 import numpy as np
+from scipy.special import stdtrit
 from sklearn import datasets
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.calibration import CalibratedClassifierCV
@@ -33,7 +40,7 @@ from sklearn.svm import SVC
 from threadpoolctl import threadpool_limits
 
 from hokical import CalibratedClassifier
-from hokical.metrics import brier, ece, log_loss
+from hokical.metrics import binary_summary, brier, ece, log_loss
 
 Data = tuple[np.ndarray, np.ndarray]
 
@@ -86,6 +93,19 @@ def affairs(frame: Any) -> Data:
 def doctor_visits(frame: Any) -> Data:
     """Whether a doctor was seen at all."""
     return frame.drop(columns="mdvis").to_numpy(float), (frame["mdvis"] > 0).to_numpy(int)
+
+
+def events() -> Iterator[tuple[str, Data]]:
+    """Data of two classes that come with scikit-learn: features, and whether the event happened."""
+    tumour, wine, iris, digits, blood = (
+        getattr(datasets, f"load_{name}")(return_X_y=True)
+        for name in ("breast_cancer", "wine", "iris", "digits", "diabetes")
+    )
+    yield "malignant tumour", (tumour[0], (tumour[1] == 0).astype(int))
+    yield "second cultivar", (wine[0], (wine[1] == 1).astype(int))
+    yield "versicolor", (iris[0], (iris[1] == 1).astype(int))
+    yield "even digit", (digits[0], (digits[1] % 2 == 0).astype(int))
+    yield "progression above 200", (blood[0], (blood[1] > 200.0).astype(int))
 
 
 # --- models
@@ -149,6 +169,15 @@ def candidates(model: BaseEstimator) -> Iterator[tuple[str, BaseEstimator]]:
             )
 
 
+def binary_candidates(model: BaseEstimator) -> Iterator[tuple[str, BaseEstimator]]:
+    """The default, and what users of scikit-learn compare it with."""
+    inner = (Scoring if hasattr(model, "decision_function") else Voting)(model)
+    yield "uncalibrated", CalibratedClassifier(inner, ensemble=False, method="uncalibrated")
+    yield "hokical, the default", CalibratedClassifier(inner)
+    for method in THEIRS:
+        yield f"sklearn {method}", CalibratedClassifierCV(inner, method=method, cv=FOLDS)
+
+
 # --- measuring
 
 
@@ -185,17 +214,29 @@ def measure(model: BaseEstimator, train: Data, test: Data, *, raw: bool) -> dict
     return {name: metric(confidence, labels == test[1]) for name, metric in METRICS.items()}
 
 
-def run(n_splits: int) -> Iterator[Result]:
+def measure_event(model: BaseEstimator, train: Data, test: Data, *, raw: bool) -> dict[str, float]:
+    """Fit on one half, and judge the probability of the event on the other."""
+    model.fit(*train)
+    if raw and hasattr(model.estimator_, "predict_proba"):
+        model = model.estimator_
+    p = np.clip(model.predict_proba(test[0])[:, 1], 0.0, 1.0)
+    found = binary_summary(p, test[1])
+    scores = {name: found[name].value for name in ("brier", "auroc", "oe_ratio", "ici")}
+    return {"log_loss": log_loss(p, test[1], clip=CLIP)} | scores
+
+
+def run(n_splits: int, binary: bool = False) -> Iterator[Result]:
     """Every method on every split of every data set with every model."""
-    for data, (X, y) in shipped_data():
+    judge, choose = (measure_event, binary_candidates) if binary else (measure, candidates)
+    for data, (X, y) in events() if binary else shipped_data():
         started = time.perf_counter()
         halves = StratifiedShuffleSplit(n_splits, test_size=0.5, random_state=SEED)
         for split, (train, test) in enumerate(halves.split(X, y)):
             for model_name, model in MODELS.items():
                 Remembered.shelf.clear()
-                for method, candidate in candidates(model):
+                for method, candidate in choose(model):
                     parts = (X[train], y[train]), (X[test], y[test])
-                    scores = measure(candidate, *parts, raw=method == "uncalibrated")
+                    scores = judge(candidate, *parts, raw=method == "uncalibrated")
                     yield Result(data, model_name, method, split, scores)
         seconds = time.perf_counter() - started
         print(f"{data}: {y.size} rows, {seconds:.0f} s", file=sys.stderr)
@@ -230,6 +271,32 @@ def overall_table(results: list[Result]) -> str:
     return markdown(rows)
 
 
+def event_table(results: list[Result]) -> str:
+    """One row per method: means over data and models, with 95 % intervals over the splits."""
+    names = list(results[0].scores)
+    rows = [["method", *names, "log loss less the default's"]]
+    methods = list(dict.fromkeys(result.method for result in results))
+    by_split: dict[str, np.ndarray] = {}
+    for method in methods:
+        own = [result for result in results if result.method == method]
+        by_split[method] = np.array([
+            [np.nanmean([r.scores[name] for r in own if r.split == split]) for name in names]
+            for split in sorted({result.split for result in own})
+        ])  # fmt: skip
+    default = by_split["hokical, the default"][:, 0]
+    for method in methods:
+        cells = [_with_ends(column) for column in by_split[method].T]
+        gap = by_split[method][:, 0] - default
+        rows.append([method, *cells, _with_ends(gap) if gap.any() else ""])
+    return markdown(rows)
+
+
+def _with_ends(values: np.ndarray) -> str:
+    """A mean over splits with Student's interval."""
+    width = stdtrit(values.size - 1, 0.975) * values.std(ddof=1) / np.sqrt(values.size)
+    return f"{values.mean():.4f} ({values.mean() - width:.4f} to {values.mean() + width:.4f})"
+
+
 def table_by(results: list[Result], field: str, metric: str) -> str:
     """One row per method, one column per model or data set, the least of each column in bold."""
     cells: dict[tuple[str, str], list[float]] = {}
@@ -256,11 +323,16 @@ def markdown(rows: list[list[str]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--splits", type=int, default=6, help="halvings per data set")
-    n_splits = parser.parse_args().splits
+    parser.add_argument("--binary", action="store_true", help="two classes, the event")
+    options = parser.parse_args()
     with threadpool_limits(1), warnings.catch_warnings():
         # Small folds: fits that end at a bound, and rare classes. Neither is news here.
         warnings.simplefilter("ignore")
-        results = list(run(n_splits))
+        results = list(run(options.splits, options.binary))
+    if options.binary:
+        print(event_table(results), end="\n\n")
+        print(table_by(results, "data", "log_loss"))
+        return
     print(overall_table(results), end="\n\n")
     for field, metric in (("model", "log loss"), ("data", "log loss"), ("model", "ECE")):
         print(table_by(results, field, metric), end="\n\n")

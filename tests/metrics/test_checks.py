@@ -58,6 +58,7 @@ SHAPES = {
             "group_table"],
     "two": ["binary_summary", "calibration_slope", "decision_curve", "risk_bands",
             "smooth_calibration_curve"],
+    "samples": ["population_stability_index", "prediction_powered_accuracy"],
 }  # fmt: skip
 
 

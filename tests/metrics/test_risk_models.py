@@ -18,6 +18,7 @@ from hokical.metrics import (
     binary_summary,
     calibration_slope,
     decision_curve,
+    population_stability_index,
     risk_bands,
     smooth_calibration_curve,
 )
@@ -302,3 +303,14 @@ def test_intervals_of_a_summary_hold(world: str) -> None:
         for name in names:
             held[name] += found[name].low <= truth[name].value <= found[name].high
     assert hold_often([*held.values()], trials), held
+
+
+def test_psi_is_its_definition() -> None:
+    old, new = np.array([1.0, 1, 2, 2, 3, 3, 3, 3]), np.array([1.0, 2, 2, 2])
+    shares = np.array([[0.25, 0.25, 0.5], [0.25, 0.75, 0.5 / 4]])  # half a row where there is none
+    known = ((shares[1] - shares[0]) * np.log(shares[1] / shares[0])).sum()
+    found = population_stability_index(old, new, edges=[1.5, 2.5])
+    assert found == pytest.approx(known)
+    assert population_stability_index(old, old) == 0.0
+    with pytest.raises(ValueError, match="`actual` must be finite numbers"):
+        population_stability_index(old, [math.nan])

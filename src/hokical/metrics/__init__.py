@@ -29,6 +29,7 @@ from hokical.metrics._risk_models import (
     binary_summary,
     calibration_slope,
     decision_curve,
+    population_stability_index,
     risk_bands,
     smooth_calibration_curve,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "METRICS", "BinarySummary", "CalibrationCurve", "Estimate", "GroupRow", "GroupTable", "Metric",
     "PredictionPowered", "RiskBands", "Summary", "aurc", "auroc", "binary_summary", "brier",
     "calibration_slope", "classwise_ece", "debiased_ece", "decision_curve", "ece", "group_table",
-    "log_loss", "prediction_powered_accuracy", "ranked_probability_score", "risk_bands",
+    "log_loss", "population_stability_index", "prediction_powered_accuracy",
+    "ranked_probability_score", "risk_bands",
     "risk_coverage_curve", "selective_risk", "smooth_calibration_curve", "smooth_ece", "summary",
 ]  # fmt: skip
