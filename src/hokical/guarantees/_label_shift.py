@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import NormalDist
 
 import numpy as np
 
@@ -127,7 +128,9 @@ class ClassFrequencies:
         if moved.shape[1] <= _MOST_SOLVED:
             means = (posterior * weights[:, None]).T @ moved / share[:, None]
         spread = np.sqrt(weights * (posterior @ (self.noise / share)))
-        tilt = (slopes - (slopes @ self.share)[:, None]) * (_MISFIT * self.share)
+        # The calibrator is no perfect model, and learned classes with few examples from few.
+        misfit = np.sqrt((_MISFIT * self.share) ** 2 + self.noise)
+        tilt = (slopes - (slopes @ self.share)[:, None]) * misfit
         sampling = (moved - weights @ moved) * np.sqrt(square / n)[:, None]
         return [sampling, moved * spread[:, None], means * np.sqrt(self.noise)[:, None], tilt.T]
 
@@ -151,6 +154,7 @@ class ClassFrequencies:
         """How each row moves numbers (few, m) with `slopes` (m, classes) by the frequencies."""
         return np.asarray(self._pull @ slopes.T)
 
+    @cached_property
     def variance(self) -> FloatArray:
         """Of the frequencies, (classes,); by a row at least, which a class without any may have.
 
@@ -202,15 +206,24 @@ class ClassFrequencies:
     def change_p_value(self) -> float:
         """The probability of such different frequencies if they are the old ones.
 
-        By the likelihood ratio, less what the errors of examples and of the calibrator explain.
+        By the likelihood ratio of all classes, less what the errors of examples and of the
+        calibrator explain, and by the class whose interval is farthest from its old frequency.
         """
-        n = self.rows.effective
-        noise = float((self.old**2 * self.noise / self.share**2).sum())
+        n, known = self.rows.effective, self.known
+        noise = float((self.old**2 * self.noise / self.share**2).sum()) + 1.0 / _MOST_ROWS
         given = self.rows.weights[self.few]
         trace = float((given / given.sum()) @ (self._pull**2).sum(axis=1))
         misfit = float(_MISFIT**2 * (self.share**2).sum() / max(trace, 1e-300))
-        statistic = 2.0 * n * self.log_ratio / (1.0 + n * (noise + misfit + 1.0 / _MOST_ROWS))
-        return chi_square_tail(self.old.size - 1, statistic)
+        by_rows, by_all = (
+            chi_square_tail(self.old.size - 1, 2.0 * n * self.log_ratio / (1.0 + n * error))
+            for error in (noise, noise + misfit)
+        )
+        old, held = known.frequencies, known.effective.sum()
+        gap = np.abs(self.share - old) - 1.0 / n - 1.0 / held
+        far = float((gap / np.sqrt(self.variance + old * (1.0 - old) / held)).max())
+        by_class = 2.0 * (self.old.size - 1) * NormalDist().cdf(-far)
+        # Rows that hardly determine the frequencies have estimates at the end, and no variance.
+        return min(1.0, 2.0 * min(by_all, max(by_class, by_rows)))
 
     def fit_p_value(self) -> float:
         """The probability of such different rows if only the class frequencies changed.

@@ -18,10 +18,12 @@ from hokical.guarantees._label_shift import ClassFrequencies, NewRows
 LEVEL = 0.01
 #: Least effective number of calibration examples after reweighting, or half of that before.
 _LEAST_EXAMPLES = 50.0
+#: Least examples of the class that decides how uncertain the new frequencies are.
+_LEAST_OF_CLASS = 8.0
 SAME, MOVED = "no change", "label shift explains it"
 BROKEN = "something else changed: these numbers do not apply"
 OFF = (
-    "something else changed, or the probabilities of some classes were wrong in the fit already: "
+    "the probabilities of some classes were not calibrated in the fit, or it is not known whether: "
     "these numbers do not apply"
 )
 UNKNOWN = "too few examples of the classes it would take: these numbers do not apply"
@@ -29,11 +31,12 @@ UNKNOWN = "too few examples of the classes it would take: these numbers do not a
 _REMEDIES = {
     BROKEN: "No class frequencies explain these rows. Label some hundred of them and measure; if "
     "calibration is off, fit again.",
-    OFF: "The probability of each class was not calibrated, or it is not known whether it was. Fit "
-    "`hokical.auto`, which calibrates it, and ask again.",
+    OFF: "Fit `hokical.auto`, which calibrates the probability of each class, and ask again.",
     UNKNOWN: "Fit with more examples of the classes that have become common, or wait for labels.",
 }
 _SHOWN, _GROUPS = 5, 20
+#: Frequencies with wider intervals are not printed.
+_OPEN = 0.9
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,9 +50,11 @@ class ShiftEstimate:
     class_frequencies, old_class_frequencies : array of shape (classes,)
         The frequency of each class now, and among the calibration examples.
     class_frequencies_interval : array of shape (classes, 2)
-        From 0 to 1 for classes without an example in the fit.
+        From 0 to 1 for classes without an example in the fit; if the verdict is "no change", they
+        contain the old frequencies.
     weights : array of shape (classes,)
-        How much more frequent each class has become; 1 on average over the calibration examples.
+        How much more frequent each class has become, shrunk to 1 by the evidence: 1 if the verdict
+        is "no change".
     accuracy : float
         The share of labels that is right on these rows, and `accuracy_interval`. The interval also
         holds if the mix of rows changed and not the reliability of scores; its lower end allows for
@@ -139,7 +144,8 @@ class ShiftEstimate:
 
     def __str__(self) -> str:
         low, high = self.accuracy_interval
-        p_value = f"p = {self.p_value:.2g}" if self.p_value > 1e-6 else "p < 1e-6"
+        found = self.p_value if self.verdict in (BROKEN, OFF) else self.change_p_value
+        p_value = f"p = {found:.2g}" if found > 1e-6 else "p < 1e-6"
         lines = [f"{self.n:,} rows: {self.verdict} ({p_value})."]
         if self.holds:
             lines += [
@@ -148,12 +154,14 @@ class ShiftEstimate:
             ]
             old = self.old_class_frequencies
             order = np.argsort(-np.abs(self.class_frequencies - old), kind="stable")
-            order = order[~np.isin(order, self.unseen)][:_SHOWN]
+            known = np.ptp(self.class_frequencies_interval, axis=1) < _OPEN
+            order = order[known[order]][:_SHOWN]
             parts = [
                 f"{self._name(k)} {self.class_frequencies[k]:.1%} (was {old[k]:.1%})" for k in order
             ]
-            others = " and others" if old.size > _SHOWN else ""
-            lines += [f"Class frequencies: {', '.join(parts)}{others}."]
+            others = " and others" if old.size > len(parts) else ""
+            shown = f"{', '.join(parts)}{others}" if parts else "not determined by these rows"
+            lines += [f"Class frequencies: {shown}."]
         lines += [self.guarantee]
         if not self.holds:
             lines += [_REMEDIES[self.verdict]]
@@ -184,9 +192,9 @@ def estimate_shift(
     found = ClassFrequencies(rows, known, None if around is None else around.class_frequencies)
     unsure, lost = found.uncertain_labels()
     # Three tests, by Bonferroni: labels that are surer than they should be have a ninth.
-    fits = min(1.0, 2.25 * min(found.fit_p_value(), unsure, 4.0 * (1.0 - unsure)))
-    change = found.change_p_value()
-    verdict = _judge(found, fits * n_tests, change * n_tests)
+    fits = min(1.0, n_tests * 2.25 * min(found.fit_p_value(), unsure, 4.0 * (1.0 - unsure)))
+    change = min(1.0, n_tests * found.change_p_value())
+    verdict = _judge(found, fits, change, calibrator)
     holds = verdict in (SAME, MOVED)
     reach = NormalDist().inv_cdf(1.0 - delta / 2.0) if holds else np.inf
     accuracy, accuracy_interval = _accuracy(found, lost, reach)
@@ -195,16 +203,21 @@ def estimate_shift(
     logs = np.log(np.maximum(rows.proba, 1e-300))
     squares = (rows.proba * (rows.proba - 2.0 * found.posterior)).sum(axis=1)
     unseen = np.flatnonzero(known.count == 0.0)
-    shares = _interval(found.share, found.variance(), reach, 1.0 / rows.effective)
+    shares = _interval(found.share, found.variance, reach, 1.0 / rows.effective)
     # As of Poisson counts, whose upper end is further away.
     shares[:, 1] = np.minimum(shares[:, 1] + min(reach, 9.0) ** 2 / (2.0 * rows.effective), 1.0)
     shares[unseen] = 0.0, 1.0
+    if verdict == SAME:  # the old frequencies are among those that explain the rows
+        shares[:, 0] = np.minimum(shares[:, 0], known.frequencies)
+        shares[:, 1] = np.maximum(shares[:, 1], known.frequencies)
+    # By the evidence: those of the fit unless they are ruled out, the estimates if they are so far.
+    evidence = max(0.0, 1.0 - change / LEVEL)
     return ShiftEstimate(
         n=rows.count,
         class_frequencies=found.share,
         class_frequencies_interval=shares,
         old_class_frequencies=known.frequencies,
-        weights=found.ratio,
+        weights=1.0 + evidence * (found.ratio - 1.0),
         accuracy=accuracy,
         accuracy_interval=accuracy_interval,
         adapted_accuracy=float(rows.weights @ found.posterior.max(axis=1)),
@@ -247,12 +260,19 @@ def _interval(middle: FloatArray, variance: FloatArray, reach: float, step: floa
     return np.asarray(np.clip(np.stack([middle - far, middle + far], axis=1), 0.0, 1.0))
 
 
-def _judge(found: ClassFrequencies, fits: float, change: float) -> str:
-    examples = 1.0 / found.noise.sum()
-    at_fit_time = 1.0 / (found.old**2 / (found.known.effective + 1.0)).sum()
-    if fits < LEVEL:
-        known = found.known
-        return OFF if known.implied is None or known.farthest_off is not None else BROKEN
-    if change >= LEVEL:
+def _judge(found: ClassFrequencies, fits: float, change: float, calibrator: Any) -> str:
+    """The verdict; first whether there is any, as tests on other ground are not at their level."""
+    known, examples = found.known, 1.0 / found.noise.sum()
+    at_fit_time = 1.0 / (found.old**2 / (known.effective + 1.0)).sum()
+    decisive = known.effective[found.noise.argmax()]
+    few = examples < min(_LEAST_EXAMPLES, 0.5 * at_fit_time) or decisive < _LEAST_OF_CLASS
+    unknown = known.implied is None and getattr(calibrator, "name", "") == "hoki"
+    if min(fits, change) >= LEVEL:
         return SAME
-    return UNKNOWN if examples < min(_LEAST_EXAMPLES, 0.5 * at_fit_time) else MOVED
+    if unknown or known.farthest_off is not None:
+        return OFF
+    if change < LEVEL and few:
+        return UNKNOWN
+    if fits >= LEVEL:
+        return MOVED
+    return OFF if known.implied is None else BROKEN
