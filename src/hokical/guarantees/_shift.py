@@ -144,8 +144,8 @@ class ShiftEstimate:
 
     def __str__(self) -> str:
         low, high = self.accuracy_interval
-        found = self.p_value if self.verdict in (BROKEN, OFF) else self.change_p_value
-        p_value = f"p = {found:.2g}" if found > 1e-6 else "p < 1e-6"
+        p = self.p_value if self.verdict in (BROKEN, OFF) else self.change_p_value
+        p_value = f"p = {p:.2g}" if p > 1e-6 else "p < 1e-6"
         lines = [f"{self.n:,} rows: {self.verdict} ({p_value})."]
         if self.holds:
             lines += [
