@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hokical_paper.illustrations import draw_label_switches, draw_process, illustrated
+from hokical_paper.method_columns import heads_of
 from hokical_paper.methods import AUTO, EXACT, SAMPLED, published_column, title_of
 from hokical_paper.panels import add_legend, legend_below, make_panels
 from hokical_paper.published import BIN_COUNTS, number_for
@@ -135,7 +136,7 @@ def draw_reliabilities(results: Results, pairs: list[Pair]) -> Figure:
                 ax.set_axis_off()
                 continue
             result.diagram.draw(ax)
-            ax.set_title(f"{pair.title}, {title_of(method)}\nECE {result.score('ece'):.4f}")
+            ax.set_title(f"{heads_of(pair)[1]}, {title_of(method)}\nECE {result.score('ece'):.4f}")
             handles = ax.get_legend_handles_labels()
             _remove_legend(ax)
             ax.set(xlabel=ax.get_xlabel() if row else "", ylabel="" if column else ax.get_ylabel())
@@ -154,7 +155,7 @@ def draw_bars(results: Results) -> Figure:
         for place, method in zip(places, results.methods, strict=True):
             _draw_bar(ax, int(place), results.get(pair, method), end=end)
             _draw_published(ax, int(place), _published_ece(pair, method))
-        ax.set(title=f"{pair.dataset_title}, {pair.title}", xlim=(0, end), xlabel="ECE")
+        ax.set(title=", ".join(heads_of(pair)), xlim=(0, end), xlabel="ECE")
         names = [title_of(method) for method in results.methods]
         ax.set_yticks(places, names if at % 4 == 0 else [""] * len(names), fontsize=8)
         ax.invert_yaxis()

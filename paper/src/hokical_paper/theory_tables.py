@@ -91,7 +91,7 @@ def draw_sufficiency(results: Results) -> Figure:
             _draw_bins(ax, entry, color=GREY, alpha=0.55, label="validation, earlier steps")
         _draw_bins(ax, facts["test"][-1], color=ORANGE, label="test, last step", zorder=3)
         _draw_bins(ax, facts["validation"][-1], color=BLUE, label="validation, last step", zorder=4)
-        ax.set(title=f"{pair.dataset_title}, {pair.title}", xlim=(0, 1), ylim=(0, 1))
+        ax.set(title=", ".join(heads_of(pair)), xlim=(0, 1), ylim=(0, 1))
         ax.set_xlabel("mean confidence")
         ax.set_ylabel("" if at % 4 else "implied accuracy")
     add_legend(figure, panels, len(found))

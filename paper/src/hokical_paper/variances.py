@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hokical_paper.method_columns import heads_of
 from hokical_paper.methods import title_of
 from hokical_paper.results import Result, Results
 from hokical_paper.styles import style_of
@@ -31,7 +32,7 @@ def draw_panel(results: Results, pair: Pair, ax: Axes) -> None:
         # Missing methods and outliers keep their place in the legend.
         shown = known[method] if method in inside else None
         _draw_point(ax, method, shown, floor)
-    ax.set(yscale="log", title=pair.title)
+    ax.set(yscale="log", title=heads_of(pair)[1])
     ax.set_xlabel("variance (higher is more informative)")
     ax.set_ylabel("ECE (lower is better)")
     ax.locator_params(axis="x", nbins=5)
