@@ -24,6 +24,11 @@ from hokical.io import agreement
 from hokical.metrics import auroc, log_loss
 
 N_FIT, N_CERTIFY, RISK = 1000, 2000, 0.2
+#: A small model and a larger one, of those with both signals.
+CASCADES = (
+    ("Qwen3-8B", "gpt-4.1"), ("gemma-2-9b-it", "gpt-4o-2024-08-06"),
+    ("Llama-3.2-3B-Instruct", "Qwen3-235B-A22B-fp8-tput"), ("gemini-1.5-flash", "grok-3-beta"),
+)  # fmt: skip
 
 
 def main() -> None:
@@ -31,7 +36,8 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args().folder
     warnings.simplefilter("ignore", UserWarning)  # subjects that the fit has not seen
-    for name, study in {"llm_answers.npz": models, "mmlu_subjects.npz": prompts}.items():
+    studies = (("llm_answers.npz", models), ("llm_answers.npz", cascades))
+    for name, study in (*studies, ("mmlu_subjects.npz", prompts)):
         if (folder / name).is_file():
             study(np.load(folder / name))
         else:
@@ -117,6 +123,67 @@ def accepted_at(cal: Any, signals: Any, right: Any, subject: Any, rows: Any) -> 
     chosen = cal.predict_or_abstain(signals[rows], subject[rows], risk=RISK).accepted
     wrong = float(np.mean(~right[rows][chosen])) if chosen.any() else np.nan
     return float(chosen.mean()), wrong
+
+
+def cascades(data: Any) -> None:
+    """A small model answers first, then a larger one, then a person; 20 splits of each pair."""
+    print(f"\nCascades: at most {RISK:.0%} of all answers wrong, with 90 % confidence")
+    print("| small, larger model | right | alone | small | larger | person | wrong | exceeds |")
+    print("|---|---|--:|--:|--:|--:|--:|--:|")
+    for small, large in CASCADES:
+        signals = [
+            np.column_stack([data[f"{name}/{kind}"] for kind in ("verbal", "token")])
+            for name in (small, large)
+        ]
+        known = ((np.hstack(signals) >= 0.0) & (np.hstack(signals) <= 1.0)).all(axis=1)
+        first, second = (each[known].astype(float) for each in signals)
+        right, right_too = (data[f"{name}/right"][known].astype(bool) for name in (small, large))
+        alone, found = zip(
+            *(one_cascade(first, right, second, right_too, seed) for seed in range(20)),
+            strict=True,
+        )
+        *shares, wrong = np.array(found).T
+        listed = " | ".join(f"{share.mean():.0%}" for share in (np.array(alone), *shares))
+        print(
+            f"| {small}, {large} | {right.mean():.0%}, {right_too.mean():.0%} | {listed} | "
+            f"{wrong.mean():.1%} | {exceeded(wrong)} |"
+        )
+
+
+def one_cascade(
+    first: Any, right: Any, second: Any, right_too: Any, seed: int
+) -> tuple[float, tuple[float, ...]]:
+    """What the larger model answers alone; shares of small, larger, person, and errors of all."""
+    order = np.random.default_rng(seed).permutation(right.size)
+    fit, held_out, test = np.split(order, [N_FIT, N_FIT + N_CERTIFY])
+    small = hokical.calibrate_confidence(first[fit], right[fit])
+    large = hokical.calibrate_confidence(second[fit], right_too[fit])
+    thresholds = np.linspace(1.0, 0.0, 201)
+
+    def control(rule: Any, rows: Any) -> float:
+        p, q = small.predict(first[rows]), large.predict(second[rows])
+        losses = [rule(p, q, t) for t in thresholds]
+        table = [
+            np.select([who == 0, who == 1], [~right[rows], ~right_too[rows]], False)
+            for who in losses
+        ]
+        found = small.control_risk(
+            first[rows], right[rows], loss=np.transpose(table), risk=RISK, delta=0.1,
+            thresholds=thresholds,
+        )  # fmt: skip
+        return found.threshold
+
+    def both(p: Any, q: Any, t: float) -> Any:
+        return np.select([p >= t, q >= t], [0, 1], 2)
+
+    def larger(p: Any, q: Any, t: float) -> Any:
+        return np.where(q >= t, 1, 2)
+
+    p, q = small.predict(first[test]), large.predict(second[test])
+    alone = np.mean(larger(p, q, control(larger, held_out)) == 1)
+    who = both(p, q, control(both, held_out))
+    wrong = np.select([who == 0, who == 1], [~right[test], ~right_too[test]], False)
+    return float(alone), (*(np.mean(who == k) for k in range(3)), wrong.mean())
 
 
 def prompts(data: Any) -> None:
