@@ -99,5 +99,5 @@ def test_other_files_are_refused(kind: str, tmp_path: Path) -> None:
     else:
         with path.open("wb") as stream:
             np.savez(stream, logits=np.eye(3))
-    with pytest.raises(hokical.CalibratorFileError, match=r"not a hokical .* JSON that `cal.save"):
+    with pytest.raises(hokical.CalibratorFileError, match=r"not a hokical .* JSON that `save"):
         hokical.load(path)

@@ -8,7 +8,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from hokical import rules
-from hokical.rules import Average, ClassScaling, Curve, RowCorrection, Steps
+from hokical.rules import Curve, RowCorrection, Steps
+from hokical.rules._frozen import Average
 from hokical.stability import EXACT_LEVELS, Draws, Gaussian, Gumbel, Noise, Uniform
 
 Generator = np.random.Generator
@@ -109,18 +110,30 @@ def make_average(rng: Generator, n_classes: int) -> Average:
     return Average(weights, _structured(rng, n_classes))
 
 
-def make_class_scaling(rng: Generator, n_classes: int) -> ClassScaling:
-    return ClassScaling(
-        _scale(rng), np.exp(0.3 * rng.normal(size=n_classes)), rng.normal(size=n_classes)
-    )
+def make_class_scaling(rng: Generator, n_classes: int) -> rules.StructuredRule:
+    """Structured scaling as the default has it of many classes."""
+    scale, bias, none = np.exp(0.3 * rng.normal(size=n_classes)), rng.normal(size=n_classes), []
+    floor = 0.0 if rng.random() < 0.5 else 1e-4
+    shape, cross = np.array(none), np.zeros((0, 0))
+    return rules.StructuredRule(floor, _scale(rng), shape, scale, bias, cross, 0.0)
+
+
+def make_structured(rng: Generator, n_classes: int) -> rules.StructuredRule:
+    rule = _structured(rng, n_classes)
+    assert isinstance(rule, rules.StructuredRule)
+    return rule
 
 
 def _auto(rng: Generator, n_classes: int) -> rules.Rule:
-    base = (
-        make_average(rng, n_classes) if rng.random() < 0.5 else make_class_scaling(rng, n_classes)
-    )
+    make = make_structured if rng.random() < 0.5 else make_class_scaling
+    base = make(rng, n_classes)
     correction = make_correction(rng) if rng.random() < 0.6 else None
     return rules.AutoRule(base, correction, bool(rng.random() < 0.5))
+
+
+def _averaged(rng: Generator, n_classes: int) -> rules.Rule:
+    correction = make_correction(rng) if rng.random() < 0.6 else None
+    return rules.AveragedRule(make_average(rng, n_classes), correction, bool(rng.random() < 0.5))
 
 
 def _platt(rng: Generator, n_classes: int) -> rules.Rule:
@@ -164,6 +177,7 @@ MAKERS: dict[str, Callable[[Generator, int], rules.Rule]] = {
     "hoki": _hoki,
     "adaptive": _adaptive,
     "auto": _auto,
+    "auto-averaged": _averaged,
     "platt": _platt,
     "beta": _beta,
     "venn_abers": _venn_abers,

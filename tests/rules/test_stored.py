@@ -12,7 +12,13 @@ import pytest
 from hypothesis import given
 
 from hokical import CalibratorFileError
-from hokical._core.storage import read_document, write_document
+from hokical._core.storage import (
+    FORMAT,
+    FORMAT_VERSION,
+    checksum,
+    read_document,
+    write_document,
+)
 from hokical.rules import Rule, as_logits, predict_blocks
 from tests.conftest import max_examples
 from tests.rules.making import (
@@ -42,7 +48,8 @@ def stored(rule: Rule, folder: Path) -> Any:
 def read(document: Any, folder: Path) -> Rule:
     """A rule from what a file has."""
     path = folder / "rule.json"
-    write_document(path, {"rule": document})
+    whole = {"format": FORMAT, "format_version": FORMAT_VERSION, "rule": document}
+    path.write_text(json.dumps(whole | {"checksum": checksum(whole)}))
     rule = read_document(path)["rule"]
     assert isinstance(rule, Rule)
     return rule
@@ -95,7 +102,8 @@ def spoil(document: Any, rng: np.random.Generator) -> Any:
         holder, key = places[rng.integers(len(places))]
         value = holder[key]
         if isinstance(value, float) and rng.random() < 0.5:
-            holder[key] = value * float(rng.choice([-1.0, 0.0, 0.99, 1.5, 1e150]))
+            product = value * float(rng.choice([-1.0, 0.0, 0.99, 1.5, 1e150]))
+            holder[key] = float(np.clip(product, -1e300, 1e300))
         elif isinstance(holder, list) and rng.random() < 0.1:
             holder.pop(key)
         else:

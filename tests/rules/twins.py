@@ -8,7 +8,8 @@ import numpy as np
 from scipy.special import expit, log_softmax, logsumexp, softmax
 
 from hokical import rules
-from hokical.rules import Average, ClassScaling, RowCorrection, Steps
+from hokical.rules import RowCorrection, Steps
+from hokical.rules._frozen import Average
 from tests.references import gaussian_stability, uniform_stability
 
 Row = np.ndarray
@@ -93,35 +94,53 @@ def _(rule: rules.VectorRule, row: Row) -> Row:
     return out
 
 
-@proba_of.register
-def _(rule: rules.StructuredRule, row: Row) -> Row:
+def structured_scores(rule: rules.StructuredRule, row: Row) -> Row:
+    """Whatever where masked."""
     possible = row > -np.inf
     logs = log_softmax(row[possible])
     logs = logs if rule.floor == 0.0 else np.logaddexp(logs, np.log(rule.floor))
+    if not rule.shape.size:
+        z = np.zeros(row.size)
+        z[possible] = (logs - logs.max()) / rule.temperature
+        return rule.scale * z + rule.bias
     (z, miss, p), (_, softer, _) = (
         _tempered(logs, times * rule.temperature, possible) for times in (1.0, 3.0)
     )
     scores = (
         rule.scale * z + rule.bias + rule.shape @ np.stack([miss, p, softer][: rule.shape.size])
     )
-    if rule.cross.size:
-        scores = scores + rule.cross @ z
-    out = np.zeros(row.size)
+    return scores + rule.cross @ z if rule.cross.size else scores
+
+
+def mixed(scores: Row, row: Row, even: float) -> Row:
+    """The softmax over possible classes, with a share of the uniform distribution on them."""
+    possible, out = row > -np.inf, np.zeros(row.size)
     out[possible] = softmax(scores[possible])
-    return (1.0 - rule.even) * out + rule.even * possible / possible.sum()
+    return (1.0 - even) * out + even * possible / possible.sum()
+
+
+@proba_of.register
+def _(rule: rules.StructuredRule, row: Row) -> Row:
+    return mixed(structured_scores(rule, row), row, rule.even)
 
 
 @proba_of.register
 def _(rule: rules.AutoRule, row: Row) -> Row:
+    scores = np.where(row > -np.inf, structured_scores(rule.base, row), -np.inf)
+    if rule.correction is None:
+        return mixed(scores, row, rule.base.even)
+    proba = corrected(scores, *scale_and_shift(rule.correction, scores))
+    return (1.0 - rule.base.even) * proba + mixed(scores, row, 1.0) * rule.base.even
+
+
+@proba_of.register
+def _(rule: rules.AveragedRule, row: Row) -> Row:
     proba = base_proba(rule.base, row)
     if rule.correction is None:
         return proba
     with np.errstate(divide="ignore"):
         logs = np.where(row > -np.inf, np.log(np.maximum(proba, 1e-300)), -np.inf)
-    if isinstance(rule.base, ClassScaling):  # its scores have no least value
-        logs = class_scores(rule.base, row)
-    scale, shift = scale_and_shift(rule.correction, logs)
-    return corrected(logs, scale, shift)
+    return corrected(logs, *scale_and_shift(rule.correction, logs))
 
 
 @proba_of.register
@@ -133,20 +152,14 @@ def _(rule: rules.AdaptiveRule, row: Row) -> Row:
     return corrected(logs, scale, shift)
 
 
-def base_proba(base: Average | ClassScaling, row: Row) -> Row:
+def base_proba(base: Average, row: Row) -> Row:
     """Before the row correction."""
-    if isinstance(base, ClassScaling):
-        return softmax(class_scores(base, row))
     possible, structured = row > -np.inf, base.structured
     logs = np.full(row.size, -np.inf)
     logs[possible] = np.log(softmax(row[possible]) + structured.floor)
     parts = [softmax(row), softmax(logs / structured.temperature), proba_of(structured, row)]
     average = base.weights @ np.stack(parts)
     return average / average.sum()
-
-
-def class_scores(base: ClassScaling, row: Row) -> Row:
-    return base.bias - base.scale * (row.max() - row) / base.temperature
 
 
 def scale_and_shift(correction: RowCorrection, logs: Row) -> tuple[float, float]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -39,6 +40,10 @@ def study(
     draws: Annotated[
         int, typer.Option(min=1, help="Random choices of these, each judged by itself.")
     ] = 1,
+    sizes: Annotated[
+        str,
+        typer.Option(help="One table instead: columns for so many examples, as 30,60,100,200,all."),
+    ] = "",
     calibrated: Annotated[
         int | None,
         typer.Option(
@@ -53,6 +58,12 @@ def study(
             "samples.",
         ),
     ] = None,
+    repeated: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Instead: hard labels, votes and shallow trees, on so many samples."
+        ),
+    ] = None,
     cache: Annotated[Path, typer.Option(help="Where outcomes are kept.")] = Path(".cache/study"),
     as_json: Json = False,
 ) -> None:
@@ -63,25 +74,38 @@ def study(
     resampled data sets. An interrupted study goes on where it stopped. With `--calibrated` no
     folder is needed: classifiers of 2 to 300 classes are drawn that are right already. With
     `--noisy`, overconfident classifiers of 10 classes are fitted on labels with 30 % random ones.
+    With `--repeated`, rows have few distinct values. With `--sizes`, one table has a column for
+    each number of examples to fit on.
     """
     from dataclasses import asdict
 
     from hokical_paper.study import choose_experiments, run_study
     from hokical_paper.study_peers import PEERS
-    from hokical_paper.study_tables import summarise
+    from hokical_paper.study_tables import size_table, summarise
 
     names = [name.strip() for name in methods.split(",") if name.strip()]
     if calibrated is not None:
         _show_harm(names, calibrated, as_json)
         return
-    if noisy is not None:
-        _show_noisy(names, noisy, as_json)
+    if noisy is not None or repeated is not None:
+        _show_simulated(names, noisy, repeated, as_json)
         return
     if folder is None:
-        raise typer.BadParameter("give a FOLDER of classifiers, `--calibrated` or `--noisy`.")
+        raise typer.BadParameter(
+            "give a FOLDER of classifiers, `--calibrated`, `--noisy` or `--repeated`."
+        )
     names += [name for name, peer in PEERS.items() if peers and peer.installed]
+    names = list(dict.fromkeys([*names, subject]))
+    if sizes:
+        limits = {size: None if size == "all" else _count(size) for size in sizes.split(",")}
+        by_size = {}
+        for size, most in limits.items():
+            chosen = choose_experiments(folder, half.value, most, draws if most else 1)
+            by_size[size] = run_study(chosen, names, cache, say)
+        typer.echo(size_table(by_size, score))
+        return
     experiments = choose_experiments(folder, half.value, limit, draws)
-    outcomes = run_study(experiments, list(dict.fromkeys([*names, subject])), cache, say)
+    outcomes = run_study(experiments, names, cache, say)
     groups = summarise(outcomes, subject=subject, score=score)
     if as_json:
         show_json([asdict(group) for group in groups])
@@ -102,13 +126,28 @@ def _show_harm(methods: list[str], n_samples: int, as_json: bool) -> None:
         typer.echo(harm_table(found))
 
 
-def _show_noisy(methods: list[str], n_samples: int, as_json: bool) -> None:
+def _count(size: str) -> int:
+    if not size.strip().isdecimal() or int(size) < 1:
+        raise typer.BadParameter(f"`--sizes` must be numbers or `all`, with commas; got {size!r}.")
+    return int(size)
+
+
+def _show_simulated(
+    methods: list[str], noisy: int | None, repeated: int | None, as_json: bool
+) -> None:
     from dataclasses import asdict
 
-    from hokical_paper.study_noise import measure_noisy, noisy_table
+    from hokical_paper import study_noise
 
-    found = measure_noisy(methods, n_samples)
+    found: Sequence[Any]
+    if noisy is not None:
+        noise = study_noise.measure_noisy(methods, noisy)
+        found, text = noise, study_noise.noisy_table(noise)
+    else:
+        assert repeated is not None
+        losses = study_noise.measure_repeated(methods, repeated)
+        found, text = losses, study_noise.repeated_table(losses)
     if as_json:
         show_json([asdict(loss) for loss in found])
     else:
-        typer.echo(noisy_table(found))
+        typer.echo(text)

@@ -11,7 +11,6 @@ from hokical._core.progress import progress_bar, track
 from hokical._core.special import contract
 from hokical._core.storage import storable
 from hokical._core.warn import ConvergenceWarning, warn_user
-from hokical.rules._auto import AutoRule, as_log_proba
 from hokical.rules._checks import (
     LARGEST_COEFFICIENT,
     LARGEST_TEMPERATURE,
@@ -22,8 +21,10 @@ from hokical.rules._checks import (
     store_float,
     store_temperature,
 )
+from hokical.rules._frozen import AveragedRule
 from hokical.rules._probabilities import (
     LEAST,
+    as_log_proba,
     distribute_remainder,
     first_maximum,
     log_norms,
@@ -40,7 +41,7 @@ __all__ = [
     "LEAST_TEMPERATURE",
     "MAX_MARGIN",
     "MOST_STEPS",
-    "AutoRule",
+    "AveragedRule",
     "ConvergenceWarning",
     "Tail",
     "as_labels",

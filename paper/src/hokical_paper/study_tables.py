@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -154,3 +154,20 @@ def _group(
 
 def _ends(interval: tuple[float, float], digits: int = 4) -> str:
     return f"{interval[0]:.{digits}f} to {interval[1]:.{digits}f}"
+
+
+def size_table(outcomes: Mapping[str, Sequence[Outcome]], score: str = "log_loss") -> str:
+    """A row for every task and method: mean scores by the number of examples to fit on."""
+    if score not in SCORES:
+        raise ValueError(f"`score` must be one of {SCORES}; got {score!r}.")
+    cells: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for size, found in outcomes.items():
+        for outcome in found:
+            row = cells.setdefault((outcome.task, outcome.method), {})
+            row.setdefault(size, []).append(getattr(outcome, score))
+    sizes = list(outcomes)
+    lines = [f"| task | method | {' | '.join(sizes)} |", "|---|---" + "|--:" * len(sizes) + "|"]
+    for (task, method), row in sorted(cells.items()):
+        texts = [f"{np.mean(row[size]):.4f}" if size in row else "" for size in sizes]
+        lines.append(f"| {task} | {method} | {' | '.join(texts)} |")
+    return "\n".join(lines)

@@ -16,7 +16,7 @@ from tests.rules.making import assert_chances, class_counts, make_rows, seeds
 
 import hokical
 from hokical._core.arrays import to_host
-from hokical.rules import AutoRule, Rule, as_logits
+from hokical.rules import AutoRule, AveragedRule, Rule, as_logits
 from hokical.rules._predicting import Output, predict_blocks
 from hokical_paper.profile import ProfiledAverageRule, ProfileRule, StabilityProfile
 from hokical_paper.profile.novelty import Novelty
@@ -170,9 +170,9 @@ def test_an_old_record_needs_a_profile_or_none() -> None:
     rule = old_default()
     base = rule.average.base
     stored = {"weights": base.weights, "structured": base.structured, "keep_labels": True}
-    assert isinstance(AutoRule.from_stored(stored | {"profile": None}), AutoRule)
-    assert isinstance(AutoRule.from_stored(dict(stored)), AutoRule)
+    assert isinstance(AutoRule.from_stored(stored | {"profile": None}), AveragedRule)
+    assert isinstance(AutoRule.from_stored(dict(stored)), AveragedRule)
     with pytest.raises(ValueError, match="`profile` must be a ProfileRule or None; got 3"):
         AutoRule.from_stored(stored | {"profile": 3})
-    with pytest.raises(ValueError, match="`average` must be an AutoRule"):
+    with pytest.raises(ValueError, match="`average` must be an AveragedRule"):
         replace(rule, average=rule.profile)

@@ -216,7 +216,7 @@ def _decode_record(stored: dict[str, Any], find: Finder) -> Any:
     kind: Any = record_class(name)
     given = {key: _decode(item, find) for key, item in stored.items() if key != "$record"}
     made = kind.from_stored(given) if hasattr(kind, "from_stored") else kind(**given)
-    for field, allowed in _record_fields(kind).items():  # as made: old files have other forms
+    for field, allowed in _record_fields(made.__class__).items():  # old files have other forms
         value = getattr(made, field)
         if not isinstance(value, allowed):
             names = " or ".join(each.__name__ for each in allowed)

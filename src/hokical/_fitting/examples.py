@@ -31,7 +31,7 @@ Result = TypeVar("Result")
 _NO_WEIGHT = "`sample_weight` must not be zero everywhere. Give some example a weight."
 _MASKING = "Mask only classes that cannot occur."
 #: Fewer examples than this are a handful, from which nothing can be learned.
-FEWEST_EXAMPLES = 20
+FEWEST_EXAMPLES = 10
 #: How far `from_probabilities` puts zeros below the top of their row; nothing is farther.
 ZEROS_BELOW = (700.0, 745.0)
 

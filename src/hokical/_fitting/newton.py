@@ -268,35 +268,45 @@ def solve_cg(
 
 
 def least_log_loss(proba: FloatArray, share: FloatArray) -> FloatArray:
-    """The weights (k,) of the average of least log loss, by Newton steps on the simplex.
+    """The weights (k,) of the average of least log loss.
 
     `proba` (n, k) are the probabilities of the true classes by each part; `share` (n,) sums to 1.
-    The steps start inside: where a weight is 0 and all else fails an example, the log loss is so
-    steep that Newton's method only doubles the weight in a step.
     """
-    weights = np.full(proba.shape[1], 1.0 / proba.shape[1])
 
-    def loss(weights: FloatArray) -> float:
-        return -float(share @ np.log(proba @ weights))
-
-    value = loss(weights)
-    for _ in range(_MAX_STEPS):
-        relative = proba / (proba @ weights)[:, None]
+    def evaluate(weights: FloatArray) -> tuple[float, FloatArray, FloatArray]:
+        mixed = proba @ weights
+        with np.errstate(divide="ignore"):
+            relative = proba / mixed[:, None]
+            value = -float(share @ np.log(mixed))
         weighted = relative * share[:, None]
-        gradient, hessian = -weighted.sum(axis=0), weighted.T @ relative
+        return value, -weighted.sum(axis=0), weighted.T @ relative
+
+    return least_on_simplex(evaluate, proba.shape[1])
+
+
+def least_on_simplex(
+    evaluate: Callable[[FloatArray], tuple[float, FloatArray, FloatArray]], size: int
+) -> FloatArray:
+    """The weights (k,) of least value, by Newton steps on the simplex.
+
+    `evaluate` gives a convex function's value, gradient (k,) and Hessian (k, k). The steps start
+    inside: where a weight is 0 and all else fails an example, a log loss is so steep that Newton's
+    method only doubles the weight in a step.
+    """
+    weights = np.full(size, 1.0 / size)
+    value, gradient, hessian = evaluate(weights)
+    for _ in range(_MAX_STEPS):
         target = least_quadratic(gradient - hessian @ weights, hessian)
-        step = target - weights
+        step, length = target - weights, 1.0
         promise = -float(gradient @ step)
         if promise <= _GAIN:
             return target
-        length = 1.0
-        with np.errstate(divide="ignore"):
-            while loss(weights + length * step) > value - 1e-4 * length * promise:
-                length *= 0.5
-                if length < 1e-9:
-                    break
+        found = evaluate(target)
+        while not found[0] <= value - 1e-4 * length * promise and length > 1e-9:
+            length *= 0.5
+            found = evaluate(weights + length * step)
         weights = target if length == 1.0 else weights + length * step
-        value = loss(weights)
+        value, gradient, hessian = found
     return weights
 
 

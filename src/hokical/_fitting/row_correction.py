@@ -40,9 +40,8 @@ RIDGES = (300.0, 30.0, 3.0)
 TOLERANCE, MAX_ITER = 0.05, 50
 #: No correction is used where "none" has more weight than this.
 MOST_FOR_NONE = 0.5
-#: A gain is clear beyond this many standard errors, which are doubled with so many examples: of
-#: calibration over none, and of the row correction, which gains less and was seen to overfit more.
-ERRORS, FEW_EXAMPLES, FEW_TO_CORRECT = 0.5, 95.0, 150.0
+#: Standard errors of the gain are doubled with so many examples.
+FEW_TO_CORRECT = 50.0
 _LIMITS = np.array([LARGEST_LOG_SCALE, LARGEST_SHIFT])
 
 
@@ -199,7 +198,7 @@ class CorrectionProblem:
 
 
 def standard_error(
-    gains: FloatArray, variances: FloatArray, share: FloatArray, few: float = FEW_EXAMPLES
+    gains: FloatArray, variances: FloatArray, share: FloatArray, few: float = 0.0
 ) -> float:
     """Standard error of the mean of gains (n,) in log loss, doubled with `few` examples.
 

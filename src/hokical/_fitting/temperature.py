@@ -27,7 +27,7 @@ from hokical._core.types import FloatArray
 from hokical._fitting.examples import ZEROS_BELOW, Examples, has_zeros, spaced_rows
 from hokical._fitting.newton import Solution, StopReason
 from hokical.rules._checks import LARGEST_TEMPERATURE, LEAST_TEMPERATURE
-from hokical.rules._probabilities import add_floor, log_probabilities
+from hokical.rules._probabilities import LEAST, add_floor, log_probabilities
 
 #: Temperatures are sought between these two unless others are given.
 BOUNDS = (1e-5, 1e5)
@@ -62,6 +62,12 @@ UNCHANGED, HARDLY_CHANGED = 1e-11, 1e-6
 COMPARED_ROWS, COMPARED_SIZE = 1000, 1 << 16
 #: Log losses need not be exact to be compared: the last step of each floor's temperature.
 ROUGH_TOLERANCE = 3e-2
+#: The precision of the prior of log T for temperatures above 1, and below 1.
+PRIOR = (1.0, 8.0)
+#: How much of an example the prior of a floor is.
+ZERO_EXAMPLES = 0.05
+#: The last step in log T of a temperature with a prior.
+SHRUNK_TOLERANCE = 1e-3
 #: Temperatures are sought within these multiples of the spread of the logits, or of 1.
 REACH = (1e-5, 1e5)
 
@@ -153,11 +159,13 @@ def _log_step(expected: float, observed: float, variance: float) -> float:
     return min(max(ahead * (expected / variance), -_LONGEST_STEP), _LONGEST_STEP)
 
 
-def sharpen_without_each(examples: Examples, temperature: float, part: float = 1.0) -> FloatArray:
+def sharpen_without_each(
+    examples: Examples, temperature: float, part: float = 1.0, *, with_prior: bool = False
+) -> FloatArray:
     """What sharpens logits at the best temperature to that without each example, (n,).
 
     One Newton step in log(1 / temperature). If the rows are only a `part` of those fitted, each
-    weighs that much less.
+    weighs that much less. The prior is that of `shrink_temperature`.
     """
     logits, beta = examples.logits, 1.0 / temperature
     zeroth, first, second = host_moments(logits, beta)
@@ -166,6 +174,11 @@ def sharpen_without_each(examples: Examples, temperature: float, part: float = 1
     weighted = examples.share * moments
     others = weighted.sum(axis=1, keepdims=True) - part * weighted
     expected, observed, variance = np.maximum(others, 0.0)
+    if with_prior:
+        pull = PRIOR[int(temperature < 1.0)] * part / examples.effective_size
+        slopes = observed - expected - pull * math.log(temperature)
+        curvature = np.maximum(variance, 0.0) + pull
+        return np.asarray(np.exp(np.clip(-slopes / curvature, -_LONGEST_STEP, _LONGEST_STEP)))
     with np.errstate(divide="ignore", invalid="ignore"):  # all others are right, or all sure
         steps = (np.log(expected) - np.log(observed)) * expected / variance
     return np.asarray(np.exp(np.clip(np.nan_to_num(steps), -_LONGEST_STEP, _LONGEST_STEP)))
@@ -247,11 +260,22 @@ def moment_sums(logits: Logits, beta: Array | float) -> tuple[Array, Array, Arra
 
 
 def choose_floor(examples: Examples) -> float:
-    """The floor for zeros of least log loss; 0 if no label is below the top of its row."""
-    some = _sample(examples)
-    if some.mean_true_margin <= 0.0:
-        return 0.0
-    return _choose_floor(some, _find_bounds(some)[1:], ZERO_FLOORS)[0]
+    """The floor for zeros of least log loss of uncalibrated probabilities.
+
+    Its prior is a part of an example whose true class has the probability 0.
+    """
+    some, losses = _sample(examples), []
+    for floor in ZERO_FLOORS[:-1]:
+        floored = with_floor(some, floor)
+        loss = softmax_moments(floored, 1.0)[0] + floored.mean_true_margin
+        losses.append(loss + _floor_price(floor, some))
+    return ZERO_FLOORS[int(np.argmin(losses))]
+
+
+def _floor_price(floor: float, examples: Examples) -> float:
+    """Mean log loss that the prior of a floor adds."""
+    share = max(floor, LEAST) / (1.0 + floor * examples.n_classes)
+    return -ZERO_EXAMPLES / examples.effective_size * math.log(share)
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,18 +287,43 @@ class Base:
     examples: Examples
 
 
-def choose_base(examples: Examples, *, for_noise: bool = True) -> Base:
+def choose_base(examples: Examples, *, for_noise: bool = True, with_prior: bool = False) -> Base:
     """The floor and its temperature of least log loss.
 
-    Floors are meant for zeros and, unless `for_noise` is False, for labels that can be wrong.
+    Floors are meant for zeros and, unless `for_noise` is False, for labels that can be wrong. Both
+    can have the prior of `shrink_temperature` and of `choose_floor`.
     """
-    some = _sample(examples)
+    some, zeros = _sample(examples), has_zeros(examples.logits)
     spread, low, high = _find_bounds(some)
     floor, start = 0.0, None
-    if some.mean_true_margin > 0.0 and (for_noise or has_zeros(examples.logits)):
-        floor, start = _choose_floor(some, (low, high), FLOORS)
+    if (zeros and with_prior) or (some.mean_true_margin > 0.0 and (zeros or for_noise)):
+        floor, start = _choose_floor(some, (low, high), FLOORS, zeros and with_prior)
     floored = with_floor(examples, floor)
+    if with_prior:
+        return Base(floor, shrink_temperature(floored, start), floored)
     return Base(floor, base_temperature(floored, spread, (low, high), start), floored)
+
+
+def shrink_temperature(examples: Examples, start: float | None = None) -> Solution[float]:
+    """The temperature of least log loss, with a normal prior of log T about 0.
+
+    From the temperature without a prior, if there is one: by Fisher scoring in s = -log T, within a
+    bracket.
+    """
+    found, n_examples = best_temperature(examples, start=start), examples.effective_size
+    at = -math.log(found.x) if found.converged else 0.0
+    low, high = -math.log(LARGEST_TEMPERATURE), -math.log(LEAST_TEMPERATURE)
+    for iteration in range(found.n_iter + 1, found.n_iter + MAX_ITER + 1):
+        log_sum, expected, variance = softmax_moments(examples, math.exp(at))
+        observed, pull = math.exp(at) * examples.mean_true_margin, PRIOR[int(at > 0)] / n_examples
+        value, slope = log_sum + observed, observed - expected + pull * at
+        low, high = (low, at) if slope > 0.0 else (at, high)
+        step = min(max(-slope / (max(variance, 0.0) + pull), -_LONGEST_STEP), _LONGEST_STEP)
+        following = at + step if low < at + step < high else 0.5 * (low + high)
+        step, at = following - at, following
+        if abs(step) <= SHRUNK_TOLERANCE:
+            return Solution(math.exp(-at), value, iteration, StopReason.CONVERGED)
+    return Solution(math.exp(-at), value, iteration, StopReason.MAX_ITER)
 
 
 def _find_bounds(examples: Examples) -> tuple[float, float, float]:
@@ -285,7 +334,7 @@ def _find_bounds(examples: Examples) -> tuple[float, float, float]:
 
 
 def _choose_floor(
-    some: Examples, bounds: tuple[float, float], floors: tuple[float, ...]
+    some: Examples, bounds: tuple[float, float], floors: tuple[float, ...], with_prior: bool
 ) -> tuple[float, float]:
     """The floor, and about its temperature; each temperature is sought from the one before.
 
@@ -303,8 +352,13 @@ def _choose_floor(
         floor = floors[place]
         values = xp.where(possible, xp.log(p + floor) if floor > 0.0 else log_p, -xp.inf)
         floored = replace(some, logits=Logits(values, xp.max(values, axis=1), logits.backend))
-        found = best_temperature(floored, bounds=bounds, tol=ROUGH_TOLERANCE, start=start)
-        price = NOISE_EVIDENCE / n_examples if floor > ZERO_FLOORS[0] else 0.0
+        if with_prior:
+            found = shrink_temperature(floored, start)
+        else:
+            found = best_temperature(floored, bounds=bounds, tol=ROUGH_TOLERANCE, start=start)
+        for_labels = floor > (ZERO_FLOORS[0] if zeros else 0.0)
+        price = NOISE_EVIDENCE / n_examples if for_labels else 0.0
+        price += _floor_price(floor, some) if with_prior else 0.0
         losses[place], temperatures[place] = found.value + price, found.x
         start = found.x
         if place < last and abs(losses[place] - losses[last]) <= unchanged:

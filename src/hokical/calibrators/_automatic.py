@@ -11,44 +11,48 @@ from hokical._core.blocks import per_row
 from hokical._core.grouped_logits import GroupedLogits
 from hokical._core.logits import Logits
 from hokical._core.topk import TopK
-from hokical._core.types import FloatArray, IntArray
-from hokical._core.warn import ConvergenceWarning, warn_user
-from hokical._fitting.averaging import BaseFit, fit_average, weighing_step
-from hokical._fitting.class_scaling import fit_class_scaling
-from hokical._fitting.examples import FEWEST_EXAMPLES, Examples, has_zeros, spaced_rows
-from hokical._fitting.row_correction import (
-    ERRORS,
-    CorrectionProblem,
-    fit_row_correction,
-    standard_error,
+from hokical._core.warn import ConvergenceWarning, FitDataWarning, warn_user
+from hokical._fitting.default import (
+    BaseFit,
+    distrust,
+    fit_base,
+    mean_loss,
+    weighing_step,
 )
-from hokical._fitting.temperature import best_temperature, choose_floor, moment_sums
+from hokical._fitting.examples import FEWEST_EXAMPLES, Examples, has_zeros, spaced_rows
+from hokical._fitting.row_correction import CorrectionProblem, fit_row_correction
+from hokical._fitting.temperature import choose_floor, shrink_temperature
 from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._group_learning import add_groups
 from hokical.calibrators._method import Fit, MethodInfo
 from hokical.rules._adaptive import AdaptiveRule
-from hokical.rules._auto import PARTS, AutoRule, Average, ClassScaling, as_scores
+from hokical.rules._auto import AutoRule
 from hokical.rules._base import Rule
-from hokical.rules._probabilities import uncalibrated
+from hokical.rules._probabilities import as_scores
 from hokical.rules._row_correction import RowCorrection, corrected_scores, row_features
 from hokical.rules._scaling import TemperatureRule, UncalibratedRule
+from hokical.rules._structured import StructuredRule
 from hokical.rules._wrapped import FlooredRule
 
-#: Structured scaling, with terms between classes, is a candidate up to this many classes. Of more,
-#: each class has a scale and a bias.
-MAX_CROSS_CLASSES = 30
+#: What scores are averaged, in words.
+TITLES = {
+    "uncalibrated": "the uncalibrated logits",
+    "temps": "temperature scaling",
+    "structured": "structured scaling",
+}
 
 
 class AutoCalibrator(Calibrator):
     """The default: calibrated probabilities of all classes, judged on held-out examples.
 
-    Up to 30 classes, the uncalibrated probabilities, temperature scaling and structured scaling
-    are averaged, with the weights of least held-out log loss. With more classes, temperature
-    scaling gets a scale and a bias for each class, shrunk by held-out log loss. From three classes
-    on, a row correction follows: a temperature and a shift of the label for each row, linear in
-    its label stabilities, if that is clearly better. Each example is predicted as if it had been
-    left out of the fit. If the result is not clearly better than the uncalibrated probabilities,
-    these are kept.
+    Structured scaling is fitted with several ridge penalties, an infinitely large one included,
+    which is temperature scaling; above 30 classes it has a scale and a bias for each class, and no
+    terms between classes. The scores of these fits are averaged with the weights of least held-out
+    log loss, and moved towards the uncalibrated logits unless the gain over them is clear. From
+    three classes on, a row correction follows: a temperature and a shift of the label for each row,
+    linear in its label stabilities, if that is clearly better. Each example is predicted as if it
+    had been left out of the fit. Fewer than ten examples, or examples of one class alone, leave the
+    probabilities uncalibrated, with a warning.
 
     `hokical.auto(logits, labels)` creates one and fits it.
 
@@ -61,10 +65,11 @@ class AutoCalibrator(Calibrator):
 
     Attributes
     ----------
-    chosen_ : "average", "class scaling", "adaptive" or "uncalibrated"
-    reason_ : why, in words
-    shares_ : weight of every candidate by name
-    held_out_log_loss_ : mean log loss on held-out examples by name; "final" is that of the result
+    chosen_ : the largest of `shares_`; "adaptive" if fitted on `TopK`
+    reason_ : what was fitted, in words
+    shares_ : weights of "structured", "temps" and "uncalibrated" scores in the average
+    held_out_log_loss_ : mean log loss on held-out examples of "uncalibrated" and "temps", and
+        "final", that of the result
     base_, correction_ : the parts of the rule; None where it has none
     converged_ : whether the fit converged
     groups_ : columns of `groups` that are used; None if the fit had no groups
@@ -101,7 +106,7 @@ class AutoCalibrator(Calibrator):
     reason_: str
     shares_: dict[str, float]
     held_out_log_loss_: dict[str, float]
-    base_: Average | ClassScaling | None = None
+    base_: StructuredRule | None = None
     correction_: RowCorrection | None = None
     groups_: list[str] | None = None
 
@@ -164,7 +169,7 @@ def auto(
     >>> (val_logits, val_labels), (logits, labels) = demo_logits()
     >>> cal = hokical.auto(val_logits, val_labels)
     >>> cal.chosen_
-    'average'
+    'temps'
     """
     rows: dict[str, Any] = {"groups": groups, "classes": classes, "score_columns": score_columns}
     return AutoCalibrator(**options).fit(logits, labels, sample_weight, **rows)
@@ -175,26 +180,20 @@ def _fit_every_class(examples: Examples, keep_labels: bool) -> tuple[Fit, Logits
     why = _find_degenerate(examples)
     if why:
         return _keep_uncalibrated(examples, why), None
-    few = examples.n_classes <= MAX_CROSS_CLASSES
-    base = fit_average(examples) if few else fit_class_scaling(examples)
+    base = fit_base(examples)
     correction, held_out = None, base.held_out
     if examples.n_classes > 2:
         correction, held_out = _correct_rows(base)
-    before, after, error = _compare(base.examples, held_out)
-    losses = base.losses | {"uncalibrated": before, "final": after}
+    losses = base.losses | {"final": mean_loss(held_out, base.examples, base.rule.even)}
     every = held_out if held_out.n_rows == examples.logits.n_rows else None
-    if before - after <= ERRORS * error:
-        why = (
-            "no calibrated ones were clearly better on held-out examples (log loss "
-            f"{after:.4f}, uncalibrated {before:.4f}, standard error {error:.4f})"
-        )
-        return _keep_uncalibrated(examples, why, losses), every
-    rule: Rule = AutoRule(base.base, correction, keep_labels)
-    if isinstance(base.base, ClassScaling) and correction is None and len(base.shares) == 1:
-        rule = TemperatureRule(base.base.temperature)
-    if base.floor > 0.0:
-        rule = FlooredRule(base.floor, rule)
-    chosen = "average" if few else "class scaling"
+    rule: Rule = AutoRule(base.rule, correction, keep_labels)
+    if correction is None and "structured" not in base.shares:
+        rule = TemperatureRule(base.rule.temperature / float(base.rule.scale[0]))
+        if "temps" not in base.shares:
+            rule = UncalibratedRule()
+        if base.rule.floor > 0.0:
+            rule = FlooredRule(base.rule.floor, rule)
+    chosen = max(base.shares, key=base.shares.__getitem__)
     reason = _describe(base, correction, losses, examples.labels.size)
     return Fit(rule, _report(chosen, reason, base.shares, losses, base.converged)), every
 
@@ -202,8 +201,8 @@ def _fit_every_class(examples: Examples, keep_labels: bool) -> tuple[Fit, Logits
 def _correct_rows(base: BaseFit) -> tuple[RowCorrection | None, Logits]:
     """The row correction, and the base's held-out scores after it.
 
-    Held-out scores depend on their own labels a little, and features of them would tell these
-    where rows hardly differ: so the features are those of the whole fit.
+    Held-out scores depend on their own labels a little, and features of them would leak these where
+    rows are near-duplicates: so the features are those of the whole fit.
     """
     examples, logits = base.examples, base.held_out
 
@@ -217,40 +216,12 @@ def _correct_rows(base: BaseFit) -> tuple[RowCorrection | None, Logits]:
     log_scale, shift = (logits.from_host(column) for column in pairs.T)
     scores = corrected_scores(logits, logits.xp.exp(log_scale), shift)
     held_out = as_scores(scores, logits)
-    if _is_too_good(base, correction, held_out):
+    rows = spaced_rows(0, examples.n_rows, max(weighing_step(held_out), 1))
+    some = examples.take(rows)
+    seen, unseen = base.scores(some.logits, correction), held_out.take(rows)
+    if mean_loss(seen, some) > mean_loss(unseen, some):  # labels have leaked into held-out scores
         return None, base.held_out
     return correction, held_out
-
-
-def _is_too_good(base: BaseFit, correction: RowCorrection, held_out: Logits) -> bool:
-    """Whether examples are predicted better held out than by the whole fit, which has seen them.
-
-    The correction has then learned labels from what leaving an example out changes in its scores.
-    """
-    rows = spaced_rows(0, base.examples.n_rows, max(weighing_step(held_out), 1))
-    some = base.examples.take(rows)
-    both = (base.scores(some.logits, correction), held_out.take(rows))
-    seen, unseen = (float(some.share @ _log_losses(logits, some.labels)) for logits in both)
-    return seen > unseen
-
-
-def _compare(examples: Examples, calibrated: Logits) -> tuple[float, float, float]:
-    """Mean log loss, uncalibrated and calibrated, and the standard error of the difference."""
-    own, share = examples.logits, examples.share
-    before, after = (_log_losses(logits, examples.labels) for logits in (own, calibrated))
-    # If the uncalibrated probabilities are right, the gain of a row varies by its class.
-    xp, proba = own.xp, uncalibrated(own)
-    gaps = xp.where(own.possible, own.margins - calibrated.margins, xp.zeros_like(proba))
-    mean = xp.sum(proba * gaps, axis=1)
-    variances = own.to_host(xp.sum(proba * gaps * gaps, axis=1) - mean * mean)
-    error = standard_error(before - after, variances, share)
-    return float(share @ before), float(share @ after), error
-
-
-def _log_losses(logits: Logits, labels: IntArray) -> FloatArray:
-    """-log p of the true class, (n,)."""
-    sums = per_row(lambda block: moment_sums(block, 1.0)[0], logits)
-    return np.asarray(np.log(sums) + logits.to_host(logits.top) - logits.of_class(labels))
 
 
 def _fit_best_classes(examples: Examples) -> Fit:
@@ -258,18 +229,16 @@ def _fit_best_classes(examples: Examples) -> Fit:
     why = _find_degenerate(examples)
     if why:
         return _keep_uncalibrated(None, why)
-    found = best_temperature(examples)
-    correction, held_out = fit_row_correction(examples, found.x)
+    found = shrink_temperature(examples)
+    correction, pairs = fit_row_correction(examples, found.x)
     # Uncalibrated, the logits are not divided by the temperature.
-    pair = held_out - np.array([np.log(found.x), 0.0])
-    gain, error = CorrectionProblem(examples, 1.0).gain(pair)
-    if gain <= ERRORS * error:
-        return _keep_uncalibrated(None, "adaptive temperature scaling was not clearly better")
-    rule: Rule = TemperatureRule(found.x)
-    what = "temperature scaling was chosen"
+    gain, error = CorrectionProblem(examples, 1.0).gain(pairs - np.array([np.log(found.x), 0.0]))
+    away = distrust(examples.effective_size, gain, error)
+    temperature = 1.0 / ((1.0 - away) / found.x + away)
+    rule: Rule = TemperatureRule(temperature)
+    what = "temperature scaling"
     if correction is not None:
-        rule = AdaptiveRule(found.x, correction)
-        what = "temperature scaling with a row correction was chosen"
+        rule, what = AdaptiveRule(temperature, correction), f"{what} with a row correction"
     reason = f"{what}, as not every class has a logit."
     return Fit(rule, _report("adaptive", reason, {"adaptive": 1.0}, converged=found.converged))
 
@@ -281,46 +250,38 @@ def _find_degenerate(examples: Examples) -> str:
         few = f"{labels.size} examples"
         if n_examples < labels.size * (1.0 - 1e-9):
             few += f", whose weights make them worth {n_examples:.3g},"
-        return f"{few} are too few to tell what is better (at least {FEWEST_EXAMPLES})"
-    if examples.correct.all():
-        return "the examples have no mistake that could show overconfidence"
+        return f"{few} are too few to calibrate with (at least {FEWEST_EXAMPLES})"
     if (labels == labels[0]).all():
-        return f"every example is of class {labels[0]}, so nothing shows how likely the others are"
+        return f"all {labels.size} examples are of class {labels[0]}"
     return ""
 
 
-def _keep_uncalibrated(
-    examples: Examples | None, why: str, losses: dict[str, float] | None = None
-) -> Fit:
-    """No calibration but a floor below probabilities of 0, and the reason."""
+def _keep_uncalibrated(examples: Examples | None, why: str) -> Fit:
+    """No calibration but a floor below probabilities of 0, and the reason, which is a warning."""
     rule: Rule = UncalibratedRule()
     floor = 0.0 if examples is None or not has_zeros(examples.logits) else choose_floor(examples)
     kept = "the uncalibrated probabilities were kept"
     if floor > 0.0:
         rule, kept = FlooredRule(floor, rule), f"{kept} with {floor:g} added, as some are 0"
     reason = f"{kept}: {why}."
-    return Fit(rule, _report("uncalibrated", reason, {"uncalibrated": 1.0}, losses))
+    warn_user(f"{reason[0].upper()}{reason[1:]} Use more examples.", FitDataWarning)
+    return Fit(rule, _report("uncalibrated", reason, {"uncalibrated": 1.0}))
 
 
 def _describe(
     base: BaseFit, correction: RowCorrection | None, losses: dict[str, float], n_rows: int
 ) -> str:
-    """What was fitted and why, in words."""
-    shares = list(base.shares.items())
-    if "class scaling" in base.shares:
-        share = base.shares["class scaling"]
-        what = f"temperature scaling with a scale and a bias for each class (shrunk to {share:.0%})"
-    elif len(shares) == 1:
-        what = PARTS[shares[0][0]]
-    else:
-        named = [f"{PARTS[name]} ({weight:.0%})" for name, weight in shares]
-        what = f"an average of {', '.join(named[:-1])} and {named[-1]}"
+    """What was fitted, in words, and held-out log losses."""
+    named = [f"{TITLES[name]} ({share:.0%})" for name, share in base.shares.items()]
+    what = f"an average of the scores of {' and '.join(named)}"
+    if len(named) == 1:
+        what = TITLES[next(iter(base.shares))]
     if correction is not None:
-        what += f" {'and' if 'class scaling' in base.shares else 'with'} a row correction"
+        what += " with a row correction"
     some = base.examples.labels.size
     of = "" if some == n_rows else f" of {some:,} of {n_rows:,} examples"
-    scores = ", ".join(f"{PARTS.get(name, name)} {loss:.4f}" for name, loss in losses.items())
-    return f"{what} was chosen (held-out log loss{of}: {scores})."
+    scores = ", ".join(f"{TITLES.get(name, name)} {loss:.4f}" for name, loss in losses.items())
+    return f"{what} (held-out log loss{of}: {scores})."
 
 
 def _report(

@@ -184,7 +184,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         names = None if groups is None else GroupNames.from_rows(groups, found.size)
         self.held_out_ = ScoreTable.from_examples(level, wrong, weights, names)
         if names is not None and self.rule_.coding is not None:
-            alone = confidence_log_odds(self._predict_stated(stated, None))
+            alone = confidence_log_odds(self._predict(confidence, None))
             level = conservative_levels([alone], wrong, np.zeros(found.size))
             unseen = ScoreTable.from_examples(level, wrong, weights, names)
             self.held_out_ = replace(self.held_out_, unseen=unseen)

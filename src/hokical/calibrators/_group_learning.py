@@ -12,10 +12,9 @@ from hokical._fitting.examples import Examples
 from hokical._fitting.group_effects import GroupEffects, Pooling, learn_groups
 from hokical._fitting.pooled_terms import SoftmaxTerms
 from hokical.calibrators._method import Fit
-from hokical.rules._auto import as_log_proba
 from hokical.rules._base import Rule
 from hokical.rules._predicting import predict_blocks
-from hokical.rules._probabilities import uncalibrated
+from hokical.rules._probabilities import as_log_proba, uncalibrated
 from hokical.rules._scaling import UncalibratedRule
 from hokical.rules._wrapped import GroupedRule
 

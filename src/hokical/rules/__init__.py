@@ -6,9 +6,10 @@ other packages of this project need to write rules.
 
 from hokical._core.logits import Logits, as_logits
 from hokical.rules._adaptive import AdaptiveRule  # noqa: F401
-from hokical.rules._auto import AutoRule, Average, ClassScaling  # noqa: F401
+from hokical.rules._auto import AutoRule  # noqa: F401
 from hokical.rules._base import Rule
 from hokical.rules._binary import BetaRule, PlattRule, VennAbersRule  # noqa: F401
+from hokical.rules._frozen import AveragedRule  # noqa: F401
 from hokical.rules._hoki import Curve as Curve
 from hokical.rules._hoki import HokiRule  # noqa: F401
 from hokical.rules._hoki import Steps as Steps

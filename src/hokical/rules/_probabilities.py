@@ -16,7 +16,7 @@ from hokical._core.logits import (
     put_masked,
     table_order,
 )
-from hokical._core.special import exponential, normalized_exponential, row_sums
+from hokical._core.special import at_least, exponential, normalized_exponential, row_sums
 from hokical._core.types import FloatArray
 
 #: No possible class gets less than this, in float64 and in float32; 0 is for masked ones.
@@ -89,6 +89,17 @@ def softmax(scores: Array, logits: Logits) -> Array:
     highest = xp.max(scores, axis=1, keepdims=True)
     below = np.subtract(scores, highest, out=scores) if xp is np else scores - highest
     return normalized_exponential(below, xp)
+
+
+def as_scores(scores: Array, logits: Logits) -> Logits:
+    """Scores (n, classes) as logits; the same classes are possible. NumPy's are overwritten."""
+    values = put_masked(scores, -logits.xp.inf, logits)
+    return Logits(values, logits.xp.max(values, axis=1), logits.backend)
+
+
+def as_log_proba(proba: Array, logits: Logits) -> Logits:
+    """Logits whose softmax are these probabilities (n, classes); the same classes are possible."""
+    return as_scores(logits.xp.log(at_least(proba, LEAST, logits.xp)), logits)
 
 
 def first_maximum(proba: Array, logits: Logits) -> Array:

@@ -5,7 +5,8 @@ Class k gets the score
     scale_k z_k + bias_k + sum_j cross_kj z_j
         + shape . [log(1 - p_k), p_k],
 
-where p is the softmax of log(softmax(logits) + floor) / temperature and z its logarithm.
+where p is the softmax of log(softmax(logits) + floor) / temperature and z its logarithm. Without
+shape terms, z is log(p / p of the label).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ LEAST_REST = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class StructuredRule(Rule):
-    """`shape` (2,), `scale` and `bias` (classes,), `cross` (classes, classes) or (0, 0) for none.
+    """`scale` and `bias` (classes,), `shape` (2,), `cross` (classes, classes); or (0,) and (0, 0).
 
     `even` is the share of the uniform distribution over the possible classes in the probabilities.
     """
@@ -51,8 +52,9 @@ class StructuredRule(Rule):
     def __post_init__(self) -> None:
         store_float(self, "floor", 0.0, 1.0)
         store_temperature(self)
-        older = isinstance(self.shape, np.ndarray) and self.shape.size == N_SHAPES + 1
-        check_array("shape", self.shape, (N_SHAPES + older,))
+        known = (0, N_SHAPES, N_SHAPES + 1)
+        size = self.shape.size if isinstance(self.shape, np.ndarray) else N_SHAPES
+        check_array("shape", self.shape, (size if size in known else N_SHAPES,))
         check_array("scale", self.scale, (None,))
         size = self.scale.shape[0]
         check_array("bias", self.bias, (size,))
@@ -65,23 +67,28 @@ class StructuredRule(Rule):
         return int(self.scale.shape[0])
 
     def proba(self, logits: Logits) -> Array:
-        return self.proba_from(self.features(logits), logits)
+        return mix_evenly(softmax(self.scores(logits), logits), self.even, logits)
 
-    def features(self, logits: Logits, proba: Array | None = None) -> tuple[Array, ...]:
-        """z and the shape terms of a block, each (n, classes) and finite."""
-        below = floored_margins(logits, self.floor, proba)
-        return shape_features(below, logits, self.temperature, self.shape.shape[0])
+    def scores(self, logits: Logits) -> Array:
+        """Scores (n, classes), whatever where masked."""
+        below = floored_margins(logits, self.floor)
+        if not self.shape.shape[0]:
+            return plus(
+                below * (-self.scale / self.temperature)[None, :], self.bias[None, :], logits.xp
+            )
+        n_shapes = self.shape.shape[0]
+        return self.scores_from(shape_features(below, logits, self.temperature, n_shapes), logits)
 
-    def proba_from(self, features: tuple[Array, ...], logits: Logits) -> Array:
-        """Probabilities (n, classes) from `features`."""
-        xp = logits.xp
+    def scores_from(self, features: tuple[Array, ...], logits: Logits) -> Array:
+        """Scores from z and the shape terms, which are overwritten in NumPy."""
         z, *shapes = features
-        scores = plus(z * self.scale[None, :], self.bias[None, :], xp)
+        xp, scores = logits.xp, z * self.scale[None, :]
+        scores = plus(scores, self.bias[None, :], xp)
         if self.cross.shape[0]:
             scores = plus(scores, contract(z, xp.permute_dims(self.cross, (1, 0)), xp), xp)
         for place, shape in enumerate(shapes):
-            scores = plus(scores, shape * self.shape[place], xp)
-        return mix_evenly(softmax(scores, logits), self.even, logits)
+            scores = plus(scores, times(shape, self.shape[place], xp), xp)
+        return scores
 
 
 def mix_evenly(proba: Array, even: Array, logits: Logits) -> Array:
@@ -90,6 +97,8 @@ def mix_evenly(proba: Array, even: Array, logits: Logits) -> Array:
     NumPy's are overwritten.
     """
     xp = logits.xp
+    if logits.is_numpy and even == 0.0:
+        return proba
     uniform = 1.0 / logits.n_classes
     if not logits.all_possible:
         uniform = xp.astype(logits.possible, xp.float64) / logits.possible_counts[:, None]

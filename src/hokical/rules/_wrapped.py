@@ -12,12 +12,12 @@ from hokical._core.grouped_logits import GroupedLogits
 from hokical._core.groups import GroupCoding, combine_codes
 from hokical._core.logits import Logits
 from hokical._core.types import FloatArray
-from hokical.rules._auto import as_log_proba
 from hokical.rules._base import Rule
 from hokical.rules._checks import check_array, store_float
 from hokical.rules._predicting import probabilities
 from hokical.rules._probabilities import (
     add_floor,
+    as_log_proba,
     keep_first_maximum,
     softmax,
 )

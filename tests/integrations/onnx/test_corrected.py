@@ -14,23 +14,39 @@ pytest.importorskip("ndonnx")
 import hokical  # noqa: E402
 from hokical.calibrators import make, with_sets  # noqa: E402
 from hokical.integrations.onnx import attach, check, export  # noqa: E402
-from hokical.rules import AdaptiveRule, AutoRule, FlooredRule, Rule  # noqa: E402
-from hokical.rules._auto import Average, ClassScaling  # noqa: E402
+from hokical.rules import (  # noqa: E402
+    AdaptiveRule,
+    AutoRule,
+    AveragedRule,
+    FlooredRule,
+    Rule,
+    StructuredRule,
+)
 from tests.calibrators.test_groups import world  # noqa: E402
 from tests.conftest import synthetic_logits  # noqa: E402
 from tests.integrations.onnx.helpers import differences, fitted, from_rule, run  # noqa: E402
 from tests.integrations.onnx.test_attach import inputs, network  # noqa: E402
 from tests.integrations.onnx.test_export import ROUNDING, hard_rows  # noqa: E402
-from tests.rules.making import make_average, make_class_scaling, make_correction  # noqa: E402
+from tests.rules.making import (  # noqa: E402
+    make_average,
+    make_class_scaling,
+    make_correction,
+    make_structured,
+)
 
-BASES = {"average": make_average, "class_scaling": make_class_scaling}
+BASES = {
+    "average": make_average,
+    "structured": make_structured,
+    "class_scaling": make_class_scaling,
+}
 N_CLASSES = 6
 
 
 def make_auto(base: str, corrected: bool, floor: float, keep_labels: bool) -> Rule:
     rng = np.random.default_rng([*base.encode(), corrected])
     correction = make_correction(rng) if corrected else None
-    rule: Rule = AutoRule(BASES[base](rng, N_CLASSES), correction, keep_labels)
+    kind: Any = AveragedRule if base == "average" else AutoRule
+    rule: Rule = kind(BASES[base](rng, N_CLASSES), correction, keep_labels)
     return FlooredRule(floor, rule) if floor else rule
 
 
@@ -75,7 +91,8 @@ def test_fits_have_these_forms() -> None:
     assert isinstance(fitted("adaptive", 12).rule_, AdaptiveRule)
     rule = fitted("auto", 12).rule_
     assert isinstance(rule, AutoRule)
-    assert isinstance(rule.base, Average)
+    assert isinstance(rule.base, StructuredRule)
+    assert rule.base.shape.size
     assert rule.correction is not None
 
 
@@ -90,7 +107,7 @@ def many() -> tuple[Any, np.ndarray]:
 
 def test_many_classes(many: tuple[Any, np.ndarray]) -> None:
     calibrator, rows = many
-    assert isinstance(calibrator.base_, ClassScaling)
+    assert not calibrator.base_.shape.size
     assert calibrator.correction_ is not None
     found = run(export(calibrator), logits=rows)
     wrong, confidence, proba = differences(calibrator, found, rows)

@@ -1,0 +1,218 @@
+"""The default before its row correction: one structured rule, whose coefficients are an average.
+
+Structured scaling is fitted with several ridges, an infinitely large one included, which is
+temperature scaling. Scores are linear in the coefficients, so an average of coefficients is an
+average of scores, and again one rule. The weights of the ridges are those of least held-out log
+loss. Then the rule is moved, first towards temperature scaling and then towards the uncalibrated
+scores, which have the same form, each time by the weight
+
+    1 / (1 + exp(gain - ERRORS * standard error of the gain))
+
+of the held-out gain in log-likelihood: more than half where nothing speaks for the step, and next
+to nothing where the gain is clear.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hokical._core.arrays import Array
+from hokical._core.blocks import per_row
+from hokical._core.logits import Logits
+from hokical._core.special import row_dots
+from hokical._core.types import FloatArray, IntArray
+from hokical._fitting.examples import Examples, spaced_rows
+from hokical._fitting.newton import least_on_simplex
+from hokical._fitting.row_correction import standard_error
+from hokical._fitting.structured import RidgeFits, fit_class_ridges, fit_ridges
+from hokical._fitting.temperature import choose_base, moment_sums, sharpen_without_each
+from hokical.rules._auto import AutoRule
+from hokical.rules._probabilities import LEAST, as_scores, softmax, uncalibrated
+from hokical.rules._row_correction import RowCorrection
+from hokical.rules._structured import StructuredRule
+
+#: Structured scaling has terms between classes up to this many classes. Of more, each class has a
+#: scale and a bias.
+MAX_CROSS_CLASSES = 30
+#: Ridges, in examples, of few and of many classes; each fit starts from the one before.
+RIDGES, CLASS_RIDGES = (10.0, 0.1), (0.3,)
+#: Any ridge but the infinite one costs so many nats by class beyond two, and at most.
+FOR_TEMPERATURE, MOST_FOR_TEMPERATURE = 0.75, 6.0
+#: How many standard errors the held-out gain is lowered by: over temperature scaling, with two and
+#: with more classes, and over the uncalibrated scores.
+BINARY_ERRORS, CLASS_ERRORS, ERRORS = 0.5, 1.0, 0.6
+#: A smaller weight is left out.
+LEAST_WEIGHT = 0.01
+#: Ridges are weighed, and rows corrected, on rows of at most about this many logits, at least this
+#: many rows: few numbers are chosen, and known well enough by then.
+WEIGHED_SIZE, WEIGHED_ROWS = 1 << 17, 2500
+
+
+@dataclass(frozen=True, eq=False)
+class BaseFit:
+    """What the default fits before its row correction.
+
+    `held_out` are scores of `examples`, as logits, by a fit without each. `shares` and held-out log
+    `losses` are of what was averaged, by name.
+    """
+
+    rule: StructuredRule
+    examples: Examples
+    held_out: Logits
+    shares: dict[str, float]
+    losses: dict[str, float]
+    converged: bool
+
+    def scores(self, logits: Logits, correction: RowCorrection | None = None) -> Logits:
+        """The scores of a block, as logits; after a correction."""
+        here = AutoRule(self.rule, correction, keep_labels=False).on_device_of(logits)
+        return as_scores(here.scores(logits), logits)
+
+
+def fit_base(examples: Examples) -> BaseFit:
+    """Fit a floor, a temperature and structured scaling, and their weights."""
+    few = examples.n_classes <= MAX_CROSS_CLASSES
+    base = choose_base(examples, for_noise=few, with_prior=True)
+    if few:
+        fits = fit_ridges(base, RIDGES, weighing_step(examples.logits))
+    else:
+        fits = fit_class_ridges(base, CLASS_RIDGES)
+    floored, temperature = fits.examples, base.temperature.x
+    part, logits = floored.n_rows / examples.n_rows, floored.logits
+    sharper = sharpen_without_each(floored, temperature, part, with_prior=True)
+    tables = [logits.margins * logits.from_host(-sharper / temperature)[:, None], *fits.held_out]
+    weights, away, losses = _weigh(floored, tables, examples.effective_size)
+    scores = _mix(tables, weights)
+    if away > 0.0:
+        scores = (1.0 - away) * scores - away * logits.margins
+    shares = {"uncalibrated": away, "temps": (1.0 - away) * float(weights[0])}
+    shares["structured"] = 1.0 - sum(shares.values())
+    return BaseFit(
+        _average_rules(fits, weights, away),
+        examples if part == 1.0 else examples.take(fits.rows),
+        as_scores(scores, logits),
+        {name: share for name, share in shares.items() if share >= LEAST_WEIGHT / 2.0},
+        losses,
+        fits.converged and base.temperature.converged,
+    )
+
+
+def _average_rules(fits: RidgeFits, weights: FloatArray, away: float) -> StructuredRule:
+    """The rule of averaged coefficients, moved to the uncalibrated scores by the share `away`."""
+    first, size = fits.rules[0], fits.rules[0].n_classes
+    own = np.full(size, away * first.temperature)  # of the uncalibrated scores
+    if not weights[1:].any():
+        none, scale = np.zeros(0), 1.0 - away + own
+        return StructuredRule(
+            first.floor, first.temperature, none, scale, 0.0 * own, none.reshape(0, 0), even=0.0
+        )
+    share, even = (1.0 - away) * weights[1:], (1.0 - away) * float(weights[1:].sum()) * first.even
+    found = {
+        name: sum(w * getattr(rule, name) for w, rule in zip(share, fits.rules, strict=True))
+        for name in ("shape", "scale", "bias", "cross")
+    }
+    found["scale"] = found["scale"] + (1.0 - away) * weights[0] + own
+    return replace(first, even=even, **found)
+
+
+def _weigh(
+    examples: Examples, tables: list[Array], n_examples: float
+) -> tuple[FloatArray, float, dict[str, float]]:
+    """Weights of scores (n, classes), that of uncalibrated ones, and held-out log losses.
+
+    The first scores are those of temperature scaling.
+    """
+    logits, step = examples.logits, weighing_step(examples.logits)
+    if step >= 2:
+        rows = spaced_rows(0, examples.n_rows, step)
+        there = logits.from_host(rows)
+        examples = examples.take(rows)
+        tables = [logits.xp.take(table, there, axis=0) for table in tables]
+        logits = examples.logits
+    plain = as_scores(tables[0] + 0.0, logits)
+    weights, errors = _best_weights(examples, tables), CLASS_ERRORS
+    if logits.n_classes == 2:
+        errors = BINARY_ERRORS
+    if weights[1:].any():
+        gain, error = compare(plain, as_scores(_mix(tables, weights), logits), examples)
+        weights = weights * (1.0 - distrust(n_examples, gain, error, errors))
+        weights[0] += 1.0 - weights.sum()
+    gain, error = compare(logits, as_scores(_mix(tables, weights), logits), examples)
+    losses = {"uncalibrated": mean_loss(logits, examples), "temps": mean_loss(plain, examples)}
+    return weights, distrust(n_examples, gain, error), losses
+
+
+def _mix(tables: list[Array], weights: FloatArray) -> Array:
+    """A weighted sum, a new array."""
+    first, *others = [(float(w), t) for w, t in zip(weights, tables, strict=True) if w > 0.0]
+    total = first[0] * first[1]
+    for weight, table in others:
+        total = total + weight * table
+    return total
+
+
+def _best_weights(examples: Examples, tables: list[Array]) -> FloatArray:
+    """The weights of least held-out log loss of scores (n, classes), the first preferred."""
+    logits, size = examples.logits, len(tables)
+    xp, truth = logits.xp, logits.from_host(examples.labels)[:, None]
+    share, pairs = logits.from_host(examples.share), np.transpose(np.triu_indices(size))
+    own = [xp.take_along_axis(table, truth, axis=1)[:, 0] for table in tables]
+    most = min(FOR_TEMPERATURE * (logits.n_classes - 2.0), MOST_FOR_TEMPERATURE)
+    price = np.append(0.0, np.full(size - 1, most / examples.effective_size))
+
+    def evaluate(weights: FloatArray) -> tuple[float, FloatArray, FloatArray]:
+        proba = softmax(_mix(tables, weights), logits)
+        means = [row_dots(proba, table, xp) for table in tables]
+        true = xp.take_along_axis(proba, truth, axis=1)[:, 0]
+        value = -float(xp.sum(share * xp.log(xp.clip(true, LEAST, None))))
+        weighted, hessian = [proba * table for table in tables], np.empty((size, size))
+        for i, j in pairs:
+            product = row_dots(weighted[i], tables[j], xp) - means[i] * means[j]
+            hessian[i, j] = hessian[j, i] = float(xp.sum(share * product))
+        slope = np.array([float(xp.sum(share * (m - o))) for m, o in zip(means, own, strict=True)])
+        return value + float(price @ weights), slope + price, hessian
+
+    found = least_on_simplex(evaluate, size)
+    found = np.where(found < LEAST_WEIGHT, 0.0, found)
+    return np.asarray(found / found.sum())
+
+
+def distrust(n_examples: float, gain: float, error: float, errors: float = ERRORS) -> float:
+    """The weight of what a step leaves, by its gain in mean log loss and the standard error."""
+    evidence = n_examples * (gain - errors * error)
+    away = float(1.0 / (1.0 + np.exp(np.clip(evidence, -50.0, 50.0))))
+    return away if away >= LEAST_WEIGHT else 0.0
+
+
+def weighing_step(logits: Logits) -> int:
+    """One of how many rows each is enough to weigh candidates."""
+    return min(logits.n_rows * logits.n_columns // WEIGHED_SIZE, logits.n_rows // WEIGHED_ROWS)
+
+
+def compare(before: Logits, after: Logits, examples: Examples) -> tuple[float, float]:
+    """The gain in mean log loss of other scores, and its standard error."""
+    share, xp = examples.share, before.xp
+    gains = log_losses(before, examples.labels) - log_losses(after, examples.labels)
+    # If those before are right, the gain of a row varies by its class.
+    proba = uncalibrated(before)
+    gaps = xp.where(before.possible, before.margins - after.margins, xp.zeros_like(proba))
+    mean = row_dots(proba, gaps, xp)
+    variances = before.to_host(row_dots(proba, gaps * gaps, xp) - mean * mean)
+    return float(share @ gains), standard_error(gains, variances, share)
+
+
+def mean_loss(logits: Logits, examples: Examples, even: float = 0.0) -> float:
+    """Mean log loss of scores, mixed with a share `even` of the uniform distribution."""
+    losses = log_losses(logits, examples.labels)
+    if even > 0.0:
+        uniform = even / logits.to_host(logits.possible_counts)
+        losses = -np.log((1.0 - even) * np.exp(-losses) + uniform)
+    return float(examples.share @ losses)
+
+
+def log_losses(logits: Logits, labels: IntArray) -> FloatArray:
+    """-log p of the true class, (n,)."""
+    sums = per_row(lambda block: moment_sums(block, 1.0)[0], logits)
+    return np.asarray(np.log(sums) + logits.to_host(logits.top) - logits.of_class(labels))
