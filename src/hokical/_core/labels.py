@@ -83,6 +83,30 @@ def _is_whole(value: Any) -> bool:
     return isinstance(value, (int, np.integer)) or (isinstance(value, float) and value.is_integer())
 
 
+def as_clusters(cluster: Any, n_rows: int) -> IntArray:
+    """The number (n,) of the cluster of each row, of names or numbers (n,)."""
+    array = to_numpy(cluster, "cluster")
+    if array.shape != (n_rows,):
+        raise ValueError(
+            f"`cluster` must be 1-D with one entry per row ({n_rows}); got shape {array.shape}. "
+            "Give the id of the patient, question or item that each row belongs to."
+        )
+    lacking = np.array([each is None or each != each for each in array.tolist()])
+    if place := first_true(lacking):
+        raise ValueError(
+            f"`cluster` must be known; it is missing in row {place[0]}. Give rows that belong to "
+            "no other an id of their own."
+        )
+    names, codes = np.unique(array.astype(str) if array.dtype == object else array,
+                             return_inverse=True)  # fmt: skip
+    if names.size < 2:
+        raise ValueError(
+            "`cluster` must have at least two different values; got one. Rows of one cluster say "
+            "nothing about others."
+        )
+    return codes.ravel().astype(np.int64)
+
+
 def as_weights(weights: Any, n_rows: int, *, name: str = "sample_weight") -> FloatArray | None:
     """Check example weights: None, a number for all, or (n,) finite and not negative."""
     if weights is None:

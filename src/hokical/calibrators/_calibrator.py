@@ -24,7 +24,7 @@ from hokical.calibrators._decisions import Decisions, decide
 from hokical.guarantees._binomial import check_chance
 from hokical.guarantees._calibration_data import CalibrationData
 from hokical.guarantees._risk import RiskControl, control_risk
-from hokical.guarantees._row_sketch import Reused, refuse_rows_of_fit, row_hashes
+from hokical.guarantees._row_sketch import Reused, one_of_each, refuse_rows_of_fit, row_hashes
 from hokical.guarantees._selective import SelectivePrediction
 from hokical.guarantees._sets import CertifiedSets, Detections, PredictionSets, SetOptions
 from hokical.guarantees._shift import ShiftEstimate, estimate_shift
@@ -47,6 +47,7 @@ class Calibrator(FittedPredictions):
         sample_weight: Any = None,
         *,
         groups: Any = None,
+        cluster: Any = None,
         counts: bool = False,
         reused: Reused = "refuse",
     ) -> Self:
@@ -61,9 +62,13 @@ class Calibrator(FittedPredictions):
         calibrators that learned from groups. Rows of the fit are refused; `reused="ignore"` accepts
         them where they only have the same values. A table is taken as by `fit`:
         `certify(table, "label")`.
+
+        Guarantees assume independent examples. Where they belong together (images of a patient,
+        answers to a question), `cluster` (n,) says which: one of each, chosen at random once,
+        counts. What is guaranteed is then about a row of a new cluster, and counts clusters.
         """
         part = (logits, labels, sample_weight, groups)
-        return self._certify_parts([part], counts=counts, reused=reused)
+        return self._certify_parts([part], counts=counts, reused=reused, cluster=cluster)
 
     def predict_or_abstain(
         self,
@@ -462,7 +467,12 @@ class Calibrator(FittedPredictions):
         return known.index(label)
 
     def _certify_parts(
-        self, parts: Iterable[tuple[Any, ...]], *, counts: bool = False, reused: Reused = "refuse"
+        self,
+        parts: Iterable[tuple[Any, ...]],
+        *,
+        counts: bool = False,
+        reused: Reused = "refuse",
+        cluster: Any = None,
     ) -> Self:
         """`certify` with examples in parts: (logits, labels), with weights, and with groups."""
         self._check_fitted()
@@ -470,6 +480,8 @@ class Calibrator(FittedPredictions):
         alone = self._for_new_groups()
         for part in parts:
             rows = self._read(*part)
+            if cluster is not None:
+                rows = one_of_each(rows, cluster)
             refuse_rows_of_fit(self._are_of_fit(rows.scores), "logits", reused)
             noted.append(decisions.note(self.rule_, *rows[:4], counts))
             if alone is not self and rows.groups is not None:

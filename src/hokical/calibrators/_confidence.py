@@ -25,6 +25,7 @@ from hokical.guarantees._row_sketch import (
     number_hashes,
     number_words,
     odd_powers,
+    one_of_each,
     refuse_rows_of_fit,
     scatter,
 )
@@ -155,6 +156,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         sample_weight: Any = None,
         *,
         groups: Any = None,
+        cluster: Any = None,
         counts: bool = False,
         reused: Reused = "refuse",
     ) -> Self:
@@ -164,10 +166,14 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         the order of the fit alone), unless `reused="ignore"` says that they only look alike.
         `predict_or_abstain` uses these counts. With `groups` it can also guarantee the error rate
         of each. With `counts=True`, `sample_weight` is how often each answer was seen, in whole
-        numbers; without it all weights above 0 must be equal.
+        numbers; without it all weights above 0 must be equal. With `cluster` (n,), one answer of
+        each cluster counts, as in `Calibrator.certify`.
         """
         self._check_fitted()
-        stated, truth, weights, groups, *_ = self._read(confidence, right, sample_weight, groups)
+        rows = self._read(confidence, right, sample_weight, groups)
+        if cluster is not None:
+            rows = one_of_each(rows, cluster)
+        stated, truth, weights, groups, *_ = rows
         found, wrong = self._predict_stated(stated, groups), ~truth
         alike = weights is None or np.ptp(weights[weights > 0.0]) == 0.0
         if not (can_be_counts(weights) if counts else alike):
@@ -184,7 +190,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         names = None if groups is None else GroupNames.from_rows(groups, found.size)
         self.held_out_ = ScoreTable.from_examples(level, wrong, weights, names)
         if names is not None and self.rule_.coding is not None:
-            alone = confidence_log_odds(self._predict(confidence, None))
+            alone = confidence_log_odds(self._predict_stated(stated, None))
             level = conservative_levels([alone], wrong, np.zeros(found.size))
             unseen = ScoreTable.from_examples(level, wrong, weights, names)
             self.held_out_ = replace(self.held_out_, unseen=unseen)

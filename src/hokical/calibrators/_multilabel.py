@@ -26,7 +26,7 @@ from hokical.calibrators._stored import OutcomeCalibrator
 from hokical.guarantees._binomial import check_chance
 from hokical.guarantees._label_sets import By, HeldOutLabels, LabelSets, label_sets
 from hokical.guarantees._risk import RiskControl, control_risk
-from hokical.guarantees._row_sketch import Reused, number_hashes, refuse_rows_of_fit
+from hokical.guarantees._row_sketch import Reused, number_hashes, one_of_each, refuse_rows_of_fit
 from hokical.rules._multilabel import MultilabelCurves
 
 #: A logit above this, among others that are all positive, is rather a percentage.
@@ -133,6 +133,7 @@ class MultilabelCalibrator(OutcomeCalibrator):
         sample_weight: Any = None,
         *,
         groups: Any = None,
+        cluster: Any = None,
         reused: Reused = "refuse",
     ) -> Self:
         """Note predictions for examples used for nothing else.
@@ -140,9 +141,12 @@ class MultilabelCalibrator(OutcomeCalibrator):
         Rows of the fit are refused, unless `reused="ignore"` says that they only look alike.
         `sample_weight` (n,) are importance weights, on any scale: how much more likely each example
         is in the future; only guarantees on average can use them. `groups`, one column or several,
-        are for `by="group"` and `by="new group"`.
+        are for `by="group"` and `by="new group"`. With `cluster` (n,), one example of each cluster
+        counts, as in `Calibrator.certify`.
         """
         rows = self._read(scores, labels, sample_weight, groups)
+        if cluster is not None:
+            rows = one_of_each(rows, cluster)
         proba = self._predict_held_out(rows, reused)
         self.held_out_ = HeldOutLabels.from_rows(proba, *rows[1:4])
         return self

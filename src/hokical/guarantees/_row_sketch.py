@@ -5,15 +5,18 @@ be joined in any order, and the share of given rows that is among those of the f
 """
 
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hokical._core.arrays import to_float64
 from hokical._core.bins import check_choice
+from hokical._core.groups import read_columns, take_rows
+from hokical._core.labels import as_clusters
 from hokical._core.logits import Logits
 from hokical._core.parallel import cut_rows
+from hokical._core.reading import Rows
 from hokical._core.special import at_most
 from hokical._core.storage import pack_array, storable
 from hokical._core.topk import TopK
@@ -46,6 +49,26 @@ def scatter(numbers: NDArray[np.uint64]) -> FloatArray:
 def row_draws(first: int, n_rows: int) -> FloatArray:
     """A number in [0, 1) for each row (n,) by its place alone, `first` that of the first."""
     return scatter(np.arange(first + 1, first + 1 + n_rows, dtype=np.uint64))
+
+
+def one_of_each(rows: Rows, cluster: Any) -> Rows:
+    """One row of each cluster (n,), drawn by their places, of those of weight above 0."""
+    codes, draws = as_clusters(cluster, len(rows.labels)), row_draws(0, len(rows.labels))
+    if rows.weights is not None:
+        draws = draws + 2.0 * (rows.weights == 0.0)
+    order = np.lexsort((draws, codes))
+    kept = np.sort(order[np.unique(codes[order], return_index=True)[1]])
+    scores, groups = rows.scores, rows.groups
+    if groups is not None and not isinstance(groups, np.ndarray):
+        groups = take_rows(read_columns(groups, len(rows.labels)), kept)
+    elif groups is not None:
+        groups = groups[kept]
+    return rows._replace(
+        scores=scores.take(kept) if isinstance(scores, Logits) else scores[kept],
+        labels=rows.labels[kept],
+        weights=None if rows.weights is None else rows.weights[kept],
+        groups=groups,
+    )
 
 
 def row_hashes(logits: Logits) -> FloatArray:

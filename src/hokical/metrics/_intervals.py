@@ -5,12 +5,15 @@ figures. With weights, n is the number of rows that they are worth, (sum w)^2 / 
 """
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
-from hokical._core.types import FloatArray
+from hokical._core.bins import bin_index
+from hokical._core.types import FloatArray, IntArray
 from hokical.guarantees._binomial import clopper_pearson
-from hokical.metrics._levels import BinSums, Levels
+from hokical.metrics._examples import Examples
+from hokical.metrics._levels import BinSums, Levels, LevelSums
 
 Ends = tuple[float, float]
 NONE: Ends = (math.nan, math.nan)
@@ -143,3 +146,55 @@ def roc_ends(levels: Levels, delta: float) -> Ends:
     width = -float(stdtrit(least - 1.0, 0.5 * delta)) * math.sqrt(variance) / (area - area**2)
     low, high = expit(logit(area) + np.array([-width, width]))
     return float(low), float(high)
+
+
+def design_effects(
+    rows: Examples, scores: Mapping[str, FloatArray], codes: IntArray, n_bins: int = 15
+) -> dict[str, float]:
+    """How many rows of clusters (n,) are worth one independent row, by metric (Kish).
+
+    `scores` (n,) are those whose mean is a metric. What each row moves a metric by is summed by
+    cluster; the calibration errors have sums by bin, too.
+    """
+    weight, confidence = rows.filled_weight(), rows.confidence
+    levels = LevelSums.from_rows(rows).levels
+    right_rows = rows.correct.astype(np.float64)
+    means: dict[str, FloatArray] = {"accuracy": right_rows, "mean_confidence": confidence}
+    found = {}
+    for name, values in (means | dict(scores)).items():
+        middle = float(weight @ values) / levels.total
+        found[name] = _effect(weight * (values - middle), codes) if math.isfinite(middle) else 1.0
+    gap = weight * (rows.correct - confidence)
+    cells = codes * n_bins + bin_index(confidence, n_bins)
+    found["ece"] = found["ece_mass"] = max(_effect(gap, codes), _effect(gap, codes, cells))
+    right, wrong = levels.correct, levels.errors
+    n_right, n_wrong = float(right.sum()), float(wrong.sum())
+    if min(n_right, n_wrong) > 0.0:
+        below = (np.cumsum(wrong) - 0.5 * wrong) / n_wrong
+        above = 1.0 - (np.cumsum(right) - 0.5 * right) / n_right
+        place = np.minimum(np.searchsorted(levels.confidence, confidence), levels.weight.size - 1)
+        area = float(right @ below) / n_right
+        pair = (below[place] - area) / n_right, (above[place] - area) / n_wrong
+        found["auroc"] = _effect(weight * np.where(rows.correct, *pair), codes)
+    return found
+
+
+def _effect(moved: FloatArray, codes: IntArray, cells: IntArray | None = None) -> float:
+    """The variance of a sum of clusters (n,), or of cells of them, to that of independent rows.
+
+    Without a row that differs nothing is known of their correlation: one more, which its whole
+    cluster shares, is counted. Few clusters determine a variance badly: by Student's quantile.
+    """
+    from scipy.special import stdtrit
+
+    count = np.bincount(codes)
+    n_clusters = int(np.count_nonzero(count))
+    size = float(count @ count) / codes.size
+    place = codes if cells is None else np.unique(cells, return_inverse=True)[1].ravel()
+    together = np.bincount(place, moved)
+    alone, one = float(moved @ moved), float((moved**2).max())
+    if alone <= 0.0:
+        alone, one = 0.0, 1.0
+    whole = float(together @ together) * n_clusters / max(n_clusters - 1, 1)
+    wider = (float(stdtrit(max(n_clusters - 1, 1), 0.975)) / 1.96) ** 2
+    return max((whole + size * one) / (alone + one), 1.0) * wider

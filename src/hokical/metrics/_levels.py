@@ -15,7 +15,7 @@ of all rows at once; without weights to the bit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, NamedTuple, Self
 
@@ -61,6 +61,7 @@ class LevelSums:
     sums: FloatArray
     n_rows: int
     squares: float
+    design: dict[str, float] = field(default_factory=dict)
 
     @classmethod
     def from_rows(cls, rows: Examples) -> Self:
@@ -87,12 +88,12 @@ class LevelSums:
         """The table that metrics are computed from."""
         weight, errors, shift = self.sums
         centre = np.clip(self.value + shift / weight, 0.0, 1.0)
-        return Levels(centre, weight, errors, self.squares)
+        return Levels(centre, weight, errors, self.squares, self.design)
 
     @property
     def weighted(self) -> bool:
-        """Whether rows count differently from one each."""
-        return self.squares != self.n_rows or self.levels.total != self.n_rows
+        """Whether rows count differently from one each, or belong together."""
+        return bool(self.design) or self.squares != self.n_rows or self.levels.total != self.n_rows
 
 
 def _collect(value: FloatArray, sums: FloatArray, n_rows: int) -> tuple[FloatArray, FloatArray]:
@@ -148,13 +149,21 @@ class BinSums(NamedTuple):
 class Levels:
     """`confidence` ascending and distinct, `weight` of all rows and of `errors`, (levels,) each.
 
-    `squares` is the sum of the rows' squared weights.
+    `squares` is the sum of the rows' squared weights. Of rows in clusters, `design` has by metric
+    how many rows are worth one that is independent of the others; see `of`.
     """
 
     confidence: FloatArray
     weight: FloatArray
     errors: FloatArray
     squares: float
+    design: dict[str, float] = field(default_factory=dict)
+
+    def of(self, metric: str) -> Levels:
+        """The levels with as many rows as those in clusters are worth for a metric."""
+        if not self.design:
+            return self
+        return replace(self, squares=self.squares * self.design.get(metric, 1.0), design={})
 
     @cached_property
     def correct(self) -> FloatArray:

@@ -7,7 +7,7 @@ is computed from the table of levels, so chunks, streams and weights are those o
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,12 +22,17 @@ from hokical.guarantees._binomial import (
 )
 from hokical.metrics._chunked import add_chunks
 from hokical.metrics._examples import Examples, as_predictions, as_risks
-from hokical.metrics._intervals import Ends, mean_ends
+from hokical.metrics._intervals import Ends, design_effects, mean_ends
 from hokical.metrics._levels import Levels, LevelSums
 from hokical.metrics._metric import METRICS, SummaryOptions
 from hokical.metrics._sum_test import holm, mean_p_values, sum_p_value
-from hokical.metrics._summaries import Estimate, metric_estimate
-from hokical.metrics._vectors import squared_errors
+from hokical.metrics._summaries import (
+    Estimate,
+    counted_clusters,
+    metric_estimate,
+    refuse_chunks,
+)
+from hokical.metrics._vectors import squared_errors, top_label_rows
 
 #: With fewer true or false positives an interval of net benefit is that of both shares at once: the
 #: interval of the mean held in 73 to 91 % of simulations of five rows that are treated.
@@ -240,8 +245,9 @@ def show_estimate(name: str, found: Estimate, to: str = ", ") -> tuple[str, str]
 
 
 def binary_summary(
-    probability: Any, outcome: Any = None, sample_weight: Any = None, *, delta: float = 0.05
-) -> BinarySummary:
+    probability: Any, outcome: Any = None, sample_weight: Any = None, *, delta: float = 0.05,
+    cluster: Any = None,
+) -> BinarySummary:  # fmt: skip
     """What clinical papers and scorecard validations report of the probability of an event.
 
     Parameters
@@ -254,6 +260,8 @@ def binary_summary(
         How much each row counts; intervals are those of as many rows as the weights are worth.
     delta : float
         Probability that an interval fails.
+    cluster : array of shape (n,), optional
+        Which rows belong together, as those of one patient; as in `hokical.metrics.summary`.
 
     Returns
     -------
@@ -284,16 +292,27 @@ def binary_summary(
     (True, True)
     """
     check_chance("delta", delta)
-    sums = add_chunks(risk_sums, probability, outcome, sample_weight)
-    return summarize_event(sums, delta)
+    if cluster is None:
+        return summarize_event(add_chunks(risk_sums, probability, outcome, sample_weight), delta)
+    refuse_chunks(probability)
+    rows = risk_rows(probability, outcome, sample_weight)
+    codes = counted_clusters(cluster, outcome, sample_weight)
+    return summarize_event(clustered_sums(rows, codes), delta)
+
+
+def clustered_sums(rows: Examples, codes: IntArray) -> LevelSums:
+    """Levels of the probability of the event, of rows in clusters (n,)."""
+    scores = top_label_rows(rows.confidence, rows.correct)
+    return replace(LevelSums.from_rows(rows), design=design_effects(rows, scores, codes))
 
 
 def summarize_event(sums: LevelSums, delta: float, event: str = "the event") -> BinarySummary:
     """The summary of levels of probability."""
     levels = sums.levels
     certain = (levels.confidence <= 0.0) | (levels.confidence >= 1.0)
-    fits = _Fits.from_levels(levels, delta)
-    found = _means(levels, delta) | fits.estimates | _spiegelhalter(levels)
+    gaps = levels.of("ece")  # what rows in clusters are worth for sums of outcome - probability
+    fits = _Fits.from_levels(gaps, delta)
+    found = _means(levels, delta) | fits.estimates | _spiegelhalter(gaps)
     found |= _distances(levels, fits.smooth) | {"ks": Estimate(_kolmogorov_smirnov(levels))}
     events, n_certain = float(levels.correct.sum()), float(levels.weight[certain].sum())
     return BinarySummary(
@@ -315,7 +334,7 @@ def _means(levels: Levels, delta: float) -> dict[str, Estimate]:
     total, worth = levels.total, levels.total * levels.rows_per_weight
     options, nan = SummaryOptions(delta=delta), Estimate(math.nan)
     found = {
-        name: metric_estimate(METRICS[metric], levels, worth, options)
+        name: metric_estimate(METRICS[metric], levels.of(metric), options)
         for name, metric in _SHARED.items()
     }
     area, share = found["auroc"], found["prevalence"]
@@ -326,11 +345,11 @@ def _means(levels: Levels, delta: float) -> dict[str, Estimate]:
         ratio = float(levels.correct.sum()) / expected
         ends = share.low * total / expected, share.high * total / expected
         if min(share.value, 1.0 - share.value) * worth >= _FEW:
-            ends = _ratio_ends(levels, ratio, delta)
+            ends = _ratio_ends(levels.of("ece"), ratio, delta)
         found["oe_ratio"] = Estimate(ratio, *ends)
     if 0.0 < share.value < 1.0:
         brier = found["brier"].value
-        found["scaled_brier"] = _scaled_brier(levels, brier, share.value, delta)
+        found["scaled_brier"] = _scaled_brier(levels.of("brier"), brier, share.value, delta)
     return found
 
 
@@ -608,8 +627,13 @@ def _net_benefit(levels: Levels, t: FloatArray, delta: float) -> DecisionCurve:
 
 def risk_sums(proba: Any, labels: Any, sample_weight: Any = None) -> LevelSums:
     """Levels of the probability of the event, of the arrays of one chunk."""
+    return LevelSums.from_rows(risk_rows(proba, labels, sample_weight))
+
+
+def risk_rows(proba: Any, labels: Any, sample_weight: Any = None) -> Examples:
+    """Checked probabilities of the event, and whether it happened."""
     if np.ndim(proba) != 2:
-        return LevelSums.from_rows(as_risks(proba, labels, sample_weight))
+        return as_risks(proba, labels, sample_weight)
     data = as_predictions(proba, labels, sample_weight)
     if data.n_classes != 2:
         raise ValueError(
@@ -617,7 +641,7 @@ def risk_sums(proba: Any, labels: Any, sample_weight: Any = None) -> LevelSums:
             "classes. Pass the probability of one class, and whether it is the true one."
         )
     risk = np.clip(data.proba[:, 1].astype(np.float64), 0.0, 1.0)
-    return LevelSums.from_rows(Examples(risk, data.labels == 1, data.weight))
+    return Examples(risk, data.labels == 1, data.weight)
 
 
 class _Fit(NamedTuple):

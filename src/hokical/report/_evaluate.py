@@ -12,7 +12,7 @@ import numpy as np
 from hokical._core.arrays import to_host
 from hokical._core.bins import check_count, sum_by
 from hokical._core.groups import read_columns, take_rows
-from hokical._core.labels import as_weights
+from hokical._core.labels import as_clusters, as_weights
 from hokical._core.logits import Logits
 from hokical._core.progress import progress_bar
 from hokical._core.reading import class_of_column, to_numpy
@@ -38,6 +38,7 @@ def evaluate(
     sample_weight: Any = None,
     *,
     groups: Any = None,
+    cluster: Any = None,
     coverage: float | None = None,
     folds: int | None = None,
     mask: Any = None,
@@ -65,6 +66,11 @@ def evaluate(
     groups : array of shape (n,), or several columns, optional
         Tells which groups are miscalibrated, as in `hokical.metrics.group_table`; also passed to a
         calibrator that learned from groups. Of several labels, each is a group.
+    cluster : array of shape (n,), optional
+        Which rows belong together, as several images of a patient or answers to a question. Without
+        it rows are taken to be independent, and intervals are too narrow where they are not. With
+        it intervals, tests and differences allow for it, as in `hokical.metrics.summary`, and there
+        are no bounds.
     coverage : float, optional
         Also measures the prediction sets of `cal` with this coverage.
     folds : int, optional
@@ -102,7 +108,7 @@ def evaluate(
         cal = None
     names = tuple(map(str, class_names or getattr(cal, "class_names", ())))
     given = {"sample_weight": sample_weight, "groups": groups, "coverage": coverage, "mask": mask}
-    given |= {"positive": positive, "folds": folds}
+    given |= {"positive": positive, "folds": folds, "cluster": cluster}
     if not (cal is None or isinstance(cal, (Calibrator, OutcomeCalibrator, Dense))):
         raise TypeError(
             f"`cal` must be a fitted calibrator of hokical, or None; got {type(cal).__name__}. "
@@ -117,7 +123,8 @@ def evaluate(
         rows = reader._pair(x, y, sample_weight, groups, fitted_by=fitted)
         x, y, sample_weight, groups = rows[:4]
         names = names or rows.classes
-    setting = Setting(SummaryOptions(n_bins, delta), data_name, groups, names)
+    codes = None if cluster is None or y is None else as_clusters(cluster, len(y))
+    setting = Setting(SummaryOptions(n_bins, delta), data_name, groups, names, cluster=codes)
     if isinstance(cal, Dense):
         _refuse(given, "Dense", "sample_weight", "mask")
         return evaluate_dense(cal, (x, y, mask, sample_weight), setting)
@@ -133,9 +140,10 @@ def evaluate(
         _refuse(given, "several labels")
         return _evaluate_labels(cal, x, y, setting)
     if isinstance(cal, ConfidenceCalibrator) or (cal is None and np.ndim(x) == 1):
-        _refuse(given, "confidences", "sample_weight", "groups")
+        _refuse(given, "confidences", "sample_weight", "groups", "cluster")
         return _evaluate_confidence(cal, x, y, as_weights(sample_weight, len(y)), setting)
-    _refuse(given, "logits", "sample_weight", "groups", "coverage", "positive", "folds")
+    allowed = ("sample_weight", "groups", "cluster", "coverage", "positive", "folds")
+    _refuse(given, "logits", *allowed)
     test = reader._read(x, y, sample_weight, groups, plain=True)
     n_classes = test.scores.n_classes
     check_names(names, n_classes)

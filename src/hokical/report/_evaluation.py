@@ -11,16 +11,25 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
+from hokical._core.bins import sum_by
 from hokical._core.logits import Logits
 from hokical._core.types import AnyArray, FloatArray, IntArray
 from hokical.metrics._examples import Examples, Predictions
-from hokical.metrics._groups import LABEL, GroupTable, audit, class_question, label_rows
+from hokical.metrics._groups import (
+    LABEL,
+    GroupTable,
+    audit,
+    class_question,
+    count_items,
+    label_rows,
+)
 from hokical.metrics._levels import Levels, LevelSums
 from hokical.metrics._metric import METRICS, SummaryOptions
 from hokical.metrics._risk_models import (
     EVENT_MAIN,
     EVENT_TITLES,
     BinarySummary,
+    clustered_sums,
     show_estimate,
     summarize_event,
 )
@@ -337,11 +346,16 @@ class Predicted(Examples):
         return cls(*rows, whole("label"), whole("truth"), whole("proba"))
 
     def event_sums(self, positive: int) -> LevelSums | None:
-        """Of two classes, the levels of the probability of one; None of more."""
+        """The levels of the probability of the event."""
+        rows = self.event(positive)
+        return None if rows is None else LevelSums.from_rows(rows)
+
+    def event(self, positive: int) -> Examples | None:
+        """Of two classes, the probability of one and whether it is the true one; None of more."""
         if self.proba is None or self.truth is None or self.proba.shape[1] != 2:
             return None
         risk = np.clip(self.proba[:, positive].astype(np.float64), 0.0, 1.0)
-        return LevelSums.from_rows(Examples(risk, self.truth == positive, self.weight))
+        return Examples(risk, self.truth == positive, self.weight)
 
     @property
     def vectors(self) -> Predictions | None:
@@ -361,13 +375,17 @@ class Predicted(Examples):
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """How methods are evaluated: options of the summary, name of the data, groups, class names."""
+    """How methods are evaluated: options of the summary, name of the data, groups, class names.
+
+    `cluster` (n,) are numbers of what rows belong to, None if they are independent.
+    """
 
     options: SummaryOptions
     data_name: str | None = None
     groups: Any = None
     class_names: tuple[str, ...] = ()
     positive: int = 1
+    cluster: IntArray | None = None
 
     @property
     def event(self) -> str:
@@ -453,11 +471,36 @@ def judge(
             event = class_question(rows.proba, rows.truth, names, setting.positive)
             questions = event | questions
         groups = audit(questions, setting.groups, rows.weight, options.delta)
+    codes = setting.cluster
+    if codes is not None and rows.weight is not None:
+        codes = codes[rows.weight > 0.0]
     rows = rows.counted()
     classes = None if rows.label is None else label_rows(rows, rows.label, names, options.delta)
     scores = rows.scores
     sums = SummarySums.from_rows(rows, rows.vectors, options, scores)
+    risks, events, weight = (
+        rows.event(setting.positive),
+        rows.event_sums(setting.positive),
+        rows.weight,
+    )
+    if codes is not None:
+        sums = sums.clustered(rows, scores, codes, options)
+        events = None if risks is None else clustered_sums(risks, codes)
+        n_clusters = int(codes.max()) + 1
+        classes, groups = (
+            t if t is None else count_items(t, n_clusters) for t in (classes, groups)
+        )
+        scores, weight = _by_cluster(scores, rows.filled_weight(), codes), None
     found = (summarize(sums, options), sums.levels.levels, data, None, classes, groups, sets)
-    risks = rows.event_sums(setting.positive)
-    binary = None if risks is None else summarize_event(risks, options.delta, setting.event)
-    return Evaluation(name, calibrator, *found, scores, rows.weight, binary=binary)
+    binary = None if events is None else summarize_event(events, options.delta, setting.event)
+    return Evaluation(name, calibrator, *found, scores, weight, binary=binary)
+
+
+def _by_cluster(
+    scores: dict[str, FloatArray], weight: FloatArray, codes: IntArray
+) -> dict[str, FloatArray]:
+    """Scores of clusters whose mean is that of the rows: clusters are what is independent."""
+    _, place = np.unique(codes, return_inverse=True)
+    n = int(place.max()) + 1
+    share = n / float(weight.sum())
+    return {name: share * sum_by(place.ravel(), weight * one, n) for name, one in scores.items()}

@@ -1,0 +1,145 @@
+"""Rows that belong together: intervals of metrics, evaluations and guarantees allow for it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hokical
+from hokical import metrics
+from tests.conftest import hold_often, repetitions
+
+NAMES = ("accuracy", "mean_confidence", "brier", "log_loss", "auroc")
+
+
+def draw(n_clusters: int, spread: float, rng: Any, rows: int = 10) -> tuple[Any, Any, Any]:
+    """Confidences and correctness that share an effect of their cluster, of unequal sizes."""
+    size = rng.geometric(1.0 / rows, n_clusters)
+    cluster = np.repeat(np.arange(n_clusters), size)
+    hard, off = spread * rng.normal(size=(2, n_clusters))
+    log_odds = np.abs(2.0 + hard[cluster] + rng.normal(size=cluster.size))
+    right = rng.random(cluster.size) < 1.0 / (1.0 + np.exp(-log_odds - off[cluster]))
+    return 1.0 / (1.0 + np.exp(-log_odds)), right, cluster
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n_clusters", "spread"), [(20, 1.0), (60, 0.5), (60, 0.0)])
+def test_intervals_hold(n_clusters: int, spread: float) -> None:
+    rng, trials = np.random.default_rng(n_clusters), repetitions(400, 80)
+    confidence, right, _ = draw(40_000, spread, rng)
+    truth = {name: metrics.summary(confidence, right)[name].value for name in NAMES}
+    risk = metrics.binary_summary(confidence, right)
+    truth |= {name: risk[name].value for name in ("oe_ratio", "slope", "intercept")}
+    held, alone = dict.fromkeys(truth, 0), dict.fromkeys(truth, 0)
+    for _ in range(trials):
+        *rows, cluster = draw(n_clusters, spread, rng)
+        for count, own in ((held, {"cluster": cluster}), (alone, {})):
+            both = metrics.summary(*rows, **own), metrics.binary_summary(*rows, **own)
+            for name, value in truth.items():
+                found = both[name not in NAMES][name]
+                count[name] += not (value < found.low or value > found.high)
+    assert hold_often([*held.values()], trials), held
+    assert spread < 1.0 or min(alone.values()) < 0.8 * trials  # without, they are too narrow
+
+
+def test_a_row_of_each_cluster_is_independent() -> None:
+    rng = np.random.default_rng(0)
+    confidence = rng.uniform(0.5, 1.0, 2000)
+    right = rng.random(2000) < confidence
+    plain = metrics.summary(confidence, right)
+    own = metrics.summary(confidence, right, cluster=rng.permutation(2000))
+    copies = np.repeat(np.arange(2000), 5)
+    five = metrics.summary(confidence[copies], right[copies], cluster=copies.astype(str))
+    assert not own.bounds
+    for name in (*NAMES, "ece"):
+        widths = [found[name].high - found[name].low for found in (plain, own, five)]
+        assert widths[0] * 0.99 < widths[1] < widths[0] * 1.2, name
+        assert widths[0] * 0.95 < widths[2] < widths[0] * 1.3, name
+        assert five[name].value == pytest.approx(plain[name].value), name
+
+
+def test_without_an_error_clusters_are_counted() -> None:
+    """Nothing is known of how errors belong together: 20 patients are worth 20 rows."""
+    cluster = np.repeat(np.arange(20), 50)
+    found = metrics.summary(np.full(1000, 0.99), np.ones(1000, bool), cluster=cluster)
+    assert found["accuracy"].low < 1.0 - 3.0 / 20
+    assert metrics.summary(np.full(1000, 0.99), np.ones(1000, bool))["accuracy"].low > 0.99
+
+
+def test_what_is_refused() -> None:
+    proba, right = np.full(4, 0.8), [1, 1, 0, 1]
+    for cluster, words in [
+        ([1, 2, 3], "one entry per row"),
+        ([1, 1, 1, 1], "at least two"),
+        ([1, None, 2, 2], "missing in row 1"),
+        ([1.0, math.nan, 2.0, 2.0], "missing in row 1"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            metrics.summary(proba, right, cluster=cluster)
+    with pytest.raises(TypeError, match="chunks"):
+        metrics.summary([(proba, right)], cluster=[1, 2, 3, 4])
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_evaluations(n_classes: int) -> None:
+    rng = np.random.default_rng(1)
+    cluster = np.repeat(np.arange(60), 20)
+    logits = 2.0 * rng.normal(size=(60, n_classes))[cluster] + rng.normal(size=(1200, n_classes))
+    labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    weight = np.where(np.arange(1200) % 7 == 0, 0.0, 1.0)
+    cal = hokical.make("temps").fit(logits[::2], labels[::2])
+    for own in ({}, {"sample_weight": weight}):
+        plain = hokical.evaluate(cal, logits + 0.01, labels, **own)
+        found = hokical.evaluate(cal, logits + 0.01, labels, cluster=cluster, **own)
+        assert found.score("brier") == pytest.approx(plain.score("brier"))
+        assert not found.summary.bounds
+        for name in ("mean_confidence", "brier"):
+            assert found[name].high - found[name].low > 1.05 * (plain[name].high - plain[name].low)
+        assert found.row_scores["brier"].size == 60
+        assert found.row_scores["brier"].mean() == pytest.approx(found.score("brier"))
+        if n_classes == 2:
+            widths = [e.binary["mean_probability"] for e in (plain, found)]
+            assert widths[1].high - widths[1].low > 1.5 * (widths[0].high - widths[0].low)
+        assert "brier" in str(found).lower()
+    confident = hokical.evaluate(None, [0.9, 0.8, 0.7], [1, 0, 1], cluster=["a", "a", "b"])
+    assert confident.n == 3
+
+
+def test_certified_clusters_are_counted() -> None:
+    rng = np.random.default_rng(2)
+    cluster = rng.integers(0, 40, 2000)
+    logits = rng.normal(size=(2000, 3))
+    labels = logits.argmax(axis=1)
+    cal = hokical.make("temps").fit(*_answers(300, 0.3, rng)[:2])
+    one = cal.certify(logits, labels, cluster=cluster, reused="ignore").kept_.held_out_scores
+    assert one is not None
+    low, _ = cal.predict_interval(logits[:1])[0]
+    assert low < 0.95  # of 40 rows without an error, not of 2000
+    confidence = hokical.ConfidenceCalibrator().fit(rng.random(200), rng.random(200) < 0.7)
+    confidence.certify(rng.random(500), np.ones(500, bool), cluster=np.arange(500) // 25)
+    assert "20" in confidence.predict_or_abstain([0.9], risk=0.01).guarantee
+
+
+def test_guarantees_hold_for_new_clusters() -> None:
+    """Questions that all their answers get wrong: rows alone prove too much."""
+    rng, trials = np.random.default_rng(3), repetitions(400, 60)
+    cal = hokical.make("temps").fit(*_answers(3000, 0.05, rng)[:2])
+    broken = {True: 0, False: 0}
+    for _ in range(trials):
+        *rows, cluster = _answers(3000, 0.06, rng)  # 4.8 % of the labels are wrong, at any score
+        for own in (True, False):
+            cal.certify(*rows, cluster=cluster if own else None)
+            broken[own] += cal.predict_or_abstain(rows[0], risk=0.045, delta=0.1).accepted.any()
+    assert hold_often(trials - broken[True], trials, 0.9), broken
+    assert broken[False] > 0.15 * trials, broken
+
+
+def _answers(n: int, share: float, rng: Any) -> tuple[Any, Any, Any]:
+    """Twenty rows of each cluster; four of five labels are wrong in a share of the clusters."""
+    cluster = np.arange(n) // 20
+    logits = 3.0 * rng.normal(size=(n, 3))
+    wrong = (rng.random(cluster[-1] + 1) < share)[cluster] & (rng.random(n) < 0.8)
+    return logits, np.where(wrong, logits.argmin(axis=1), logits.argmax(axis=1)), cluster
