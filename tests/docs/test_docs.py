@@ -127,6 +127,7 @@ def as_case(page: Path) -> Any:
     return pytest.param(page, id=name, marks=[pytest.mark.slow] if name in SLOW else [])
 
 
+@pytest.mark.filterwarnings("ignore:The given buffer is not writable")  # of torch 2.11 itself
 @pytest.mark.parametrize("page", [as_case(page) for page in PAGES])
 def test_code_of_a_page_runs_and_prints_what_is_shown(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

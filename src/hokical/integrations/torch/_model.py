@@ -261,8 +261,8 @@ class CalibratedModel(nn.Module):
         )
         if file is None:
             raise FileNotFoundError(
-                f"{name} has no {_BESIDE}, which `CalibratedModel.save_pretrained` writes. "
-                "Calibrate the network, `hokical.calibrate(network, loader)`."
+                f"{name} has no {_BESIDE}, which `CalibratedModel.save_pretrained` writes, or "
+                "cannot be reached. Calibrate the network, `hokical.calibrate(network, loader)`."
             )
         if model is None:
             config = transformers.AutoConfig.from_pretrained(name, **where)
