@@ -52,6 +52,8 @@ _AS_FAST = 10.0
 _COMPARABLE = 2.0
 #: The least and the greatest sigma_hat by the paper's text.
 _SPREADS = (LEAST_BY_TEXT, 0.0967)
+#: Numbers below this are shown with four digits.
+_SMALL = 0.05
 #: Both sides of Theorem 1 are equal up to this.
 _EQUAL = 1e-9
 #: The paper's networks on ImageNet.
@@ -103,7 +105,8 @@ def claims_table(cuts: Cuts, results: Results) -> Table:
         "over new divisions, the mean share over networks with a 95 % interval (networks "
         "resampled, then divisions); of learning times and Theorem 1, over the networks' own "
         "division; of Theorem 2, over simulated test sets. On one seed: on how many networks it is "
-        "true for a single seed, the range over the seeds.",
+        "true for a single seed, the range over the seeds. Where all networks agree on all "
+        "divisions the interval is a point: it speaks of these networks, not of others.",
         _top_k_note(results),
         f"Comparable variances: within a factor of {_COMPARABLE:g} of the median of the paper's "
         f"calibrated methods. Comparable times: at most {_AS_FAST:g} times those of temps. Gap: "
@@ -512,7 +515,10 @@ def _number_cell(share: Share) -> Cell:
 def _text(share: Share) -> str:
     if share.low == share.high:
         return f"{share.value:.4f}"
-    return f"{share.value:.3f} ({share.low:.3f} to {share.high:.3f})"
+    value, low, high = share.value, share.low, share.high
+    if abs(value) < _SMALL:
+        return f"{value:.4f} ({low:.4f} to {high:.4f})"
+    return f"{value:.3f} ({low:.3f} to {high:.3f})"
 
 
 def _share(count: Sequence[int]) -> float:
