@@ -27,8 +27,8 @@ def fit_irm(logits: AnyArray, labels: IntArray) -> Fitted:
     """One isotonic regression for the probabilities of all classes, pooled.
 
     >>> logits = np.log([[0.7, 0.3], [0.6, 0.4], [0.8, 0.2]])
-    >>> fit_irm(logits, np.array([0, 1, 0]))(logits[:1]).round(3).tolist()
-    [[1.0, 0.333]]
+    >>> fit_irm(logits, np.array([0, 1, 0]))(logits[:2]).round(3).tolist()
+    [[1.0, 0.0], [0.5, 0.5]]
     """
     proba = _softmax(logits)
     hits = np.arange(proba.shape[1]) == labels[:, None]
