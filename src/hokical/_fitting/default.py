@@ -44,7 +44,7 @@ FOR_TEMPERATURE, MOST_FOR_TEMPERATURE = 0.75, 6.0
 #: with more classes, and over the uncalibrated scores.
 BINARY_ERRORS, CLASS_ERRORS, ERRORS = 0.5, 1.0, 0.6
 #: A smaller weight is left out.
-LEAST_WEIGHT = 0.01
+LEAST_WEIGHT = 0.03
 #: Ridges are weighed, and rows corrected, on rows of at most about this many logits, at least this
 #: many rows: few numbers are chosen, and known well enough by then.
 WEIGHED_SIZE, WEIGHED_ROWS = 1 << 17, 2500

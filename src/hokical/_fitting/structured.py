@@ -103,10 +103,20 @@ def fit_structured(
 
 
 def _minimize(
-    objective: SoftmaxObjective, start: FloatArray, tol: float, max_iter: int
+    objective: SoftmaxObjective,
+    start: FloatArray,
+    tol: float,
+    max_iter: int,
+    inverse: FloatArray | None = None,
 ) -> Solution[FloatArray]:
+    """The minimum from a start, near which an `inverse` (p, p) of the Hessian may be known."""
     small = objective.blocks[0].cross_terms and objective.penalty.size <= _MOST_DENSE
-    steps = cg_steps(partial(_precondition, small=small), tol=tol, rough_start=small)
+    known = [] if inverse is None else [partial(np.matmul, inverse)]
+
+    def precondition(point: SoftmaxPoint) -> Product:
+        return known.pop() if known else _precondition(point, small)
+
+    steps = cg_steps(precondition, tol=tol, rough_start=small and not known)
     return minimize_newton(objective.evaluate, start, steps, tol=tol, max_iter=max_iter)
 
 
@@ -145,15 +155,19 @@ def fit_ridges(base: Base, ridges: Sequence[float], step: int) -> RidgeFits:
         structured_objective(each, base.temperature.x, True, 1.0 / n_examples)
         for each in ((every, some) if step >= 2 else (every, every))
     )
-    coef = np.zeros(whole.penalty.size)
+    coef, hessian = np.zeros(whole.penalty.size), None
     for ridge in ridges:
         objective = replace(whole, penalty=ridge * whole.penalty)
-        found = _minimize(objective, coef, tol, MAX_ITER)
+        start = None if hessian is None else _invert(hessian, objective.penalty)
+        found = _minimize(objective, coef, tol, MAX_ITER, start)
         point, coef = found.point, found.x
         if step >= 2:
             point = replace(sampled, penalty=objective.penalty).evaluate(coef)
+        hessian = point.hessian(_DENSE_ROWS)
+        inverse = _invert(hessian)
+        hessian.flat[:: coef.size + 1] -= objective.penalty
         rules.append(_rule(base, coef, objective))
-        held_out.append(some.logits.xp.concat(scores_left_out(point, coef, part), axis=0))
+        held_out.append(some.logits.xp.concat(scores_left_out(point, coef, part, inverse), axis=0))
         converged = converged and found.converged
     return RidgeFits(rules, held_out, some, rows, converged)
 
@@ -259,14 +273,20 @@ def _split(
     return w, 1.0 + own * (size - 1.0), bias, cross
 
 
-def scores_left_out(point: SoftmaxPoint, coef: FloatArray, part: float) -> list[Array]:
+def _invert(hessian: FloatArray, penalty: FloatArray | float = 0.0) -> FloatArray:
+    """The inverse of a Hessian (p, p), with a penalty (p,) added to its diagonal."""
+    return np.asarray(np.linalg.inv(hessian + np.diag(penalty + np.zeros(len(hessian)))))
+
+
+def scores_left_out(
+    point: SoftmaxPoint, coef: FloatArray, part: float, inverse: FloatArray
+) -> list[Array]:
     """Scores (rows, classes) by blocks, of every row by the fit without it; with cross terms.
 
-    `point` is that of `coef` (p,). If its rows are only a `part` of those fitted, each weighs that
-    much less.
+    `point` is that of `coef` (p,), and `inverse` (p, p) that of the Hessian. If its rows are only a
+    `part` of those fitted, each weighs that much less.
     """
     objective = point.objective
-    inverse = np.asarray(np.linalg.inv(point.hessian(_DENSE_ROWS)), np.float64)
     spread = _spread_by(inverse, objective.n_classes)
     sure = min(_SURE, _SURE_BY_EXAMPLE * objective.n_rows)
     few = part == 1.0 and objective.n_rows * objective.n_classes <= FEW_LOGITS

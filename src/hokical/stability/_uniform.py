@@ -153,7 +153,7 @@ def _pieces(logits: Logits, width: Array) -> tuple[Array, Array, Array]:
 
 def _join_pieces(table: Array, logits: Logits) -> Array:
     """A table (m, q, n) as (m q, n); torch 2.11 exports no reshape of so many rows."""
-    if logits.is_traced:
+    if logits.is_traced and table.shape[0] is not None:  # ONNX does not know it
         return logits.xp.concat([table[i, :, :] for i in range(table.shape[0])], axis=0)
     return logits.xp.reshape(table, (table.shape[0] * table.shape[1], -1))
 
