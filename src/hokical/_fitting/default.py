@@ -55,7 +55,8 @@ class BaseFit:
     """What the default fits before its row correction.
 
     `held_out` are scores of `examples`, as logits, by a fit without each. `shares` and held-out log
-    `losses` are of what was averaged, by name.
+    `losses` are of what was averaged, by name. `optimism` is that of the floor, which is the one of
+    all examples, and is in the losses.
     """
 
     rule: StructuredRule
@@ -63,6 +64,7 @@ class BaseFit:
     held_out: Logits
     shares: dict[str, float]
     losses: dict[str, float]
+    optimism: float
     converged: bool
 
     def scores(self, logits: Logits, correction: RowCorrection | None = None) -> Logits:
@@ -94,7 +96,8 @@ def fit_base(examples: Examples) -> BaseFit:
         examples if part == 1.0 else examples.take(fits.rows),
         as_scores(scores, logits),
         {name: share for name, share in shares.items() if share >= LEAST_WEIGHT / 2.0},
-        losses,
+        losses | {"temps": losses["temps"] + base.optimism},
+        base.optimism,
         fits.converged and base.temperature.converged,
     )
 

@@ -155,7 +155,8 @@ def fit_ridges(base: Base, ridges: Sequence[float], step: int) -> RidgeFits:
         structured_objective(each, base.temperature.x, True, 1.0 / n_examples)
         for each in ((every, some) if step >= 2 else (every, every))
     )
-    coef, hessian = np.zeros(whole.penalty.size), None
+    coef = np.zeros(whole.penalty.size)
+    hessian: FloatArray | None = None
     for ridge in ridges:
         objective = replace(whole, penalty=ridge * whole.penalty)
         start = None if hessian is None else _invert(hessian, objective.penalty)

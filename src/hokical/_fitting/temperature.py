@@ -280,11 +280,15 @@ def _floor_price(floor: float, examples: Examples) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Base:
-    """A floor and its temperature, and the examples with that floor in their logits."""
+    """A floor and its temperature, and the examples with that floor in their logits.
+
+    `optimism` is what the mean log loss would rise by if each example had no say in the floor.
+    """
 
     floor: float
     temperature: Solution[float]
     examples: Examples
+    optimism: float = 0.0
 
 
 def choose_base(examples: Examples, *, for_noise: bool = True, with_prior: bool = False) -> Base:
@@ -295,12 +299,13 @@ def choose_base(examples: Examples, *, for_noise: bool = True, with_prior: bool 
     """
     some, zeros = _sample(examples), has_zeros(examples.logits)
     spread, low, high = _find_bounds(some)
-    floor, start = 0.0, None
+    floor, start, optimism = 0.0, None, 0.0
     if (zeros and with_prior) or (some.mean_true_margin > 0.0 and (zeros or for_noise)):
-        floor, start = _choose_floor(some, (low, high), FLOORS, zeros and with_prior)
+        found = _choose_floor(some, (low, high), FLOORS, zeros and with_prior)
+        floor, start, optimism = found
     floored = with_floor(examples, floor)
     if with_prior:
-        return Base(floor, shrink_temperature(floored, start), floored)
+        return Base(floor, shrink_temperature(floored, start), floored, optimism)
     return Base(floor, base_temperature(floored, spread, (low, high), start), floored)
 
 
@@ -335,8 +340,10 @@ def _find_bounds(examples: Examples) -> tuple[float, float, float]:
 
 def _choose_floor(
     some: Examples, bounds: tuple[float, float], floors: tuple[float, ...], with_prior: bool
-) -> tuple[float, float]:
-    """The floor, and about its temperature; each temperature is sought from the one before.
+) -> tuple[float, float, float]:
+    """The floor, about its temperature, and its optimism where it has a prior.
+
+    Each temperature is sought from the one before.
 
     0 is tried first, and then floors as long as they change something.
     """
@@ -347,13 +354,15 @@ def _choose_floor(
     log_p = log_probabilities(logits)
     p = xp.exp(log_p)
     start, losses, temperatures = 1.0, np.full(len(floors), np.inf), np.ones(len(floors))
-    last = len(floors) - 1
+    last, rows = len(floors) - 1, np.zeros((len(floors), some.n_rows if with_prior else 0))
     for place in (last, *range(last)):
         floor = floors[place]
         values = xp.where(possible, xp.log(p + floor) if floor > 0.0 else log_p, -xp.inf)
         floored = replace(some, logits=Logits(values, xp.max(values, axis=1), logits.backend))
         if with_prior:
             found = shrink_temperature(floored, start)
+            sums = host_moments(floored.logits, 1.0 / found.x)[0]
+            rows[place] = np.log(sums) + floored.true_margins / found.x
         else:
             found = best_temperature(floored, bounds=bounds, tol=ROUGH_TOLERANCE, start=start)
         for_labels = floor > (ZERO_FLOORS[0] if zeros else 0.0)
@@ -363,11 +372,16 @@ def _choose_floor(
         start = found.x
         if place < last and abs(losses[place] - losses[last]) <= unchanged:
             losses[place:], temperatures[place:] = losses[last], temperatures[last]
+            rows[place:] = rows[last]
             break
     best = int(np.flatnonzero(losses <= losses.min() + LOSS_TOLERANCE)[0])
     if losses[last] <= losses[best] + LOSS_TOLERANCE and not zeros:
         best = last
-    return floors[best], float(temperatures[best])
+    optimism = 0.0
+    if with_prior:
+        others = np.argmin(losses[:, None] - some.share * rows, axis=0)
+        optimism = float(some.share @ (rows[others, np.arange(some.n_rows)] - rows[best]))
+    return floors[best], float(temperatures[best]), optimism
 
 
 def _sample(examples: Examples) -> Examples:

@@ -184,7 +184,8 @@ def _fit_every_class(examples: Examples, keep_labels: bool) -> tuple[Fit, Logits
     correction, held_out = None, base.held_out
     if examples.n_classes > 2:
         correction, held_out = _correct_rows(base)
-    losses = base.losses | {"final": mean_loss(held_out, base.examples, base.rule.even)}
+    final = mean_loss(held_out, base.examples, base.rule.even) + base.optimism
+    losses = base.losses | {"final": final}
     every = held_out if held_out.n_rows == examples.logits.n_rows else None
     rule: Rule = AutoRule(base.rule, correction, keep_labels)
     if correction is None and "structured" not in base.shares:

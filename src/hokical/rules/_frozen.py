@@ -19,7 +19,7 @@ from hokical.rules._base import Rule
 from hokical.rules._checks import check_array
 from hokical.rules._probabilities import as_log_proba, floored_margins, softmax, uncalibrated
 from hokical.rules._row_correction import RowCorrection
-from hokical.rules._structured import StructuredRule, mix_evenly, shape_features
+from hokical.rules._structured import StructuredRule, mix_evenly
 
 #: The candidates whose probabilities are averaged, in the order of the weights, and their titles.
 PARTS = {
@@ -75,8 +75,7 @@ class Average:
         with_first, _, with_last = (not logits.is_numpy or w > 0.0 for w in self.weights)
         plain = uncalibrated(logits) if with_first else None
         if with_last:
-            below = floored_margins(logits, rule.floor, plain)
-            features = shape_features(below, logits, rule.temperature, rule.shape.shape[0])
+            features = rule.features(logits, plain)
             scaled = features[2] * self.weights[1]
             found = mix_evenly(
                 softmax(rule.scores_from(features, logits), logits), rule.even, logits

@@ -71,13 +71,16 @@ class StructuredRule(Rule):
 
     def scores(self, logits: Logits) -> Array:
         """Scores (n, classes), whatever where masked."""
+        if self.shape.shape[0]:
+            return self.scores_from(self.features(logits), logits)
         below = floored_margins(logits, self.floor)
-        if not self.shape.shape[0]:
-            return plus(
-                below * (-self.scale / self.temperature)[None, :], self.bias[None, :], logits.xp
-            )
-        n_shapes = self.shape.shape[0]
-        return self.scores_from(shape_features(below, logits, self.temperature, n_shapes), logits)
+        scaled = below * (-self.scale / self.temperature)[None, :]
+        return plus(scaled, self.bias[None, :], logits.xp)
+
+    def features(self, logits: Logits, proba: Array | None = None) -> tuple[Array, ...]:
+        """z and the shape terms of a block, each (n, classes) and finite."""
+        below = floored_margins(logits, self.floor, proba)
+        return shape_features(below, logits, self.temperature, self.shape.shape[0])
 
     def scores_from(self, features: tuple[Array, ...], logits: Logits) -> Array:
         """Scores from z and the shape terms, which are overwritten in NumPy."""

@@ -148,14 +148,14 @@ def _pieces(logits: Logits, width: Array) -> tuple[Array, Array, Array]:
             mass[i:] *= nodes[i:] + across[i]
         else:
             mass = mass * xp.clip(nodes + across[i : i + 1, None, :], None, 1.0)
-    return near, _join_pieces(nodes, logits), _join_pieces(mass, logits)
+    return near, *(_join_pieces(table, count, logits) for table in (nodes, mass))
 
 
-def _join_pieces(table: Array, logits: Logits) -> Array:
-    """A table (m, q, n) as (m q, n); torch 2.11 exports no reshape of so many rows."""
-    if logits.is_traced and table.shape[0] is not None:  # ONNX does not know it
-        return logits.xp.concat([table[i, :, :] for i in range(table.shape[0])], axis=0)
-    return logits.xp.reshape(table, (table.shape[0] * table.shape[1], -1))
+def _join_pieces(table: Array, count: int, logits: Logits) -> Array:
+    """A table (count, q, n) as (count q, n); torch 2.11 exports no reshape of so many rows."""
+    if logits.is_traced:
+        return logits.xp.concat([table[i, :, :] for i in range(count)], axis=0)
+    return logits.xp.reshape(table, (count * table.shape[1], -1))
 
 
 def _turn(table: Array, xp: Namespace) -> Array:
