@@ -17,7 +17,8 @@ from tests.conftest import synthetic_logits
 LOGITS, LABELS = synthetic_logits(200, 3, seed=1)
 #: Paths that commands read; a new one of any command belongs here or into OUTPUTS.
 INPUTS = {
-    "val", "test", "data", "first", "second", "calibrator", "labels", "reference", "attach",
+    "val", "test", "data", "first", "second", "calibrator", "labels", "test_labels",
+    "reference", "attach",
 }  # fmt: skip
 
 

@@ -190,7 +190,10 @@ def test_a_wrong_name_of_a_class_is_named(tmp_path: Path) -> None:
     text = "id,cat,dog,age,label\n1,2.0,1.0,7,cat\n2,0.5,1.5,8,dog\n"
     (tmp_path / "a.csv").write_text(text)
     fit = ("fit", tmp_path / "a.csv", "-o", tmp_path / "cal.json", "--method", "temps")
+    assert "not used: age" in hokical_command(*fit).words  # columns named like the labels
+    (tmp_path / "a.csv").write_text(text.replace(",dog\n", ",wolf\n"))
     assert "--score-columns cat,dog,age" in one_line(hokical_command(*fit))
+    (tmp_path / "a.csv").write_text(text)
     assert "`dgo`" in one_line(hokical_command(*fit, "--score-columns", "cat,dgo"))
     numbered = text.replace("cat,dog,age", "logit_0,logit_1,dog", 1)
     (tmp_path / "a.csv").write_text(numbered)  # a column of that name that is no class
