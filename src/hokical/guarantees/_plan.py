@@ -236,7 +236,7 @@ class DensityRatios:
 
 
 def density_ratios(
-    probability: Any, *, new_share: float = 0.5, most: float = 20.0, fewest: int = 100
+    probability: Any, *, new_share: float = 0.5, most: float = 10.0, fewest: int = 100
 ) -> DensityRatios:
     """Density ratios for `certify(sample_weight=...)`, from a classifier of old and new rows.
 
@@ -248,7 +248,7 @@ def density_ratios(
     >>> rng = np.random.default_rng(0)
     >>> old = rng.normal(size=1000)  # new rows are normal around 1: p = sigmoid(x - 1/2)
     >>> print(density_ratios(1.0 / (1.0 + np.exp(0.5 - old))))
-    1,000 examples are worth 412 of the new kind; 0.0% of the ratios were limited to 20
+    1,000 examples are worth 423 of the new kind; 0.1% of the ratios were limited to 10
     """
     new, share = _read_confidence(probability, "probability"), check_promise(new_share, None)[0]
     with np.errstate(divide="ignore"):
