@@ -33,6 +33,19 @@ class GroupNames:
         place = np.array([places.setdefault(cell, len(places)) for cell in cells], np.int64)
         return cls(columns, tuple(places)), place
 
+    def check_countable(self, alike: bool) -> None:
+        """Raise unless groups can be counted: all are known, and examples count `alike`."""
+        if not alike:
+            raise ValueError(
+                '`by="new group"` needs examples that count alike; those of `certify` have unequal '
+                "weights. Leave `sample_weight` out, or pass `counts=True` if they are counts."
+            )
+        if any(value is None for name in self.names for value in name):
+            raise ValueError(
+                '`by="new group"` counts groups, and some rows of `certify` have none (None or '
+                "NaN in `groups`). Leave these rows out."
+            )
+
     def match(self, groups: Any, n_rows: int, what: str) -> tuple[IntArray, int]:
         """The place (n,) of each row's group, and the number of rows of unknown groups.
 

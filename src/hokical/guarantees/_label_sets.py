@@ -188,6 +188,8 @@ def label_sets(
             '`by="new group"` has no groups to go by. Call `certify(scores, labels, '
             "groups=groups)` first."
         )
+    if by == "new group" and known.names is not None:
+        known.names.check_countable(known.weights is None)
     if (by == "group") != (groups is not None):
         raise ValueError('`groups` must be given with `by="group"`, and with nothing else.')
     if by == "group":

@@ -135,7 +135,8 @@ class ScoredLabels:
                 )
         if by == "group" and names is not None:
             cell, _ = names.match(groups, self.level.size, "are not accepted")
-        if by == "new group":
+        if by == "new group" and names is not None:
+            names.check_countable(alike=True)
             proof = _prove_new_group(self.table.unseen or self.table, risk, delta)
         else:
             tested = self.untested is None
@@ -190,8 +191,10 @@ def _prove(
 @control.remembered
 def _prove_new_group(table: ScoreTable, risk: float, delta: float) -> _Proof:
     """One threshold for the rows of a group that is drawn like those of the table."""
-    accepted, wrong = (np.cumsum(part[:, ::-1], axis=1) for part in (table.count, table.wrong))
-    losses = control.GroupLosses(wrong, accepted, table.count.sum(axis=1))
+    rows = table.count.any(axis=1)  # of weight 0 alone, a group shows nothing
+    parts = (table.count[rows], table.wrong[rows])
+    accepted, wrong = (np.cumsum(part[:, ::-1], axis=1) for part in parts)
+    losses = control.GroupLosses(wrong, accepted, accepted[:, -1])
     last, n = control.last_for_new_group([(losses, risk)], delta), len(accepted)
     least = LEVELS if last < 0 else LEVELS - 1 - last
     reached, share = int(accepted[:, last].sum()), f"{control.least_shown(risk):,} of its labels"

@@ -312,11 +312,8 @@ def prove_sets(
             )
         if asked.by == "group":
             cells, n_cells = known.group, len(known.group_names.names) + 1  # the last: unknown
-        elif not known.counted:
-            raise ValueError(
-                '`by="new group"` needs examples that count alike; those of `certify` have unequal '
-                "weights. Leave `sample_weight` out, or pass `counts=True` if they are counts."
-            )
+        else:
+            known.group_names.check_countable(known.counted)
     scores = known.scores(asked.kind, asked.penalty, asked.free_ranks)
     given = (scores, cells, n_cells, float(asked.coverage))
     if asked.by == "new group" and known.group is not None:
