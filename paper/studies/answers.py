@@ -1,10 +1,11 @@
 """Answers of language models: which signal to use, and whether a guarantee holds for new subjects.
 
-    python paper/studies/answers.py FOLDER
+    python paper/studies/answers.py FOLDER [--few]
 
 FOLDER has `llm_answers.npz` (by model: `subject`, `right`, the stated confidence `verbal` and the
 token probability `token`) and `mmlu_subjects.npz` (`scores` of 10 prompts, `labels`, `subject`).
-Prints the tables of docs/language-models.md; a file that is not there is skipped.
+Prints the tables of docs/language-models.md; a file that is not there is skipped. `--few` prints
+instead what 40 to 1000 answers are enough for, and what is lost on calibrated confidences.
 """
 
 from __future__ import annotations
@@ -29,15 +30,23 @@ CASCADES = (
     ("Qwen3-8B", "gpt-4.1"), ("gemma-2-9b-it", "gpt-4o-2024-08-06"),
     ("Llama-3.2-3B-Instruct", "Qwen3-235B-A22B-fp8-tput"), ("gemini-1.5-flash", "grok-3-beta"),
 )  # fmt: skip
+#: Answers to fit, how often, and the answers of which a model is right so often for the last rows.
+FEW, SEEDS, OFTEN = (40, 80, 150, 300, 1000), 1, 0.78
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
-    folder = parser.parse_args().folder
+    parser.add_argument("--few", action="store_true")
+    given = parser.parse_args()
+    folder = given.folder
     warnings.simplefilter("ignore", UserWarning)  # subjects that the fit has not seen
-    studies = (("llm_answers.npz", models), ("llm_answers.npz", cascades))
-    for name, study in (*studies, ("mmlu_subjects.npz", prompts)):
+    studies = [("llm_answers.npz", models), ("llm_answers.npz", cascades)]
+    studies.append(("mmlu_subjects.npz", prompts))
+    if given.few:
+        already_calibrated()
+        studies = [("llm_answers.npz", few_answers)]
+    for name, study in studies:
         if (folder / name).is_file():
             study(np.load(folder / name))
         else:
@@ -71,6 +80,67 @@ def models(data: Any) -> None:
     for name, found in transfer.items():
         share, wrong = np.array(found).T
         print(f"| {name} | {share.mean():.0%} | {mean_or_none(wrong)} | {exceeded(wrong)} |")
+
+
+def already_calibrated() -> None:
+    """What 60 and 300 calibrated confidences lose by a fit: the mean and the worst of many."""
+    print("| calibrated confidences | 60: mean, worst | 300: mean, worst |\n|---|--:|--:|")
+    kinds = {
+        "uniform": lambda rng, n: rng.uniform(0.02, 0.98, n),
+        "beta(5, 1.5)": lambda rng, n: rng.beta(5.0, 1.5, n),
+        "seven values": lambda rng, n: rng.choice([0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99], n),
+        "very sure": lambda rng, n: 1.0 / (1.0 + np.exp(-rng.normal(2.0, 2.5, n))),
+    }
+    for kind, draw in kinds.items():
+        cells = []
+        for n in (60, 300):
+            lost = []
+            for seed in range(50):
+                rng = np.random.default_rng([seed, n])
+                p, new = draw(rng, n), draw(rng, 4000)
+                q = hokical.calibrate_confidence(p, rng.random(n) < p).predict(new)
+                ratios = new * np.log(new / q) + (1 - new) * np.log((1 - new) / (1 - q))
+                lost.append(ratios.mean())
+            cells.append(f"{np.mean(lost):.4f}, {np.max(lost):.3f}")
+        print(f"| {kind} | {' | '.join(cells)} |", flush=True)
+
+
+def few_answers(data: Any) -> None:
+    """Log loss by the number of answers; models on all questions, or where they are often right."""
+    rows: dict[str, list[list[float]]] = {}
+    for k, (signals, right, subject) in enumerate(answers(data)):
+        columns = {"stated": signals[:, 0], "token": signals[:, 1], "both": signals}
+        for name, confidence in columns.items():
+            for about in (None, subject):
+                label = name + ("" if about is None else ", by subject")
+                found = losses_by_size(confidence, right, about, k, FEW)
+                rows.setdefault(label, []).append(found)
+            for one in np.unique(subject):
+                here = subject == one
+                if here.sum() > 600 and right[here].mean() > OFTEN:
+                    found = losses_by_size(confidence[here], right[here], None, k, FEW[:-1])
+                    rows.setdefault(f"{name}, mostly right", []).append([*found, np.nan])
+    print(f"\n| log loss | {' | '.join(map(str, FEW))} | fits |\n|---|{'--:|' * (len(FEW) + 1)}")
+    for name, found in sorted(rows.items()):
+        cells = " | ".join(f"{loss:.4f}" for loss in np.mean(found, axis=0))
+        print(f"| {name} | {cells} | {SEEDS * len(found)} |")
+
+
+def losses_by_size(
+    confidence: Any, right: Any, groups: Any, model: int, sizes: tuple[int, ...]
+) -> list[float]:
+    """Mean log loss on other answers, after a fit of each size."""
+    found = []
+    for n in sizes:
+        losses = []
+        for seed in range(SEEDS):
+            order = np.random.default_rng([seed, model]).permutation(right.size)
+            fit, test = order[:n], order[max(sizes) : max(sizes) + 4000]
+            some, others = (None if groups is None else groups[i] for i in (fit, test))
+            cal = hokical.calibrate_confidence(confidence[fit], right[fit], groups=some)
+            losses.append(log_loss(cal.predict(confidence[test], others), right[test]))
+        found.append(float(np.mean(losses)))
+    return found
 
 
 def answers(data: Any) -> Iterator[tuple[Any, Any, Any]]:
