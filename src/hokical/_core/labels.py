@@ -152,7 +152,7 @@ def warn_of_contradiction(
     n_classes = int(max(predicted.max(), labels.max())) + 1
     mine, true = (np.bincount(each, share, n_classes) for each in (predicted, labels))
     chance, agree = float(mine @ true), float(share[predicted == labels].sum())
-    error = np.sqrt(chance * (1.0 - chance) * (share**2).sum())
+    error = np.sqrt(max(chance * (1.0 - chance), 0.0) * (share**2).sum())
     if 0.0 < error < (chance - agree) / _STANDARD_ERRORS:
         warn_user(
             f"`labels` contradict the scores: {agree:.1%} agree with the classifier, by chance "

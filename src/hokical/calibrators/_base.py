@@ -189,13 +189,20 @@ class FittedPredictions(StoredEstimator):
         lazy = (backend_of(given.scores) or NUMPY).partition(*given[:3])
         with float64_scope(given.scores):
             if fitted_by is None:
-                self._columns, self.class_names = given.columns, given.classes
+                self._columns = given.columns
+                self._name_classes(given.classes)
             examples = lazy or InMemory(self._check_block(given, fitted_by))
             examples.groups = given.groups
             learn(examples)
         if fitted_by is None:
             self.metadata_ = dict(given.about)
         return self
+
+    def _name_classes(self, names: tuple[str, ...]) -> None:
+        """Know the classes by these names, and no longer by those of an earlier fit."""
+        vars(self).pop("class_names", None)
+        if names:
+            self.class_names = names
 
     def _check_block(self, given: Rows, fitted_by: Any) -> Examples:
         logits, labels = given.scores, given.labels
@@ -213,7 +220,7 @@ class FittedPredictions(StoredEstimator):
         if values.ndim == 1 and values.size and isinstance(values[0], str) and names:
             if not {*values.tolist()} <= {*names}:
                 names = tuple(map(class_of_column, names))
-            self.class_names = names
+            self._name_classes(names)
         truth = as_labels(values, data.n_rows, data.n_classes, classes=names)
         return Examples(data, truth, as_weights(given.weights, data.n_rows))
 

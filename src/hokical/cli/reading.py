@@ -146,7 +146,9 @@ def fit_on(calibrator: Any, data: Any, path: Path) -> dict[str, Any]:
         )
     with check_options(), spinner(f"Fitting {calibrator.name}"):
         calibrator.fit(data.scores, data.labels, sample_weight=data.weights, **own)
-    calibrator._columns, calibrator.class_names = data.columns, data.classes
+    calibrator._columns = data.columns
+    if data.kind == "logits":
+        calibrator._name_classes(data.classes)
     scores: Any = data.scores
     right: Any = data.labels if data.kind == "confidence" else scores.labels == data.labels
     return {"examples": data.n_rows, "accuracy": float(right.mean())}

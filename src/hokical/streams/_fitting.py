@@ -54,7 +54,8 @@ def fit(
     partition = StreamedPartition(chunks, progress=progress)
     partition.groups = chunks.read_groups(groups)
     calibrator._fit_partition(partition)
-    calibrator._columns, calibrator.class_names = chunks.columns, chunks.classes
+    calibrator._columns = chunks.columns
+    calibrator._name_classes(chunks.classes)
     calibrator.metadata_ = dict(chunks.about)
     return calibrator
 
