@@ -279,3 +279,46 @@ def test_other_requests_name_the_option(sites: Any) -> None:
     weighted = cal.certify(logits, labels, np.linspace(1.0, 2.0, 6000), groups=site)
     with pytest.raises(ValueError, match="needs examples that count alike"):
         weighted.predict_set(logits, coverage=0.9, by="new group")
+
+
+def test_what_cannot_be_counted(sites: Any) -> None:
+    logits, labels, site = sites
+    cal = make("temps").fit(*hospitals(500, 12, 1)[:2])
+    some = np.where(site == 3, None, site.astype(object))
+    cal.certify(logits, labels, groups=some)
+    for call in (
+        lambda: cal.predict_or_abstain(logits, by="new group"),
+        lambda: cal.predict_set(logits, coverage=0.9, by="new group"),
+    ):
+        with pytest.raises(ValueError, match="some rows of `certify` have none"):
+            call()
+    rng = np.random.default_rng(0)
+    stated, subject = rng.random(2000), np.arange(2000) % 12
+    right = rng.random(2000) < stated
+    sure = ConfidenceCalibrator().fit(stated[:500], right[:500])
+    weights = (subject < 5).astype(float)  # seven groups do not count
+    sure.certify(stated[500:], right[500:], weights[500:], groups=subject[500:])
+    words = sure.predict_or_abstain(stated, risk=0.3, by="new group").guarantee
+    assert "5 groups do not prove it" in words
+    odds = rng.normal(size=(2000, 2))
+    several = MultilabelCalibrator().fit(odds[:500], rng.logistic(size=(500, 2)) < odds[:500])
+    truth = rng.logistic(size=(1500, 2)) < odds[500:]
+    several.certify(odds[500:], truth, np.linspace(1.0, 2.0, 1500), groups=subject[500:])
+    with pytest.raises(ValueError, match="needs examples that count alike"):
+        several.predict_set(odds, coverage=0.9, by="new group")
+
+
+def test_the_command_line(sites: Any, tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from hokical.cli import app
+
+    logits, labels, site = sites
+    cal = make("temps").fit(*hospitals(500, 12, 1)[:2]).certify(logits, labels, groups=site)
+    cal.save(tmp_path / "cal.json")
+    np.savez(tmp_path / "new.npz", test_logits=hospitals(50, 1, 2)[0])
+    given = ["apply", str(tmp_path / "cal.json"), str(tmp_path / "new.npz"), "--risk", "0.2"]
+    given += ["-o", str(tmp_path / "out.csv"), "--coverage", "0.9", "--by", "new group", "--json"]
+    found = CliRunner().invoke(app, given)
+    assert found.exit_code == 0, found.output
+    assert found.output.count("a new group, drawn like the 12") == 2

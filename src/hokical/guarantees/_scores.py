@@ -251,6 +251,8 @@ class ScoreTable:
         cells = (LEVELS,) if groups is None else (len(groups.names), LEVELS)
         if not right or (shape != cells and shape[1:] != (CLASS_LEVELS,)):
             raise ValueError("a table must hold counts at rising levels, of which a part is wrong")
+        if not isinstance(stored.get("unseen"), cls | None):
+            raise ValueError("`unseen` must be a table")
         whole = np.zeros((2, math.prod(shape)), np.int64)
         whole[:, level] = count, wrong
         counts, wrongs = whole.reshape(2, *shape)

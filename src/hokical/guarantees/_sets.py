@@ -143,6 +143,7 @@ class Conformity:
             limits += [(found.group, 0, len(found.group_names.names) - 1)]
         sizes = {array.shape for array in found._arrays().values()}
         inside = all(((a >= low) & (a <= most)).all() for a, low, most in limits)
+        right &= isinstance(found.unseen, cls | None)
         if not right or not inside or sizes != {(found.n,)}:
             raise ValueError("`conformity` must hold labels, ranks, probabilities and weights.")
         return found
