@@ -96,7 +96,7 @@ def test_classes_that_the_average_hides_are_named() -> None:
     learned = dataclasses.replace(found, name="auto")  # which learns each class already
     assert "More calibration examples" in str(learned.class_warning)
     assert found.class_warning in str(found)
-    assert found.groups.asked == ("label", "storm")
+    assert found.groups.asked == ("storm", "label")  # the event first
     assert {row.full_name for row in found.groups.flagged} >= {"high", "high (storm)"}
 
 
