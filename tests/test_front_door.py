@@ -361,3 +361,10 @@ def test_probabilities_of_a_table_become_logits() -> None:
     np.testing.assert_allclose(cal.predict_proba(given[[*names]]), expected)
     with pytest.raises(ValueError, match="hold probabilities"):
         fitted().predict_proba(given[[*names]])
+
+
+def test_rows_without_labels_have_groups_and_weights_in_their_order() -> None:
+    cal, x = fitted(), frame(SCORES)
+    for name, part in (("groups", series(TEXTS)), ("sample_weight", series(np.ones(2 * N)))):
+        with pytest.raises(ValueError, match=f"`{name}` must have its rows in the order"):
+            cal.estimate_shift(x, **{name: shuffled(part)})
