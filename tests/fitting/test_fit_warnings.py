@@ -77,7 +77,30 @@ def test_fewer_mistakes_than_parameters() -> None:
     (found,) = warnings_of("vecs", logits, labels)
     assert f"{wrong} mistakes, fewer than the 8 numbers that 'vecs' learns" in found
     assert warnings_of("hoki", logits, labels)
-    assert not warnings_of("temps", logits, labels)
+    (found,) = warnings_of("temps", logits, labels)
+    assert found.startswith(f"`labels` show {wrong} mistakes; a temperature needs 10. Use more")
+
+
+@pytest.mark.parametrize(
+    ("name", "n", "n_classes", "words"),
+    [
+        ("platt", 30, 2, "examples of the rarer class; 'platt' needs 20"),
+        ("beta", 40, 2, "examples of the rarer class; 'beta' needs 30"),
+        ("venn_abers", 20, 2, "examples of the rarer class; 'venn_abers' needs 10"),
+        ("vecs", 70, 8, "70 examples of 8 classes; 'vecs' needs 10 a class"),
+        ("structured", 70, 8, "70 examples of 8 classes; 'structured' needs 10 a class"),
+        ("irova_ts", 70, 8, "70 examples of 8 classes; 'irova_ts' needs 10 a class"),
+    ],
+)
+def test_few_examples_are_said_once_with_a_remedy(
+    name: str, n: int, n_classes: int, words: str
+) -> None:
+    logits, labels = synthetic_logits(max(5 * n, 400), n_classes, seed=1, signal=0.5)
+    (found,) = warnings_of(name, logits[:n], labels[:n])
+    assert words in found
+    assert "`hokical.auto`" in found
+    assert not warnings_of(name, logits, labels)
+    assert not any("needs" in each for each in warnings_of("auto", logits[:n], labels[:n]))
 
 
 def test_streams_and_weights_are_judged_by_what_counts() -> None:

@@ -44,6 +44,10 @@ _LOOKS = {
     1.0: ("probabilities", 1, "Convert them"),
     100.0: ("percentages", 100, "Divide them by 100 and convert them"),
 }
+#: Methods of papers, fitted without a prior, need so many examples of the rarer class for each
+#: number that they learn, or of each class on average.
+_PER_NUMBER, _NUMBERS = 10, {"platt": 2, "beta": 3, "venn_abers": 1}
+_BY_CLASS = ("vecs", "structured", "irova_ts")
 #: Rows of an array in memory whose statistics are found at once: about 200 bytes for each.
 _ROWS_AT_A_TIME = 1 << 18
 
@@ -169,6 +173,8 @@ class ExampleStats:
     n_wrong: int
     has_zeros: bool  # probabilities of 0
     probability_scale: float  # see `hokical._core.conversion.probability_scale`
+    n_classes: int
+    n_second: int  # examples of class 1
     kept: CalibrationData
 
     def __add__(self, other: Self) -> Self:
@@ -179,6 +185,8 @@ class ExampleStats:
             self.n_wrong + other.n_wrong,
             self.has_zeros or other.has_zeros,
             min(self.probability_scale, other.probability_scale),
+            max(self.n_classes, other.n_classes),
+            self.n_second + other.n_second,
             self.kept + other.kept if self.n_examples and other.n_examples else kept,
         )
 
@@ -193,6 +201,8 @@ def block_stats(block: Examples) -> ExampleStats:
         int((counting & ~block.correct).sum()),
         has_zeros(block.logits),
         probability_scale(block.logits, top),
+        block.n_classes,
+        int((counting & (block.labels == 1)).sum()),
         _keep(block, log_odds, top) if n_examples else CalibrationData(),
     )
 
@@ -250,6 +260,20 @@ def warn_about_examples(method: str, stats: ExampleStats, rule: Rule) -> None:
         warn_user(problem, FitDataWarning)
 
 
+def _describe_few(method: str, stats: ExampleStats) -> str:
+    """What a method of a paper has too few of, if so: it is fitted without a prior."""
+    n, wrong, least = stats.n_examples, stats.n_wrong, _PER_NUMBER
+    if method == "temps" and wrong < least:
+        return f"`labels` show {wrong} mistakes; a temperature needs {least}"
+    needed, rarer = least * _NUMBERS.get(method, 0), min(stats.n_second, n - stats.n_second)
+    if rarer < needed:
+        return f"`labels` hold {rarer} examples of the rarer class; {method!r} needs {needed}"
+    if method in _BY_CLASS and n < least * stats.n_classes:
+        many = f"{n:,} examples of {stats.n_classes:,} classes"
+        return f"`labels` hold {many}; {method!r} needs {least} a class"
+    return ""
+
+
 def _find_problems(method: str, stats: ExampleStats, rule: Rule) -> Iterator[str]:
     """What is wrong, each with its remedy."""
     if stats.probability_scale in _LOOKS:
@@ -268,8 +292,11 @@ def _find_problems(method: str, stats: ExampleStats, rule: Rule) -> Iterator[str
     elif wrong == 0:
         yield (
             f"`labels` agree with the classifier on all {n:,} examples, as on data that it was "
-            "trained on: there is no mistake to learn from. Use examples that it has not seen."
+            "trained on: there is no mistake to learn from. Use examples that it has not "
+            "seen, or `hokical.auto`, which shrinks what few can tell."
         )
+    elif few := _describe_few(method, stats):
+        yield f"{few}. Use more examples, or `hokical.auto`, which shrinks what few can tell."
     elif wrong < rule.core.n_parameters:
         yield (
             f"`labels` show {wrong} mistakes, fewer than the {rule.core.n_parameters} numbers that "
