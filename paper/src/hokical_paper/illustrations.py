@@ -131,7 +131,7 @@ def _draw_reliability(ax: Axes, hoki: Hoki, data: PairData) -> None:
         found = reliability(confidence, data.test_correct)
         size = 10 + 150 * found.weight / found.weight.sum()
         ax.scatter(found.confidence, found.accuracy, size, color=colour, label=name, alpha=0.8)
-    ax.set(title="4. Test examples, by bin (area: share)", xlabel="confidence", ylabel="accuracy")
+    ax.set(title="4. Test examples, by bin", xlabel="confidence (area: share)", ylabel="accuracy")
     ax.legend(frameon=False)
 
 
