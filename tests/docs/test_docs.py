@@ -170,9 +170,9 @@ def test_table_of_methods_is_that_of_the_registry() -> None:
         assert cells[3:] == [method.cost, type(cal).__name__]
 
 
-def test_reasons_against_every_method_are_given() -> None:
+def test_limitations_of_every_method_are_given() -> None:
     text = (ROOT / "docs" / "choosing.md").read_text(encoding="utf-8")
-    reasons = text.partition("## Reasons against each\n")[2].partition("\n## ")[0]
+    reasons = text.partition("## Limitations\n")[2].partition("\n## ")[0]
     heads = "".join(re.findall(r"^- \*\*(.*?)\*\*:", reasons, re.MULTILINE))
     assert set(method_names()) <= set(re.findall(r"`(\w+)`", heads))
 

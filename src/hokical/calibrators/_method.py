@@ -98,7 +98,7 @@ def acceptable(method: Any, logits: Logits) -> Logits:
         )
     if method.accepts_top_k:
         return logits
-    return logits.with_every_class(method.name, "Use temps, ets or hoki")
+    return logits.with_every_class(method.name, "Use auto, adaptive, temps, ets or hoki")
 
 
 def check_plain_logits(method: Any, argument: str) -> None:

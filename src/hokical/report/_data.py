@@ -33,7 +33,7 @@ SCHEMES: tuple[Bins, ...] = ("width", "mass")
 MOST_ROWS = 20
 #: Six decimals: finer than a pixel, and than the numbers shown.
 DIGITS = 6
-#: The standard error of rounding: probabilities of float32 that are the same differ by so much.
+#: The standard error of rounding: the difference between equal probabilities of float32.
 _ROUNDING = 1e-7
 #: With fewer errors, differences have the intervals of two means that are not paired.
 _FEW_ERRORS = 10.0
