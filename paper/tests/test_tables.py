@@ -26,6 +26,7 @@ from hokical_paper.published import (
 )
 from hokical_paper.render import to_csv, to_html, to_markdown, to_terminal
 from hokical_paper.results import Results
+from hokical_paper.stamp import made_by
 from hokical_paper.suite import Pair, Suite
 from hokical_paper.table_data import Cell, Row, Table, mark_best, number
 from hokical_paper.tables import all_tables, deviation_of, wins_table
@@ -299,6 +300,15 @@ def test_inputs_are_set_beside_logits(results: Results) -> None:
     shown = [row.cells[brier].value for row in table.rows[:3]]
     pair = results.suite.pairs[0]
     assert shown == [results.score(pair, name, "brier") for name in (EXACT, INPUT, MIXED)]
+
+
+def test_every_table_and_the_findings_name_the_version(results: Results) -> None:
+    found = {key: replace(r, made="hokical 0.0 (abc)") for key, r in results.found.items()}
+    old = replace(results, found=found)
+    ends = {name: table.notes[-1] for name, table in all_tables(old).items()}
+    ends["findings"] = findings(old)[-1]
+    assert [name for name in ends if "hokical 0.0 (abc)" not in ends[name]] == []
+    assert made_by() in ends["theorem_2"]  # simulated when the table is made
 
 
 def test_findings_tell_the_counts(results: Results) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from hokical_paper.methods import EXACT, INPUT, MIXED, RECAL, SAMPLED, title_of
 from hokical_paper.published import CLAIM
 from hokical_paper.results import Result, Results
+from hokical_paper.stamp import made_note
 from hokical_paper.suite import Pair
 from hokical_paper.wins import CONTESTS, paper_methods, published_pairs, published_wins, wins
 
@@ -22,8 +23,9 @@ _BLIND = {"ece": "bins of equal width", "smooth_ece": "smooth ECE"}
 
 
 def findings(results: Results) -> list[str]:
-    """One or two sentences each, only those that the results support."""
-    return [text for part in _PARTS for text in part(results)]
+    """One or two sentences each, only those that the results support; then what computed them."""
+    said = [text for part in _PARTS for text in part(results)]
+    return [*said, made_note(r.made for r in results.found.values())]
 
 
 def _caution(results: Results) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hokical_paper.methods import EXACT, INPUT, MIXED
 from hokical_paper.results import Result, Results
+from hokical_paper.stamp import made_note
 from hokical_paper.table_data import Cell, Row, Table, mark_columns, number
 from hokical_paper.wins import CONTESTS
 
@@ -29,6 +30,7 @@ def input_table(results: Results) -> Table:
         "the inputs chosen by the Brier score on the validation set.",
         "The last columns: change in Brier score compared with logits, its standard error over "
         "examples, and the weight of the inputs.",
+        made_note(r.made for r in results.found.values()),
     )
     columns = (*_SCORES.values(), "change in Brier", "standard error", "weight")
     title = "Hoki on inputs, and on inputs and logits"

@@ -15,6 +15,7 @@ from hokical_paper.methods import (
 )
 from hokical_paper.published import number_for
 from hokical_paper.results import Result, Results
+from hokical_paper.stamp import made_note
 from hokical_paper.suite import Pair
 from hokical_paper.table_data import Cell, Row, Table, mark_best, number
 
@@ -79,6 +80,7 @@ def top_k_table(results: Results) -> Table:
     notes = (
         "Only the best classes of each row are known, so methods that need all logits cannot be "
         "run; the paper's Hoki is under hoki exact.",
+        made_note(r.made for r in results.found.values()),
     )
     title = "ECE from the best classes"
     return Table("top_k", title, tuple(map(column_of, methods)), tuple(rows), notes)

@@ -10,6 +10,7 @@ from hokical_paper.method_columns import heads_of
 from hokical_paper.methods import EXACT
 from hokical_paper.panels import add_legend, make_panels
 from hokical_paper.results import Results
+from hokical_paper.stamp import made_by, made_note
 from hokical_paper.styles import BLUE, GREY, ORANGE
 from hokical_paper.suite import Pair
 from hokical_paper.table_data import Cell, Row, Table, number
@@ -43,6 +44,7 @@ def sufficiency_table(results: Results) -> Table:
         "so many steps of exact Hoki and after the last; then the largest gap of a bin, the bins "
         "in use, the steps, and how they ended. Perfect calibration needs both sides to be equal: "
         "on the validation set they are at the end; on the test set their gap is the ECE.",
+        made_note(r.made for r in results.found.values()),
     )
     columns = (
         *(f"step {step}" for step in STEPS), "last step", "largest gap", "bins", "steps", "ending",
@@ -75,6 +77,7 @@ def bounds_table(results: Results) -> Table:
         "in place of the true one.",
         "paper: as published. Its proof has gaps, but at 15 bins it follows from the union bound, "
         "which is smaller.",
+        made_note([made_by(), *(r.made for r in results.found.values())]),  # simulated now
     )
     columns = ("ECE", "true or held-out error", *BOUNDS)
     title = "Theorem 2: bounds and errors"
