@@ -33,7 +33,7 @@ for name, columns in {"stated": [0], "token": [1], "agreement": [2], "all": [0, 
     print(f"{name:9} log loss {loss:.3f}")
 
 cal = hokical.calibrate_confidence(signals, right, groups=topic)
-cal.certify(held_out, held_out_right, held_out_topic)
+cal.certify(held_out, held_out_right, groups=held_out_topic)
 for by in ("all", "group"):
     found = cal.predict_or_abstain(new, about, risk=0.15, by=by)
     print(f"\n{found.guarantee}")

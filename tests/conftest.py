@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tracemalloc
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +16,7 @@ import pytest
 from hypothesis import settings
 from scipy.stats import binom
 
+from hokical._core import storage
 from hokical.rules import Logits, as_logits
 
 #: Examples of a property that says no number of its own; `make test` takes the profile of few.
@@ -126,3 +129,15 @@ def topk_rows(n_classes: int, spread: float, seed: int, n: int = 8) -> np.ndarra
     values[0, 1:3] = values[0].max()
     values[1, n_classes // 2 :] = -np.inf
     return values
+
+
+def encoded(value: Any) -> Any:
+    """A value as a file has it."""
+    return storage._encode(value)
+
+
+def write_encoded(path: Path, body: dict[str, Any]) -> None:
+    """A file of what is encoded already, damaged or forged, with a true checksum."""
+    head = {"format": storage.FORMAT, "format_version": storage.FORMAT_VERSION}
+    whole = head | body
+    path.write_text(json.dumps(whole | {"checksum": storage.checksum(whole)}))

@@ -284,9 +284,13 @@ def _answers(x: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.nd
     return logits, np.where(rng.random(len(x)) < 0.4 * expit(x.sum(axis=1)), 1 - truth, truth)
 
 
-if __name__ == "__main__":
+def main() -> None:
     warnings.simplefilter("ignore")
     todo = {each.__name__: each for each in (groups, classes, online, labels, shift)}
     if len(sys.argv) < 2 or sys.argv[1] not in todo:
         sys.exit(__doc__)
     todo[sys.argv[1]](Path(sys.argv[2]) if len(sys.argv) > 2 else None)
+
+
+if __name__ == "__main__":
+    main()

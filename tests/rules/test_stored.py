@@ -12,15 +12,9 @@ import pytest
 from hypothesis import given
 
 from hokical import CalibratorFileError
-from hokical._core.storage import (
-    FORMAT,
-    FORMAT_VERSION,
-    checksum,
-    read_document,
-    write_document,
-)
+from hokical._core.storage import read_document, write_document
 from hokical.rules import Rule, as_logits, predict_blocks
-from tests.conftest import max_examples
+from tests.conftest import max_examples, write_encoded
 from tests.rules.making import (
     NAMES,
     assert_chances,
@@ -48,8 +42,7 @@ def stored(rule: Rule, folder: Path) -> Any:
 def read(document: Any, folder: Path) -> Rule:
     """A rule from what a file has."""
     path = folder / "rule.json"
-    whole = {"format": FORMAT, "format_version": FORMAT_VERSION, "rule": document}
-    path.write_text(json.dumps(whole | {"checksum": checksum(whole)}))
+    write_encoded(path, {"rule": document})
     rule = read_document(path)["rule"]
     assert isinstance(rule, Rule)
     return rule

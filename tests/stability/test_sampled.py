@@ -13,7 +13,7 @@ from hokical import CalibratorFileError, TopK, label_stability
 from hokical._core.storage import read_document, write_document
 from hokical.rules import as_logits
 from hokical.stability import Draws, Gaussian, Gumbel, Noise, Uniform, survivals
-from tests.conftest import max_examples, random_rows
+from tests.conftest import encoded, max_examples, random_rows, write_encoded
 
 NOISES: list[Noise] = [Gaussian(1.3), Uniform(-1.0, 3.0), Gumbel(0.8)]
 each_noise = pytest.mark.parametrize("noise", NOISES, ids=lambda noise: noise.family)
@@ -100,7 +100,7 @@ def test_numbers_that_no_fit_makes_are_refused(field: str, bad: object) -> None:
 def test_a_damaged_file_is_named(tmp_path) -> None:
     path = tmp_path / "draws.json"
     stored = Draws(Gaussian(1.0), 7, 20, 3).to_stored()
-    write_document(path, {"draws": {"$record": "draws", **stored, "n_draws": 21}})
+    write_encoded(path, {"draws": {"$record": "draws", **encoded(stored), "n_draws": 21}})
     with pytest.raises(CalibratorFileError, match="is not the noise of the fit"):
         read_document(path)
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hokical import CalibratorFileError
 from hokical._core.storage import read_document, write_document
 from hokical.stability import StabilityTable
+from tests.conftest import encoded, write_encoded
 
 
 def random_table(seed: int, n: int = 50, levels: int = 20, n_starts: int = 3) -> StabilityTable:
@@ -88,6 +89,7 @@ def test_a_damaged_table_is_refused(name: str, value: Any, tmp_path: Path) -> No
     stored[name] = np.resize(value, size) if np.ndim(value) and value.size == 1 else value
     with pytest.raises(ValueError, match=r"table|must"):
         StabilityTable.from_stored(stored)
-    write_document(tmp_path / "table.json", {"table": {"$record": "stability-table", **stored}})
+    record = {"$record": "stability-table", **encoded(stored)}
+    write_encoded(tmp_path / "table.json", {"table": record})
     with pytest.raises(CalibratorFileError):
         read_document(tmp_path / "table.json")

@@ -62,6 +62,12 @@ class StructuredRule(Rule):
         check_array("cross", self.cross, (0, 0) if without else (size, size))
         store_float(self, "even", 0.0, 1.0)
 
+    def __str__(self) -> str:
+        parts = [f"temperature {self.temperature:.5g}", f"floor {self.floor:.3g}"]
+        parts.append(f"a scale and a bias for each of {self.n_classes} classes")
+        parts += ["two shape terms"] * bool(self.shape.size)
+        return ", ".join(parts + ["terms between classes"] * bool(self.cross.size))
+
     @property
     def n_classes(self) -> int:
         return int(self.scale.shape[0])

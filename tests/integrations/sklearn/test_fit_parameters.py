@@ -132,10 +132,15 @@ def test_promises_name_what_the_wrapper_takes() -> None:
     assert ((ends[:, 0] <= confidence) & (confidence <= ends[:, 1])).all()
 
 
-@pytest.mark.parametrize(("method", "ours"), [("sigmoid", "platt"), ("isotonic", "irova_ts")])
-def test_names_of_scikit_learn_are_explained(method: str, ours: str) -> None:
-    with pytest.raises(ValueError, match=f"scikit-learn's {method} is .*`{ours}`"):
-        CalibratedClassifier(LogisticRegression(), method=method).fit(X, Y)
+@pytest.mark.parametrize(("method", "ours"), [("sigmoid", "platt"), ("temperature", "temps")])
+def test_names_of_scikit_learn_are_understood(method: str, ours: str) -> None:
+    two = Y < 2
+    models = [
+        CalibratedClassifier(LogisticRegression(), method=name).fit(X[two], Y[two])
+        for name in (method, ours)
+    ]
+    first, second = (model.predict_proba(X) for model in models)
+    np.testing.assert_array_equal(first, second)
 
 
 def test_classifiers_are_saved_whole(tmp_path: Path) -> None:

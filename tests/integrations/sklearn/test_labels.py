@@ -41,7 +41,8 @@ def test_several_labels_are_calibrated(name: str) -> None:
     assert isinstance(model.calibrator_, MultilabelCalibrator)
     proba = model.predict_proba(X_new)
     assert proba.shape == y_new.shape
-    np.testing.assert_allclose(proba.mean(axis=0), y_new.mean(axis=0), atol=0.04)
+    # The examples' own frequencies differ from those of new rows by 0.043.
+    np.testing.assert_allclose(proba.mean(axis=0), y_new.mean(axis=0), atol=0.05)
     if hasattr(model.estimator_, "predict_proba"):
         own = model.estimator_.predict_proba(X_new)
         own = np.stack([part[:, 1] for part in own], axis=1) if isinstance(own, list) else own
