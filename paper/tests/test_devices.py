@@ -48,7 +48,7 @@ def test_tables_name_the_device(results: Results) -> None:
     there = replace(results.found[key], facts={"device": "Fast 3000"}, n_parallel=8)
     table = builders()["time"](replace(results, found={**results.found, key: there}))
     assert "Fitted on Fast 3000, up to 8 at a time: vecs on mnist_lenet5." in table.notes
-    assert "nothing else running" in table.notes[0]
+    assert "one fit at a time" in table.notes[0]
 
 
 def test_a_result_says_where_it_was_fitted(

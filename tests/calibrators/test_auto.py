@@ -296,7 +296,7 @@ def test_the_temperature_has_its_prior(n):
     penalty = 0.5 * np.where(at > 0.0, *PRIOR) * at**2
     found = shrink_temperature(examples)
     assert np.log(found.x) == pytest.approx(at[np.argmin(table.sum(axis=1) + penalty)], abs=2e-3)
-    sharper = sharpen_without_each(examples, found.x, with_prior=True)
+    sharper = sharpen_without_each(examples, found.x, centre=0.0)
     left = [at[np.argmin(table.sum(axis=1) - table[:, i] + penalty)] for i in range(n)]
     gap = np.abs(np.log(found.x / sharper) - left)
     assert gap.mean() < 0.2 * np.abs(np.array(left) - np.log(found.x)).mean() + 1e-3
@@ -322,6 +322,37 @@ def test_thirty_examples_are_enough_for_a_temperature():
         lost.append(np.mean([log_loss(proba, truth) for proba in found]))
     assert own > lost[0] > lost[1] > lost[2]
     assert own - lost[1] > 0.8 * (own - lost[2])
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1e-2, 30.0])
+def test_scores_of_any_scale_are_calibrated(scale):
+    """Similarities in [0, 1] need temperatures far below 1, which the prior must not forbid."""
+    for classes in (2, 10, 40):
+        logits, labels = softmax_world(360, classes)
+        fresh, truth = softmax_world(2000, classes, seed=1)
+        cal = hokical.auto(scale * logits, labels)
+        temps = make("temps").fit(logits, labels).predict_proba(fresh)
+        assert log_loss(cal.predict_proba(scale * fresh), truth) < log_loss(temps, truth) + 0.05
+
+
+@pytest.mark.parametrize("classes", [2, 10, 40])
+def test_huge_logits_are_hard_labels(classes):
+    logits, labels = softmax_world(100, classes)
+    proba = hokical.auto(1e100 * logits, labels).predict_proba(1e100 * logits)
+    assert 0.0 < log_loss(proba, labels) < np.log(classes)
+
+
+@pytest.mark.parametrize("seed", [36, 37])
+def test_classes_in_another_order(seed):
+    rng = np.random.default_rng(seed)
+    logits = 2.0 * rng.normal(size=(300, 10))
+    labels, order = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1), rng.permutation(10)
+    found = hokical.auto(2.0 * logits, labels)
+    other = hokical.auto(2.0 * logits[:, order], np.argsort(order)[labels])
+    assert sum(found.shares_.values()) == pytest.approx(1.0)
+    np.testing.assert_allclose(
+        other.predict_proba(logits[:, order]), found.predict_proba(logits)[:, order], atol=1e-7
+    )
 
 
 def test_a_few_heavy_examples_are_few_examples():

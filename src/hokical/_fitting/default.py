@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hokical._core.arrays import Array
+from hokical._core.arrays import Array, ignore_overflow
 from hokical._core.blocks import per_row
 from hokical._core.logits import Logits
 from hokical._core.special import row_dots
@@ -45,6 +45,9 @@ FOR_TEMPERATURE, MOST_FOR_TEMPERATURE = 0.75, 6.0
 BINARY_ERRORS, CLASS_ERRORS, ERRORS = 0.5, 1.0, 0.6
 #: A smaller weight is left out.
 LEAST_WEIGHT = 0.03
+#: Logits of larger temperatures are not moved back: their coefficients would be too large.
+LARGEST_MOVED = 1e50
+ROUNDING = 1e-12
 #: Ridges are weighed, and rows corrected, on rows of at most about this many logits, at least this
 #: many rows: few numbers are chosen, and known well enough by then.
 WEIGHED_SIZE, WEIGHED_ROWS = 1 << 17, 2500
@@ -83,9 +86,15 @@ def fit_base(examples: Examples) -> BaseFit:
         fits = fit_class_ridges(base, CLASS_RIDGES)
     floored, temperature = fits.examples, base.temperature.x
     part, logits = floored.n_rows / examples.n_rows, floored.logits
-    sharper = sharpen_without_each(floored, temperature, part, with_prior=True)
+    sharper = sharpen_without_each(floored, temperature, part, centre=base.centre)
     tables = [logits.margins * logits.from_host(-sharper / temperature)[:, None], *fits.held_out]
     weights, away, losses = _weigh(floored, tables, examples.effective_size)
+    if (1.0 - away) * weights[1:].sum() < LEAST_WEIGHT:
+        weights = np.eye(weights.size)[0]
+    if temperature > LARGEST_MOVED:
+        away = 0.0
+    if base.floor > 0.0:
+        losses["uncalibrated"] = mean_loss(examples.logits, examples)
     scores = _mix(tables, weights)
     if away > 0.0:
         scores = (1.0 - away) * scores - away * logits.margins
@@ -95,8 +104,8 @@ def fit_base(examples: Examples) -> BaseFit:
         _average_rules(fits, weights, away),
         examples if part == 1.0 else examples.take(fits.rows),
         as_scores(scores, logits),
-        {name: share for name, share in shares.items() if share >= LEAST_WEIGHT / 2.0},
-        losses | {"temps": losses["temps"] + base.optimism},
+        {name: share for name, share in shares.items() if share > ROUNDING},
+        {name: loss + base.optimism * (name != "uncalibrated") for name, loss in losses.items()},
         base.optimism,
         fits.converged and base.temperature.converged,
     )
@@ -135,15 +144,17 @@ def _weigh(
         tables = [logits.xp.take(table, there, axis=0) for table in tables]
         logits = examples.logits
     plain = as_scores(tables[0] + 0.0, logits)
+    losses = {"uncalibrated": mean_loss(logits, examples), "temps": mean_loss(plain, examples)}
     weights, errors = _best_weights(examples, tables), CLASS_ERRORS
     if logits.n_classes == 2:
         errors = BINARY_ERRORS
     if weights[1:].any():
-        gain, error = compare(plain, as_scores(_mix(tables, weights), logits), examples)
+        mixed = as_scores(_mix(tables, weights), logits)
+        gain, error = compare(plain, mixed, examples)
         weights = weights * (1.0 - distrust(n_examples, gain, error, errors))
         weights[0] += 1.0 - weights.sum()
+        losses["structured"] = mean_loss(mixed, examples)
     gain, error = compare(logits, as_scores(_mix(tables, weights), logits), examples)
-    losses = {"uncalibrated": mean_loss(logits, examples), "temps": mean_loss(plain, examples)}
     return weights, distrust(n_examples, gain, error), losses
 
 
@@ -185,6 +196,8 @@ def _best_weights(examples: Examples, tables: list[Array]) -> FloatArray:
 def distrust(n_examples: float, gain: float, error: float, errors: float = ERRORS) -> float:
     """The weight of what a step leaves, by its gain in mean log loss and the standard error."""
     evidence = n_examples * (gain - errors * error)
+    if not np.isfinite(evidence):  # of logits so large that squares overflow
+        return 0.0
     away = float(1.0 / (1.0 + np.exp(np.clip(evidence, -50.0, 50.0))))
     return away if away >= LEAST_WEIGHT else 0.0
 
@@ -202,7 +215,8 @@ def compare(before: Logits, after: Logits, examples: Examples) -> tuple[float, f
     proba = uncalibrated(before)
     gaps = xp.where(before.possible, before.margins - after.margins, xp.zeros_like(proba))
     mean = row_dots(proba, gaps, xp)
-    variances = before.to_host(row_dots(proba, gaps * gaps, xp) - mean * mean)
+    with ignore_overflow(xp):
+        variances = before.to_host(row_dots(proba, gaps * gaps, xp) - mean * mean)
     return float(share @ gains), standard_error(gains, variances, share)
 
 

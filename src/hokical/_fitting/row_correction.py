@@ -38,7 +38,7 @@ RIDGES = (300.0, 30.0, 3.0)
 #: A fit ends with a step that promises no more than this in the sum of all log losses; Newton
 #: squares what is left.
 TOLERANCE, MAX_ITER = 0.05, 50
-#: No correction is used where "none" has more weight than this.
+#: No correction is used where "none" has more weight than this, or where no ridge is better.
 MOST_FOR_NONE = 0.5
 #: Standard errors of the gain are doubled with so many examples.
 FEW_TO_CORRECT = 50.0
@@ -65,7 +65,7 @@ def fit_row_correction(
         found.append(rows.coef)
     weights = np.exp(np.array(scores) - max(scores))
     weights /= weights.sum()
-    if weights[0] > MOST_FOR_NONE:
+    if weights[0] > MOST_FOR_NONE or max(scores) <= 0.0:
         return None, left_out[0]
     mean = np.einsum("r,rij->ij", weights[1:], np.array(found))
     correction = RowCorrection(problem.centre, problem.spread, mean[0], mean[1])
@@ -206,7 +206,8 @@ def standard_error(
     the probabilities without the change are right, which counts mistakes that are yet to come.
     """
     squares = share * share
-    own = np.sum(squares * (gains - share @ gains) ** 2)
-    expected = np.sum(squares * np.maximum(variances, 0.0))
+    with np.errstate(over="ignore", invalid="ignore"):  # of logits without any calibration
+        own = np.sum(squares * (gains - share @ gains) ** 2)
+        expected = np.sum(squares * np.maximum(variances, 0.0))
     n_examples = 1.0 / np.sum(squares)
     return float(np.sqrt(max(own, expected)) * (1.0 + (few / n_examples) ** 2))

@@ -64,6 +64,8 @@ COMPARED_ROWS, COMPARED_SIZE = 1000, 1 << 16
 ROUGH_TOLERANCE = 3e-2
 #: The precision of the prior of log T for temperatures above 1, and below 1.
 PRIOR = (1.0, 8.0)
+#: Mean margins of logits outside of these shift the prior's centre.
+USUAL_SPREADS = (0.1, 1000.0)
 #: How much of an example the prior of a floor is.
 ZERO_EXAMPLES = 0.05
 #: The last step in log T of a temperature with a prior.
@@ -160,12 +162,12 @@ def _log_step(expected: float, observed: float, variance: float) -> float:
 
 
 def sharpen_without_each(
-    examples: Examples, temperature: float, part: float = 1.0, *, with_prior: bool = False
+    examples: Examples, temperature: float, part: float = 1.0, *, centre: float | None = None
 ) -> FloatArray:
     """What sharpens logits at the best temperature to that without each example, (n,).
 
     One Newton step in log(1 / temperature). If the rows are only a `part` of those fitted, each
-    weighs that much less. The prior is that of `shrink_temperature`.
+    weighs that much less. With a `centre`, there is the prior of `shrink_temperature`.
     """
     logits, beta = examples.logits, 1.0 / temperature
     zeroth, first, second = host_moments(logits, beta)
@@ -174,9 +176,10 @@ def sharpen_without_each(
     weighted = examples.share * moments
     others = weighted.sum(axis=1, keepdims=True) - part * weighted
     expected, observed, variance = np.maximum(others, 0.0)
-    if with_prior:
-        pull = PRIOR[int(temperature < 1.0)] * part / examples.effective_size
-        slopes = observed - expected - pull * math.log(temperature)
+    if centre is not None:
+        away = centre - math.log(temperature)
+        pull = PRIOR[int(away > 0.0)] * part / examples.effective_size
+        slopes = observed - expected + pull * away
         curvature = np.maximum(variance, 0.0) + pull
         return np.asarray(np.exp(np.clip(-slopes / curvature, -_LONGEST_STEP, _LONGEST_STEP)))
     with np.errstate(divide="ignore", invalid="ignore"):  # all others are right, or all sure
@@ -282,13 +285,15 @@ def _floor_price(floor: float, examples: Examples) -> float:
 class Base:
     """A floor and its temperature, and the examples with that floor in their logits.
 
-    `optimism` is what the mean log loss would rise by if each example had no say in the floor.
+    `optimism` is what the mean log loss would rise by if each example had no say in the floor, and
+    `centre` that of the prior of log T.
     """
 
     floor: float
     temperature: Solution[float]
     examples: Examples
     optimism: float = 0.0
+    centre: float = 0.0
 
 
 def choose_base(examples: Examples, *, for_noise: bool = True, with_prior: bool = False) -> Base:
@@ -305,30 +310,43 @@ def choose_base(examples: Examples, *, for_noise: bool = True, with_prior: bool 
         floor, start, optimism = found
     floored = with_floor(examples, floor)
     if with_prior:
-        return Base(floor, shrink_temperature(floored, start), floored, optimism)
+        centre = _prior_centre(spread)
+        return Base(floor, shrink_temperature(floored, start, centre), floored, optimism, centre)
     return Base(floor, base_temperature(floored, spread, (low, high), start), floored)
 
 
-def shrink_temperature(examples: Examples, start: float | None = None) -> Solution[float]:
-    """The temperature of least log loss, with a normal prior of log T about 0.
+def _prior_centre(spread: float) -> float:
+    """Of log T: 0, but for scores in other units, as similarities or huge ones."""
+    least, largest = USUAL_SPREADS
+    return min(0.0, math.log(spread / least)) + max(0.0, math.log(spread / largest))
+
+
+def shrink_temperature(
+    examples: Examples, start: float | None = None, centre: float | None = None
+) -> Solution[float]:
+    """The temperature of least log loss, with a normal prior of log T about a centre.
 
     From the temperature without a prior, if there is one: by Fisher scoring in s = -log T, within a
-    bracket.
+    bracket. The centre follows from the spread of the logits by default.
     """
+    centre = _prior_centre(typical_spread(examples)) if centre is None else centre
     found, n_examples = best_temperature(examples, start=start), examples.effective_size
-    at = -math.log(found.x) if found.converged else 0.0
+    at = -math.log(found.x) if found.converged else -centre
     low, high = -math.log(LARGEST_TEMPERATURE), -math.log(LEAST_TEMPERATURE)
-    for iteration in range(found.n_iter + 1, found.n_iter + MAX_ITER + 1):
+    n_iter, step = found.n_iter, math.inf
+    while abs(step) > SHRUNK_TOLERANCE and n_iter < found.n_iter + MAX_ITER:
+        n_iter += 1
         log_sum, expected, variance = softmax_moments(examples, math.exp(at))
-        observed, pull = math.exp(at) * examples.mean_true_margin, PRIOR[int(at > 0)] / n_examples
-        value, slope = log_sum + observed, observed - expected + pull * at
+        observed, away = math.exp(at) * examples.mean_true_margin, at + centre
+        pull = PRIOR[int(away > 0.0)] / n_examples
+        value, slope = log_sum + observed, observed - expected + pull * away
         low, high = (low, at) if slope > 0.0 else (at, high)
         step = min(max(-slope / (max(variance, 0.0) + pull), -_LONGEST_STEP), _LONGEST_STEP)
         following = at + step if low < at + step < high else 0.5 * (low + high)
         step, at = following - at, following
-        if abs(step) <= SHRUNK_TOLERANCE:
-            return Solution(math.exp(-at), value, iteration, StopReason.CONVERGED)
-    return Solution(math.exp(-at), value, iteration, StopReason.MAX_ITER)
+    reason = StopReason.CONVERGED if abs(step) <= SHRUNK_TOLERANCE else StopReason.MAX_ITER
+    temperature = min(max(math.exp(-at), LEAST_TEMPERATURE), LARGEST_TEMPERATURE)
+    return Solution(temperature, value, n_iter, reason)
 
 
 def _find_bounds(examples: Examples) -> tuple[float, float, float]:
@@ -360,7 +378,7 @@ def _choose_floor(
         values = xp.where(possible, xp.log(p + floor) if floor > 0.0 else log_p, -xp.inf)
         floored = replace(some, logits=Logits(values, xp.max(values, axis=1), logits.backend))
         if with_prior:
-            found = shrink_temperature(floored, start)
+            found = shrink_temperature(floored, start, 0.0)
             sums = host_moments(floored.logits, 1.0 / found.x)[0]
             rows[place] = np.log(sums) + floored.true_margins / found.x
         else:

@@ -68,8 +68,8 @@ class AutoCalibrator(Calibrator):
     chosen_ : the largest of `shares_`; "adaptive" if fitted on `TopK`
     reason_ : what was fitted, in words
     shares_ : weights of "structured", "temps" and "uncalibrated" scores in the average
-    held_out_log_loss_ : mean log loss on held-out examples of "uncalibrated" and "temps", and
-        "final", that of the result
+    held_out_log_loss_ : mean log loss on held-out examples of "uncalibrated", "temps" and
+        "structured" (at its best weights), and "final", that of the result
     base_, correction_ : the parts of the rule; None where it has none
     converged_ : whether the fit converged
     groups_ : columns of `groups` that are used; None if the fit had no groups
@@ -265,7 +265,8 @@ def _keep_uncalibrated(examples: Examples | None, why: str) -> Fit:
     if floor > 0.0:
         rule, kept = FlooredRule(floor, rule), f"{kept} with {floor:g} added, as some are 0"
     reason = f"{kept}: {why}."
-    warn_user(f"{reason[0].upper()}{reason[1:]} Use more examples.", FitDataWarning)
+    remedy = "examples of all classes" if "of class" in why else "more examples"
+    warn_user(f"{reason[0].upper()}{reason[1:]} Use {remedy}.", FitDataWarning)
     return Fit(rule, _report("uncalibrated", reason, {"uncalibrated": 1.0}))
 
 
@@ -274,15 +275,19 @@ def _describe(
 ) -> str:
     """What was fitted, in words, and held-out log losses."""
     named = [f"{TITLES[name]} ({share:.0%})" for name, share in base.shares.items()]
-    what = f"an average of the scores of {' and '.join(named)}"
+    what = f"an average of the scores of {', '.join(named[:-1])} and {named[-1]}"
     if len(named) == 1:
         what = TITLES[next(iter(base.shares))]
     if correction is not None:
         what += " with a row correction"
     some = base.examples.labels.size
     of = "" if some == n_rows else f" of {some:,} of {n_rows:,} examples"
-    scores = ", ".join(f"{TITLES.get(name, name)} {loss:.4f}" for name, loss in losses.items())
+    scores = ", ".join(f"{TITLES.get(name, name)} {_digits(loss)}" for name, loss in losses.items())
     return f"{what} (held-out log loss{of}: {scores})."
+
+
+def _digits(loss: float) -> str:
+    return f"{loss:.4f}" if loss < 1e4 else f"{loss:.4g}"
 
 
 def _report(

@@ -97,7 +97,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         self.monotone = monotone
 
     def fit(
-        self, confidence: Any, right: Any, *, sample_weight: Any = None, groups: Any = None
+        self, confidence: Any, right: Any, sample_weight: Any = None, *, groups: Any = None
     ) -> Self:
         """Learn from confidences (n,) and whether the answers were right (n,).
 
@@ -153,8 +153,8 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         self,
         confidence: Any,
         right: Any,
-        *,
         sample_weight: Any = None,
+        *,
         groups: Any = None,
         cluster: Any = None,
         counts: bool = False,
@@ -338,8 +338,8 @@ class ConfidenceCalibrator(OutcomeCalibrator):
 def calibrate_confidence(
     confidence: Any,
     right: Any,
-    *,
     sample_weight: Any = None,
+    *,
     groups: Any = None,
     scale: float = 1.0,
     monotone: bool = False,
@@ -357,7 +357,7 @@ def calibrate_confidence(
     array([0.6])
     """
     cal = ConfidenceCalibrator(scale=scale, monotone=monotone)
-    return cal.fit(confidence, right, sample_weight=sample_weight, groups=groups)
+    return cal.fit(confidence, right, sample_weight, groups=groups)
 
 
 def _describe_texts(array: AnyArray) -> str:
