@@ -139,14 +139,33 @@ def test_few_or_equal_examples_keep_the_confidence() -> None:
     with pytest.warns(FitDataWarning, match=r"9 examples are too few \(at least 10"):
         few = calibrate_confidence(stated[:9], right[:9], groups=subject[:9])
     np.testing.assert_allclose(few.predict([0.0, 0.3, 1.0]), [0.001, 0.3, 0.999])
-    with pytest.warns(FitDataWarning, match="all 15 examples are right; the confidence is kept"):
+    assert few.reason_.startswith("the stated confidence was kept: 9 examples are too few")
+    with pytest.warns(FitDataWarning, match="all 15 examples are right. Check `right`"):
         cal = calibrate_confidence(stated, np.ones(15, bool), groups=subject)
-    np.testing.assert_allclose(cal.predict([0.0, 0.3, 1.0]), [1 / 17, 0.3, 16 / 17])
+    found = cal.predict([stated.min(), stated.max()])
+    assert (found >= [stated.min() - 0.05, 0.85]).all()
+    assert (found < 1.0 - 0.5 / 17).all()
     signals = np.column_stack([stated, stated])
     with pytest.warns(FitDataWarning, match="all 15 examples are wrong"):
         cal = calibrate_confidence(signals, np.zeros(15, bool))
-    np.testing.assert_allclose(cal.predict([[0.3, 0.3], [1.0, 1.0]]), [0.3, 16 / 17])
-    assert cal.reason_ == "the confidence was kept as it is: all 15 examples are wrong."
+    assert (cal.predict(signals) < 0.3).all()
+
+
+@pytest.mark.parametrize("monotone", [False, True])
+@pytest.mark.parametrize(("value", "n"), [(0.5, 12), (0.9, 12), (0.9, 300), (1.0, 60)])
+def test_one_outcome_alone_is_as_sure_as_its_count(value: float, n: int, monotone: bool) -> None:
+    for right in (True, False):
+        cal = calibrate_confidence(np.full(n, value), np.full(n, right), monotone=monotone)
+        found = cal.predict([value])[0]
+        assert (1.0 - found if right else found) == pytest.approx(1.0 / (n + 2), rel=0.3)
+
+
+def test_the_loss_of_a_monotone_curve_is_its_own() -> None:
+    stated, right = [0.5] * 20 + [1.0] * 20, [True] * 25 + [False] * 15
+    cal = calibrate_confidence(stated, right, monotone=True)
+    proba = cal.predict(stated)
+    seen = -np.log(np.where(right, proba, 1.0 - proba)).mean()
+    assert seen < cal.held_out_log_loss_["average"] < seen + 0.1
 
 
 def test_a_confidence_that_is_kept_is_kept_where_no_example_is() -> None:

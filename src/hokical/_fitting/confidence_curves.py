@@ -84,8 +84,14 @@ def fit_confidence(
     """
     share = weights / weights.sum()
     n_examples = effective_size(share)
-    if n_examples < _FEWEST * (1.0 - 1e-9) or right.all() or not right.any():
-        return _keep_stated(stated, right, n_examples)
+    if n_examples < _FEWEST * (1.0 - 1e-9):
+        return _keep_stated(stated)
+    if right.all() or not right.any():
+        warn_user(
+            f"all {right.size} examples are {'right' if right.all() else 'wrong'}. Check `right`, "
+            "and use examples of both outcomes.",
+            FitDataWarning,
+        )
     counts = share * n_examples
     signals = _combine_signals(stated, right, counts) if stated.ndim == 2 else None
     confidence = stated if signals is None else signals.combine(stated)
@@ -108,7 +114,11 @@ def fit_confidence(
             losses["groups"], curve = final, _with_groups(curve, found)
             words += ", with corrections by group"
     if monotone:
-        curve = _with_grid(curve, confidence, weights)
+        before, curve = curve, _with_grid(curve, confidence, weights)
+        codes = curve.codes(None, right.size) if groups is None else groups[1]
+        free, bound = (_seen_losses(each, answers, codes) for each in (before, curve))
+        final = final + bound - free  # what the constraint costs on the examples themselves
+        losses["average" if "groups" not in losses else "groups"] = final
     if signals is not None:
         words = f"{signals.rise.size} signals were combined to one confidence; {words}"
     error = mean_and_error(losses["as stated"] - final, share)[1]
@@ -116,27 +126,24 @@ def fit_confidence(
     return curve, report | {"reason": report["reason"] + notes}
 
 
-def _keep_stated(
-    stated: FloatArray, right: BoolArray, n_examples: float
-) -> tuple[ConfidenceCurve, dict[str, Any]]:
-    """The confidence as it is, or the mean of signals; none surer than equal outcomes allow."""
-    why = f"{right.size} examples are too few (at least {_FEWEST} are needed)"
-    closest, signals = _KEPT, None
-    if n_examples >= _FEWEST * (1.0 - 1e-9):
-        why = f"all {right.size} examples are {'right' if right.all() else 'wrong'}"
-        closest = max(1.0 / (n_examples + 2.0), 1e-12)  # n of n right are (n + 1) / (n + 2)
-    warn_user(
-        f"`right` teaches nothing: {why}; the confidence is kept. Check `right`, and use more "
-        "examples, right and wrong ones.",
-        FitDataWarning,
-    )
+def _keep_stated(stated: FloatArray) -> tuple[ConfidenceCurve, dict[str, Any]]:
+    """The stated confidence, or the mean of signals, cut where no count allows more."""
+    why = f"{len(stated)} examples are too few (at least {_FEWEST} are needed)"
+    warn_user(f"The stated confidence is kept: {why}. Use more examples.", FitDataWarning)
+    signals = None
     if stated.ndim == 2:
         none = np.zeros(stated.shape[1])
         signals = SignalCombination(0.0, none, none, _KEPT)
     none = np.zeros(0)
-    curve = ConfidenceCurve(np.zeros(N_OWN), np.zeros(2), none, none, closest, signals=signals)
+    curve = ConfidenceCurve(np.zeros(N_OWN), np.zeros(2), none, none, _KEPT, signals=signals)
     nothing = {"held_out_log_loss": {}, "converged": True, "n_iter": 0}
-    return curve, {"reason": f"the confidence was kept as it is: {why}.", **nothing}
+    return curve, {"reason": f"the stated confidence was kept: {why}.", **nothing}
+
+
+def _seen_losses(curve: ConfidenceCurve, answers: _Answers, codes: IntArray) -> FloatArray:
+    """Log losses (n,) on the examples of the fit."""
+    proba = curve.proba(answers.confidence, codes)
+    return np.asarray(-np.log(np.where(answers.right, proba, 1.0 - proba)))
 
 
 def _fit_average(
