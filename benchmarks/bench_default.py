@@ -85,13 +85,13 @@ def report_groups() -> None:
         fits: dict[str, dict[str, Callable[[], object]]] = {
             "confidences": {
                 "without": partial(calibrate_confidence, stated, right),
-                "ids": partial(calibrate_confidence, stated, right, one),
-                "ids and topics": partial(calibrate_confidence, stated, right, two),
+                "ids": partial(calibrate_confidence, stated, right, groups=one),
+                "ids and topics": partial(calibrate_confidence, stated, right, groups=two),
             },
             "rounded confidences": {
                 "without": partial(calibrate_confidence, stated.round(1), right),
-                "ids": partial(calibrate_confidence, stated.round(1), right, one),
-                "ids and topics": partial(calibrate_confidence, stated.round(1), right, two),
+                "ids": partial(calibrate_confidence, stated.round(1), right, groups=one),
+                "ids and topics": partial(calibrate_confidence, stated.round(1), right, groups=two),
             },
             "auto": {
                 "without": partial(auto, logits, labels),
