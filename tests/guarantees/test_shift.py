@@ -386,7 +386,7 @@ def test_a_stream_says_what_an_array_says(cal, monkeypatch) -> None:
     from hokical import calibrators, streams
 
     logits, _ = world(3000, NEW, seed=14)
-    for module in (calibrators._shift, streams._shift):
+    for module in (calibrators._shift, streams._passes):
         monkeypatch.setattr(module, "MOST_NUMBERS", 500 * CLASSES)
     whole = cal.estimate_shift(logits)
     parts = hokical.streams.estimate_shift(cal, open_source(logits, chunk_rows=170))

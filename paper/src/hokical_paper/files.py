@@ -2,6 +2,6 @@
 
 from hokical._core.files import replace_file, write_text_atomically
 from hokical.io import DataFileError
-from hokical.io._errors import report_damage
+from hokical.io._tables import report_damage
 
 __all__ = ["DataFileError", "replace_file", "report_damage", "write_text_atomically"]

@@ -107,8 +107,13 @@ def as_clusters(cluster: Any, n_rows: int) -> IntArray:
     return codes.ravel().astype(np.int64)
 
 
-def as_weights(weights: Any, n_rows: int, *, name: str = "sample_weight") -> FloatArray | None:
-    """Check example weights: None, a number for all, or (n,) finite and not negative."""
+def as_weights(
+    weights: Any, n_rows: int, *, name: str = "sample_weight", of_block: bool = False
+) -> FloatArray | None:
+    """Check example weights: None, a number for all, or (n,) finite and not negative.
+
+    Those `of_block` may all be 0, as long as those of other blocks are not.
+    """
     if weights is None:
         return None
     array = to_numpy(weights, name)
@@ -132,7 +137,7 @@ def as_weights(weights: Any, n_rows: int, *, name: str = "sample_weight") -> Flo
         )
     with np.errstate(over="ignore"):
         total = array.sum()
-    if not 0.0 < total < np.inf:
+    if not (0.0 < total < np.inf or (of_block and total == 0.0)):
         raise ValueError(
             f"`{name}` must not be zero everywhere, and must have a finite sum; got {total}. "
             "Weights are relative: divide them by their largest."

@@ -173,10 +173,10 @@ class StoredEstimator(Estimator, ABC):
         """Rows as they are given, in one order; of a table, if `labels` is the name of a column.
 
         Every method that takes labelled rows reads them here. `options` are those of
-        `hokical.io._arrow.read_table`.
+        `hokical.io._reading.read_table`.
         """
         if isinstance(labels, str) and not isinstance(scores, str):
-            from hokical.io._arrow import read_table
+            from hokical.io._reading import read_table
 
             kind: Any = "confidence" if self.name == "confidence" else None
             return read_table(scores, labels, sample_weight, groups, kind=kind, **options)

@@ -17,7 +17,7 @@ from hokical.cli.reading import Source, read_calibrator, warn_of_rows_of_fit
 from hokical.cli.tables import event_index
 from hokical.io._examples import Examples
 from hokical.io._reading import list_files
-from hokical.io._writing import TABLES, check_output
+from hokical.io._tables import TABLES, check_output
 
 #: For which examples the coverage is guaranteed; see `Calibrator.predict_set`.
 By = StrEnum("By", ["all", "class", "group", "label", "new group"])

@@ -21,7 +21,7 @@ from hokical.cli.console import (
 )
 from hokical.cli.options import text
 from hokical.cli.reading import read_calibrator
-from hokical.io._writing import check_output
+from hokical.io._tables import check_output
 
 #: What the library's words are called here.
 _OPTIONS = {

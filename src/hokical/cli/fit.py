@@ -1,18 +1,19 @@
-"""`hokical fit`: fit a calibrator on validation data and save it."""
+"""`hokical fit` and `hokical certify`: fit a calibrator, note held-out examples, and save it."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import hokical
 from hokical.cli import options as opt
-from hokical.cli.console import bad_option, refuse, show_result
-from hokical.cli.reading import Source, fit_on
+from hokical.cli.console import bad_option, check_options, refuse, show_result, spinner
+from hokical.cli.reading import Source, read_calibrator
 from hokical.cli.settings import check_method, set_options
 from hokical.cli.show import describe
-from hokical.io._writing import check_output
+from hokical.io._examples import Examples
+from hokical.io._tables import check_output, report_file
 
 #: Of the lines of `hokical show`, those that are printed after a fit.
 _SHOWN = ("method", "classes", "fitted on", "noise", "chosen", "label")
@@ -68,7 +69,7 @@ def fit(
         if keep_labels:
             calibrator.set_params(keep_labels=True)
     start = time.perf_counter()
-    counts = fit_on(calibrator, data, val)
+    counts = _fit_on(calibrator, data, val)
     seconds = time.perf_counter() - start
     known = {name: value for name, value in counts.items() if value is not None}
     calibrator.save(output, metadata={**known, **data.about, "classes": list(data.classes)})
@@ -78,3 +79,79 @@ def fit(
     values |= {"output": str(output), "fit_seconds": seconds}
     values["converged"] = bool(getattr(calibrator, "converged_", True))
     show_result(values, shown, as_json)
+
+
+def certify(
+    calibrator: opt.CalibratorFile,
+    data: opt.HeldOut,
+    output: Annotated[Path | None, opt.Output] = None,
+    labels: opt.Labels = None,
+    label_column: opt.LabelColumn = None,
+    score_columns: opt.ScoreColumns = None,
+    probabilities: opt.Probabilities = None,
+    groups: opt.Groups = None,
+    missing: opt.MissingRows = opt.Missing.error,
+    split: opt.Split = opt.Part.test,
+    look_alike: opt.LookAlike = False,
+    as_json: opt.Json = False,
+) -> None:
+    """Store held-out examples, for `apply --risk` and `--coverage`.
+
+    Without --output the file of the calibrator is replaced, whole or not at
+    all. Its predictions stay the same; what was stored before is replaced.
+    Calibration examples are refused: results on them are too good.
+    """
+    target = output or calibrator
+    fitted = read_calibrator(calibrator)
+    check_output(target)
+    found = Source(
+        data, split, labels=labels, label_column=label_column, score_columns=score_columns,
+        probabilities=probabilities, groups=groups, missing=missing,
+    ).open(fitted)  # fmt: skip
+    with spinner(f"Certifying {fitted.name}"):
+        certified = _certify_on(fitted, found, data, look_alike=look_alike)
+    certified.save(target, metadata=fitted.metadata_)
+    noted: Any = getattr(getattr(certified, "kept_", None), "held_out_conformity", None)
+    n = found.n_rows if noted is None else noted.n
+    groups_of = getattr(noted, "group_names", None)
+    n_groups = None if groups_of is None else len(groups_of.names)
+    values = {"method": fitted.name, "output": str(target), "examples": n, "groups": n_groups}
+    lines = {
+        "method": fitted.name,
+        "certified on": f"{n:,} examples of {data.name}",
+        "groups": None if n_groups is None else f"{n_groups:,}",
+        "saved to": str(target),
+    }
+    show_result(values, lines, as_json)
+
+
+def _fit_on(calibrator: Any, data: Any, path: Path) -> dict[str, Any]:
+    """Fit a calibrator; the number of examples, and of one file the share that is right."""
+    if not isinstance(data, Examples):
+        with report_file(path):
+            hokical.streams.fit(calibrator, data)
+        return {"examples": data.n_rows}
+    own = {} if data.groups is None else {"groups": data.groups}
+    if own and calibrator.name not in ("auto", "confidence"):
+        raise bad_option(
+            "--groups", f"only auto learns from groups, not {calibrator.name}: leave out --method."
+        )
+    with check_options(), spinner(f"Fitting {calibrator.name}"):
+        calibrator.fit(data.scores, data.labels, sample_weight=data.weights, **own)
+    calibrator._columns = data.columns
+    if data.kind == "logits":
+        calibrator._name_classes(data.classes)
+    scores: Any = data.scores
+    right: Any = data.labels if data.kind == "confidence" else scores.labels == data.labels
+    return {"examples": data.n_rows, "accuracy": float(right.mean())}
+
+
+def _certify_on(fitted: Any, data: Any, path: Path, *, look_alike: bool = False) -> Any:
+    """The calibrator with held-out examples noted, which may `look_alike` those of the fit."""
+    own: dict[str, Any] = {"reused": "ignore" if look_alike else "refuse"}
+    if not isinstance(data, Examples):
+        with report_file(path):
+            return hokical.streams.certify(fitted, data, **own)
+    own |= {"groups": data.groups, "sample_weight": data.weights}
+    with check_options("FILE"):
+        return fitted.certify(data.scores, data.labels, **own)

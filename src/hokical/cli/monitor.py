@@ -28,7 +28,7 @@ from hokical.cli.console import (
 from hokical.cli.reading import Source, read_calibrator, warn_of_rows_of_fit
 from hokical.cli.tables import event_index, event_name
 from hokical.io._examples import Examples
-from hokical.io._writing import check_output
+from hokical.io._tables import check_output
 
 #: Classes in the table.
 _SHOWN = 5

@@ -1,25 +1,34 @@
-"""Calibrators and data files, as the options of a command name them."""
+"""Calibrators and data files, as the options of a command name them; outputs replace no input."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import typer
+from typer.core import TyperCommand
 
 import hokical
 from hokical._core.logits import Logits
 from hokical.cli.console import bad_option, check_options, say, spinner, warn
 from hokical.cli.options import Missing, Part, split_names
-from hokical.io._convention import options_from
-from hokical.io._errors import report_file
-from hokical.io._examples import Examples
-from hokical.io._reading import is_pattern, read_examples, read_late_labels
+from hokical.io._examples import Examples, options_from
+from hokical.io._reading import (
+    is_pattern,
+    labels_beside,
+    list_files,
+    read_examples,
+    read_late_labels,
+)
+from hokical.io._tables import check_output, report_file
 
 #: What `fit` stores beside a calibrator, each where it is known.
 _METADATA = {"examples": int, "accuracy": float, "classes": list, "scores": str, "zeros": str}
+#: Parameters of commands that name what is written; all other paths are read.
+OUTPUTS = frozenset({"output", "report", "state"})
 _KINDS = ("logits", "probabilities", "confidence")
 
 
@@ -133,38 +142,6 @@ class Source:
         return found | chosen | ({"classes": names} if names else {}) | {"split": self.split.value}
 
 
-def fit_on(calibrator: Any, data: Any, path: Path) -> dict[str, Any]:
-    """Fit a calibrator; the number of examples, and of one file the share that is right."""
-    if not isinstance(data, Examples):
-        with report_file(path):
-            hokical.streams.fit(calibrator, data)
-        return {"examples": data.n_rows}
-    own = {} if data.groups is None else {"groups": data.groups}
-    if own and calibrator.name not in ("auto", "confidence"):
-        raise bad_option(
-            "--groups", f"only auto learns from groups, not {calibrator.name}: leave out --method."
-        )
-    with check_options(), spinner(f"Fitting {calibrator.name}"):
-        calibrator.fit(data.scores, data.labels, sample_weight=data.weights, **own)
-    calibrator._columns = data.columns
-    if data.kind == "logits":
-        calibrator._name_classes(data.classes)
-    scores: Any = data.scores
-    right: Any = data.labels if data.kind == "confidence" else scores.labels == data.labels
-    return {"examples": data.n_rows, "accuracy": float(right.mean())}
-
-
-def certify_on(fitted: Any, data: Any, path: Path, *, look_alike: bool = False) -> Any:
-    """The calibrator with held-out examples noted, which may `look_alike` those of the fit."""
-    own: dict[str, Any] = {"reused": "ignore" if look_alike else "refuse"}
-    if not isinstance(data, Examples):
-        with report_file(path):
-            return hokical.streams.certify(fitted, data, **own)
-    own |= {"groups": data.groups, "sample_weight": data.weights}
-    with check_options("FILE"):
-        return fitted.certify(data.scores, data.labels, **own)
-
-
 def warn_of_rows_of_fit(fitted: Any, rows: Examples, path: Path) -> None:
     """Warn if the rows of a file are those that the calibrator was fitted on."""
     if isinstance(rows.scores, Logits):
@@ -201,3 +178,48 @@ def read_calibrator(path: Path, *, for_rows: bool = True) -> Any:
         with check_options("CALIBRATOR"):
             hokical.calibrators._method.check_plain_logits(found.rule_, "method")
     return found
+
+
+class ProtectingCommand(TyperCommand):
+    """A command whose outputs take the place of none of its inputs, nor of each other.
+
+    A report that cannot be written is refused before the work is done.
+    """
+
+    def invoke(self, ctx: Any) -> Any:
+        self._protect(ctx)
+        if (report := ctx.params.get("report")) is not None:
+            check_output(report, suffix=(".html", ".htm"))
+        return super().invoke(ctx)
+
+    def _protect(self, ctx: Any) -> None:
+        paths = {name: path for name, path in ctx.params.items() if isinstance(path, Path)}
+        if "state" in paths:  # which is removed in the end
+            paths["lock of --state"] = Path(f"{paths['state']}.lock")
+        for name in (*OUTPUTS, "lock of --state"):
+            if name not in paths or paths[name].is_dir():  # which the command checks itself
+                continue
+            others = [path for other, path in paths.items() if other != name]
+            files = [file for path in others for file in _files_read(path)]
+            if any(_is_same(paths[name], file) for file in files):
+                raise hokical.io.DataFileError(
+                    paths[name],
+                    f"cannot be the {name if ' ' in name else f'--{name}'}: it is an input too, or "
+                    "another output, and would be lost.",
+                    "Choose another name.",
+                )
+
+
+def _files_read(path: Path) -> list[Path]:
+    """The files that are read where a path is given: those of a folder, labels beside logits."""
+    if path.is_dir() or is_pattern(path):
+        return list_files(path)
+    return [path, labels_beside(path)]
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    """Whether two paths lead to one file, which may not exist yet."""
+    try:
+        return one.samefile(other)
+    except OSError:
+        return os.path.realpath(one) == os.path.realpath(other)

@@ -18,7 +18,7 @@ from hokical._core.arrays import NUMPY, Array, Backend, backend_of, to_host, to_
 from hokical._core.reading import to_numpy
 from hokical._core.types import AnyArray, BoolArray, IntArray
 from hokical.io._chunks import block_rows, split_parts
-from hokical.io._convention import LABELS, LOGITS, WEIGHTS
+from hokical.io._examples import LABELS, LOGITS, WEIGHTS
 
 _WANTED = (
     "a batch must be logits (n, ..., classes), a tuple (logits, labels) or (logits, labels, "

@@ -22,7 +22,7 @@ from hokical._core.parallel import threads
 from hokical._fitting.examples import Examples, Partition, Result
 from hokical.calibrators._calibrator import Calibrator
 from hokical.io._chunks import Chunk
-from hokical.streams._partition import check_block
+from hokical.streams._passes import check_block
 
 #: How many results are combined in a task. Partial results never all meet in one place.
 _FAN_IN = 8

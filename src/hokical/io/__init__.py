@@ -19,10 +19,9 @@ from hokical.io._answers import (
     read_sequence_logprobs,
     read_stated,
 )
-from hokical.io._errors import DataFileError
 from hokical.io._examples import Examples
 from hokical.io._reading import read_examples
-from hokical.io._writing import write_table
+from hokical.io._tables import DataFileError, write_table
 
 __all__ = [
     "STATED_WORDS", "DataFileError", "Examples", "agreement", "read_examples", "read_lm_eval",

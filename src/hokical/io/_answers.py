@@ -13,9 +13,7 @@ import numpy as np
 
 from hokical._core.topk import TopK
 from hokical._core.types import FloatArray, IntArray
-from hokical.io._errors import DataFileError, report_damage
-from hokical.io._tables import find_format, read_text
-from hokical.io._text_table import json_records
+from hokical.io._tables import DataFileError, find_format, json_records, read_text, report_damage
 
 #: What tokenizers and prompts put around a letter.
 _AROUND = " \t\n\r\u2581\u0120\u010a()[]*.:\"'"

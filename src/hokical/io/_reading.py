@@ -3,31 +3,47 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Literal
 
 from hokical._core.arrays import library_of
 from hokical._core.conversion import Zeros
-from hokical._core.reading import match_columns
+from hokical._core.reading import Rows, match_columns
 from hokical._core.types import AnyArray
-from hokical.io._arrow import ArrowTable, TableSource, as_dataset, open_parquet
-from hokical.io._chunks import ChunkSource, from_array
-from hokical.io._convention import LABELS, Columns, Kind, Labelled, Roles, find_roles, is_id
-from hokical.io._errors import DataFileError, report_file
-from hokical.io._examples import Examples, make_examples
-from hokical.io._labels import encode_labels
+from hokical._core.warn import FitDataWarning, warn_user
+from hokical.io._chunks import TABLE, ChunkSource, TableSource, from_array
+from hokical.io._examples import (
+    LABELS,
+    Columns,
+    Examples,
+    Kind,
+    Labelled,
+    Roles,
+    encode_labels,
+    find_roles,
+    is_id,
+    make_examples,
+    options_from,
+)
 from hokical.io._tables import (
     NAMELESS,
+    ArrowTable,
+    DataFileError,
     FileSplit,
     Table,
+    TextTable,
+    as_dataset,
     find_format,
+    import_arrow,
     in_memory,
     open_npy,
     open_npz,
+    open_parquet,
+    report_file,
 )
-from hokical.io._text_table import TextTable
 
 Location = str | os.PathLike[str]
 _WILD = frozenset("*?[")
@@ -244,19 +260,15 @@ def _find_labels(
         return None if roles.labels is None else (table, roles.labels)
     other = _open_table(Path(labels), table.part or "val")
     found = other.first(*(LABELS if label_column is None else [label_column]))
-    found = found or only_column(other)
+    rest = [name for name in other.names if not is_id(name)]
+    if found is None and len(rest) == 1:
+        found = rest[0]
     if found is None:
         raise other.error(
             f"expected labels in `label` or `y`; found {other.listed()}.",
             "Name them: --label-column NAME.",
         )
     return other, found
-
-
-def only_column(table: Table) -> str | None:
-    """The one column that holds no ids, if there is one alone."""
-    others = [name for name in table.names if not is_id(name)]
-    return others[0] if len(others) == 1 else None
 
 
 def read_late_labels(
@@ -311,3 +323,60 @@ def _open_table(path: Path, split: FileSplit) -> Table:
 def labels_beside(path: Path) -> Path:
     """The file in which the labels of an array without a name are looked for."""
     return path.with_name(path.name.replace("logits", "labels"))
+
+
+def read_table(
+    table: Any,
+    labels: str,
+    sample_weight: Any = None,
+    groups: Any = None,
+    *,
+    kind: Kind | None = None,
+    classes: Sequence[str] = (),
+    score_columns: Sequence[str] = (),
+    fitted_by: Any = None,
+) -> Rows:
+    """Checked rows of a table in memory, with the columns that a file of it would have.
+
+    A table is anything with `__arrow_c_stream__`, or a lazy frame of Polars. `labels` is the name
+    of a column; weights and groups may be such, or arrays.
+    """
+    lazy = hasattr(table, "collect") and not hasattr(table, "__arrow_c_stream__")
+    data = ArrowTable(TABLE, import_arrow("pyarrow").table(table.collect() if lazy else table))
+    named = [groups] if isinstance(groups, str) else groups
+    by_name = isinstance(named, (list, tuple)) and {*map(str, named)} <= {*data.names}
+    known = {} if fitted_by is None else options_from(fitted_by.metadata_)
+    wanted = Columns(
+        kind=kind or known.get("kind"), score_columns=tuple(score_columns), label_column=labels,
+        weight_column=sample_weight if isinstance(sample_weight, str) else None,
+        groups=tuple(named) if by_name else (), classes=tuple(classes), labelled="all",
+        fitted_by=None if kind == "confidence" else fitted_by,
+    )  # fmt: skip
+    try:
+        roles = find_roles(data, wanted)
+        found = make_examples(data, roles, wanted, (data, data.require(labels, "`labels`")))
+    except DataFileError as error:  # in the words of Python
+        text = str(error).removeprefix(f"{TABLE}: ").replace("--label-column", "`labels`")
+        raise ValueError(re.sub("--([a-z]+)-columns", r"`\1_columns`", text)) from error
+    if fitted_by is None:
+        _tell_of_columns(roles, sample_weight)
+    weights = found.weights if wanted.weight_column or sample_weight is None else sample_weight
+    beside = found.groups if by_name else groups
+    about = {k: v for k, v in found.about.items() if k != "scores" or v != "logits"}
+    return Rows(found.scores, found.labels, weights, beside, found.columns, found.classes, about)
+
+
+def _tell_of_columns(roles: Roles, sample_weight: Any) -> None:
+    """Warn of numbers that are used for nothing, and of weights that nobody asked for."""
+    if roles.unused:
+        warn_user(
+            f"columns of the table that are not used: {', '.join(roles.unused[:6])}. Scores are in "
+            f"{', '.join(roles.scores[:6])}; name others in `score_columns`.",
+            FitDataWarning,
+        )
+    if roles.weights is not None and sample_weight is None:
+        warn_user(
+            f"rows count by the column `{roles.weights}` of the table. Name it as `sample_weight`, "
+            "or rename it if it holds no weights.",
+            FitDataWarning,
+        )

@@ -1,23 +1,35 @@
-"""What a file is, by its first bytes, and what every format gives: named columns or arrays.
+"""Files of every format as named columns or arrays, results into files, and what is wrong with one.
 
-Arrays of NumPy's own formats, and the text of a file, are read here.
+The format is found by the first bytes. A `.csv` has commas, semicolons or tabs, and the names of
+the columns on top; JSON lines (`.jsonl`), and a JSON list of objects, are tables too: each object
+is a row. Parquet files and tables of pyarrow need the extra `parquet`.
 """
 
+from __future__ import annotations
+
+import csv
 import gzip
+import io
+import json
 import os
+import re
 import warnings
 import zipfile
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
+from hokical._core.files import printable, replace_file
+from hokical._core.optional import import_optional
+from hokical._core.reading import to_column
 from hokical._core.types import AnyArray
-from hokical.io._errors import DataFileError, report_damage
 
 FileSplit = Literal["val", "test"]
 #: Arrays of a file by name. A file with one array and no name for it uses "".
@@ -26,7 +38,7 @@ Opener = Callable[[], AbstractContextManager[Arrays]]
 #: Columns of scores as numbers, and other columns by name.
 Loaded = tuple[list[AnyArray], dict[str, AnyArray]]
 NAMELESS = ""
-_KIND = "NumPy arrays of numbers"
+_ARRAYS = "NumPy arrays of numbers"
 _HEAD_BYTES = 4096
 #: First bytes of the formats that are read; of pickles, those of protocols 2 to 5.
 _MAGIC = {b"PK\x03\x04": "npz", b"\x93NUMPY": "npy", b"PAR1": "parquet"}
@@ -34,6 +46,72 @@ _PICKLED = tuple(bytes((0x80, protocol)) for protocol in range(2, 6))
 _PICKLES = (".p", ".pkl", ".pickle")
 _SAVE = "Save the arrays with `numpy.savez`, or a table as .csv or .parquet."
 _GZIP = b"\x1f\x8b"
+#: What stands for a missing value, in lower case; `NA` is what R writes.
+MISSING = ("", "na", "n/a", "nan", "null", "none")
+#: Lists of scores in JSON, and how their columns are called.
+_LISTS = {
+    **dict.fromkeys(("logits", "scores"), "logit"),
+    **dict.fromkeys(("probs", "proba", "probabilities"), "prob"),
+}
+_TEXT = "a table (.csv) with columns logit_0, logit_1, ... and label"
+PARQUET = "a Parquet table"
+#: Imports a module of pyarrow.
+import_arrow = partial(import_optional, extra="parquet")
+#: What the name of a table of results may end in.
+TABLES = (".csv", ".csv.gz", ".parquet")
+#: What a spreadsheet runs: begins with a sign of formulas and is no number.
+_FORMULA = re.compile(r"[=@\t\r]|[-+](?![\d.]+(e[-+]?\d+)?$|inf$|nan$)", re.IGNORECASE)
+
+
+class DataFileError(ValueError):
+    """A file that cannot be used: which, what was expected, what was found, what to do."""
+
+    def __init__(self, path: Path, problem: str, remedy: str = "") -> None:
+        self.path, self._said = path, (path, problem, remedy)
+        super().__init__(printable(" ".join(f"{path}: {problem} {remedy}".split())))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """So that it can be sent from another process."""
+        return type(self), self._said
+
+
+@contextmanager
+def report_damage(path: Path, kind: str) -> Iterator[None]:
+    """Turn whatever a parser raises on damaged bytes into a DataFileError.
+
+    Parsers raise anything on bytes they do not understand (ValueError, KeyError, zlib.error), so
+    everything is caught, here and nowhere else. Lack of memory or of rights is not damage.
+    """
+    try:
+        yield
+    except (DataFileError, MemoryError):
+        raise
+    except Exception as error:
+        reason = str(error) or type(error).__name__
+        if isinstance(error, OSError) and error.strerror:
+            raise DataFileError(path, f"cannot be read: {error.strerror}.") from error
+        raise DataFileError(
+            path,
+            f"expected {kind}; found a damaged or truncated one: {reason.rstrip('.')}.",
+            "Copy or save the file again.",
+        ) from error
+
+
+def count_from(first_row: int) -> Callable[[int], str]:
+    """The place of a row of a chunk, in words."""
+    return lambda row: f"row {first_row + row}"
+
+
+@contextmanager
+def report_file(path: Path | None, place: Callable[[int], str] = "row {}".format) -> Iterator[None]:
+    """Errors about numbers name the file, if there is one; `place` says where in it a row is."""
+    try:
+        yield
+    except DataFileError:
+        raise
+    except (TypeError, ValueError) as error:
+        text = re.sub(r"\b[Rr]ow (\d+)", lambda found: place(int(found[1])), str(error))
+        raise (type(error)(text) if path is None else DataFileError(path, text)) from error
 
 
 def find_format(path: Path) -> str:
@@ -82,6 +160,9 @@ class Table(ABC):
 
     `part` is that of an archive which is read: `val_logits` may then be called `logits`.
     """
+
+    #: Rows of the file that come before those of the table.
+    first_row = 0
 
     def __init__(self, path: Path, names: Sequence[str], part: FileSplit | None = None) -> None:
         self.path, self.names, self.part = path, list(names), part
@@ -136,7 +217,7 @@ class Table(ABC):
 
     def place(self, row: int) -> str:
         """Where a row is, in words."""
-        return f"row {row}"
+        return f"row {self.first_row + row}"
 
     def numeric(self, names: Iterable[str]) -> tuple[str, ...]:
         """Those of the columns that may hold numbers; all where that is not known yet."""
@@ -151,7 +232,7 @@ class ArrayTable(Table):
         self._open = opener
 
     def _load(self, scores: Sequence[str], others: Sequence[str]) -> Loaded:
-        with report_damage(self.path, _KIND), self._open() as arrays:
+        with report_damage(self.path, _ARRAYS), self._open() as arrays:
             found = {name: arrays[name] for name in (*scores, *others)}
             for name, array in found.items():
                 if isinstance(array, bytes):  # what NumPy gives for an entry without its header
@@ -166,7 +247,7 @@ def in_memory(path: Path, arrays: Arrays, part: FileSplit) -> ArrayTable:
 
 def open_npz(path: Path, part: FileSplit) -> ArrayTable:
     """The arrays of an archive."""
-    with report_damage(path, _KIND), zipfile.ZipFile(path) as archive:
+    with report_damage(path, _ARRAYS), zipfile.ZipFile(path) as archive:
         names = [n.removesuffix(".npy") for n in archive.namelist() if n.endswith(".npy")]
     if not names:
         raise DataFileError(path, "expected NumPy arrays; found another archive.", _SAVE)
@@ -175,8 +256,278 @@ def open_npz(path: Path, part: FileSplit) -> ArrayTable:
 
 def open_npy(path: Path, part: FileSplit) -> ArrayTable:
     """The file's one array, without a name, mapped into memory."""
-    with report_damage(path, _KIND):
+    with report_damage(path, _ARRAYS):
         array = np.load(path, mmap_mode="r", allow_pickle=False)
         if array.size and array.offset + array.nbytes != os.path.getsize(path):
             raise EOFError(f"more bytes than shape {array.shape} and type {array.dtype} announce")
     return in_memory(path, {NAMELESS: np.asarray(array)}, part)
+
+
+class TextTable(Table):
+    """Columns by the header, or by the keys of JSON objects."""
+
+    #: Lines of the file before the first of the text.
+    _before = 0
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with report_damage(path, _TEXT):
+            self._text = read_text(path)
+            if self._text.lstrip()[:1] in ("{", "["):
+                self._text, self._before = _csv_of_json(self._text), -1
+            first_line = self._text.lstrip().partition("\n")[0]
+            self._delimiter = max(",;\t", key=first_line.count)
+            head = [row for _, row in islice(self._rows(), 2)] or [[""]]
+        names = [name.strip() for name in head[0]]
+        if len(names) < 2 and not names[0].isidentifier():
+            raise self.error(f"expected {_TEXT}; found other text.", "Name another file.")
+        if all(map(_is_number, names)) and names != [str(k) for k in range(len(names))]:
+            problem = f"expected {_TEXT}; found numbers in line 1."
+            raise self.error(problem, "Name the columns there.")
+        if len(head) < 2:
+            raise self.error(f"expected {_TEXT}; found 0 rows.", "Add rows.")
+        super().__init__(path, names)
+
+    def _load(self, scores: Sequence[str], others: Sequence[str]) -> Loaded:
+        """Scores as numbers, NaN where there are none; other columns as text."""
+        numbers, texts = ([self.names.index(name) for name in own] for own in (scores, others))
+        kinds = dict.fromkeys(range(len(self.names)), "U1")  # of what is not used
+        kinds |= dict.fromkeys(texts, "O") | dict.fromkeys(numbers, "f8")
+        cells = np.dtype([(str(k), kind) for k, kind in kinds.items()])
+        text = io.StringIO(self._text.lstrip("\r\n"))
+        form: dict[str, Any] = {"delimiter": self._delimiter, "comments": None, "quotechar": '"'}
+        try:
+            table: AnyArray = np.loadtxt(text, cells, **form, skiprows=1, ndmin=1)
+        except ValueError:  # percentages, decimal commas, missing values, and errors
+            rows = [
+                tuple(self._number(row[k], line, k) if k in numbers else row[k] for k in kinds)
+                for line, row in self._checked_rows()
+            ]
+            table = np.array(rows, cells)
+        rest = {name: table[str(k)].astype(np.str_) for name, k in zip(others, texts, strict=True)}
+        return [table[str(k)] for k in numbers], rest
+
+    def place(self, row: int) -> str:
+        """Where an editor shows a row."""
+        return f"line {next(islice(self._checked_rows(), row, None))[0]}"
+
+    def _rows(self) -> Iterator[tuple[int, list[str]]]:
+        """Each row that is not blank, after the number of its first line in the file."""
+        reader = csv.reader(io.StringIO(self._text, newline=""), delimiter=self._delimiter)
+        line = 1
+        for row in reader:
+            if len(row) > 1 or "".join(row).strip():
+                yield line + self._before, row
+            line = reader.line_num + 1
+
+    def _checked_rows(self) -> Iterator[tuple[int, list[str]]]:
+        """The rows below the header."""
+        for line, row in islice(self._rows(), 1, None):
+            if len(row) != len(self.names):
+                raise self.error(
+                    f"expected {len(self.names)} cells in a row, as in the first; found "
+                    f"{len(row)} in line {line}.",
+                    "Complete or drop the row, and name every column. Between commas, numbers "
+                    "have a decimal point.",
+                )
+            yield line, row
+
+    def _number(self, cell: str, line: int, column: int) -> float:
+        """A cell as a number; a percentage as a fraction, NaN if it says that none is known."""
+        text = cell.strip()
+        if text.lower() in MISSING:
+            return np.nan
+        unit = 100.0 if text.endswith("%") else 1.0
+        text = text.removesuffix("%").rstrip()
+        if self._delimiter != "," and "." not in text:
+            text = text.replace(",", ".")
+        if _is_number(text):
+            return float(text) / unit
+        remedy = "Write a number there, or drop the row or column."
+        if re.match(r"\s*[-+]?\d+,\d+", cell):
+            remedy = "Write a decimal point, or put semicolons between the columns."
+        where = f"line {line}, column `{self.names[column]}`"
+        raise self.error(f"expected a number in {where}; found {cell!r}.", remedy)
+
+
+def json_records(text: str) -> list[Any]:
+    """The values of a JSON list, or of JSON lines; one alone is a list too."""
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError:
+        found = [json.loads(line) for line in text.splitlines() if line.strip()]
+    return found if isinstance(found, list) else [found]
+
+
+def _csv_of_json(text: str) -> str:
+    """JSON objects as a table with commas, a line each; lists of scores as a column each."""
+    rows = []
+    for row, record in enumerate(json_records(text)):
+        if not isinstance(record, dict):
+            raise ValueError(f"entry {row} is no JSON object but {json.dumps(record)[:40]}")
+        cells: dict[str, Any] = {}
+        for name, value in record.items():
+            kind = _LISTS.get(name.strip().lower())
+            if isinstance(value, list) and kind:
+                if any(isinstance(each, (list, dict)) for each in value):
+                    raise ValueError(f"`{name}` of entry {row} is not one list of numbers")
+                cells |= {f"{kind}_{k}": each for k, each in enumerate(value)}
+            elif not isinstance(value, (list, dict)):
+                cells[name] = value
+        rows.append({name: _cell(value) for name, value in cells.items()})
+    names = [*dict.fromkeys(name for row in rows for name in row)]
+    found = io.StringIO(newline="")
+    table = csv.DictWriter(found, names, lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
+    return found.getvalue()
+
+
+def _cell(value: Any) -> str:
+    """As a cell of one line."""
+    return "" if value is None else " ".join(str(value).split())
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def open_parquet(files: Sequence[Path], **options: Any) -> Any:
+    """Files as one pyarrow Dataset."""
+    arrow = import_arrow("pyarrow.dataset")
+    with report_damage(files[0], PARQUET):
+        data = arrow.dataset([str(file) for file in files], format="parquet", **options)
+        _ = data.schema.names  # damaged ones cannot be decoded
+    return data
+
+
+def as_dataset(data: Any) -> Any:
+    """A pyarrow Dataset as it is, and of anything that gives an Arrow stream."""
+    arrow = import_arrow("pyarrow.dataset")
+    if isinstance(data, arrow.Dataset):
+        return data
+    return arrow.dataset(import_arrow("pyarrow").table(data))
+
+
+class ArrowTable(Table):
+    """Columns of a pyarrow Dataset or Table, of which `first` rows of the file come before it."""
+
+    def __init__(self, path: Path, data: Any, first: int = 0) -> None:
+        super().__init__(path, data.schema.names)
+        self.data, self.first_row = data, first
+
+    def _load(self, scores: Sequence[str], others: Sequence[str]) -> Loaded:
+        with report_damage(self.path, PARQUET):
+            names, data = list(dict.fromkeys((*scores, *others))), self.data
+            scan = hasattr(data, "to_table")
+            table = data.to_table(names, **scan_options(data)) if scan else data.select(names)
+        found = [to_scores(self.path, table, [name]) for name in scores]
+        return found, {name: to_column(table.column(name)) for name in others}
+
+    def numeric(self, names: Iterable[str]) -> tuple[str, ...]:
+        kinds = import_arrow("pyarrow").types
+        types = {field.name: field.type for field in self.data.schema}
+        number = (kinds.is_floating, kinds.is_integer, kinds.is_decimal)
+        return tuple(name for name in names if any(is_kind(types[name]) for is_kind in number))
+
+
+def scan_options(data: Any) -> dict[str, Any]:
+    """Options of a scan that reads little ahead and compares checksums."""
+    arrow = import_arrow("pyarrow.dataset")
+    options: dict[str, Any] = {"batch_readahead": 1, "fragment_readahead": 1}
+    if isinstance(getattr(data, "format", None), arrow.ParquetFileFormat):
+        options["fragment_scan_options"] = arrow.ParquetFragmentScanOptions(
+            pre_buffer=False, page_checksum_verification=True
+        )
+    return options
+
+
+def to_scores(path: Path, table: Any, names: Sequence[str]) -> AnyArray:
+    """Scores (n, classes) from a column per class or a column of lists; nulls are NaN."""
+    columns = [table.column(name) for name in names]
+    if len(columns) == 1 and "list" in str(columns[0].type):
+        return _from_lists(path, columns[0])
+    found = [np.asarray(column.to_numpy()) for column in columns]
+    return found[0] if len(found) == 1 else np.stack(found, axis=1)
+
+
+def _from_lists(path: Path, column: Any) -> AnyArray:
+    rows = column.combine_chunks()
+    lengths = set(rows.value_lengths().to_pylist())
+    if len(lengths) > 1 or lengths & {None, 0}:
+        raise DataFileError(
+            path,
+            f"expected as many scores in every row; found {sorted(map(str, lengths))}.",
+            "Fix or drop these rows.",
+        )
+    width = lengths.pop() if lengths else 0
+    return np.asarray(rows.flatten().to_numpy(zero_copy_only=False)).reshape(len(rows), width)
+
+
+def write_table(path: str | os.PathLike[str], columns: dict[str, AnyArray]) -> int:
+    """Write columns (n,) as .csv, .csv.gz, .parquet or .npz, by the name of the file.
+
+    In a .csv, text that a spreadsheet would take for a formula, as it begins with one of `=+-@` and
+    is no number, gets a `'` before it; the number of such cells is returned.
+    """
+    name = os.fspath(path)
+    if name.endswith(".npz"):
+        arrays = {key: _for_numpy(np.asarray(column)) for key, column in columns.items()}
+        with replace_file(path) as stream:
+            np.savez(stream, allow_pickle=False, **arrays)
+        return 0
+    if name.endswith(".parquet"):
+        parquet = import_arrow("pyarrow.parquet")
+        lists = {key: c.tolist() if c.dtype.kind in "UTO" else c for key, c in columns.items()}
+        table = import_arrow("pyarrow").table(lists)
+        with replace_file(path) as stream:
+            parquet.write_table(table, stream)
+        return 0
+    marked = 0
+
+    def cells(values: Iterable[Any]) -> Iterator[Any]:
+        nonlocal marked
+        for value in values:
+            runs = isinstance(value, str) and _FORMULA.match(value) is not None
+            marked += runs
+            yield f"'{value}" if runs else "" if value != value else value  # NaN
+
+    with replace_file(path) as stream:
+        packed = gzip.GzipFile(fileobj=stream, mode="wb", mtime=0) if name.endswith(".gz") else None
+        text = io.TextIOWrapper(packed or stream, encoding="utf-8", newline="", write_through=True)
+        rows = csv.writer(text, lineterminator="\n")
+        rows.writerow(cells(columns))
+        rows.writerows(zip(*(cells(c.tolist()) for c in columns.values()), strict=True))
+        text.detach()
+        if packed is not None:
+            packed.close()
+    return marked
+
+
+def _for_numpy(column: AnyArray) -> AnyArray:
+    """Numbers as they are, whole ones with -1 where there is none; everything else as text."""
+    if column.dtype.kind not in "OT":
+        return column
+    values = column.tolist()
+    empty = "" if any(isinstance(value, str) for value in values) else -1
+    found = np.array([empty if value is None else value for value in values])
+    return found if found.dtype.kind in "ibU" else column.astype(np.str_)
+
+
+def check_output(path: str | os.PathLike[str], *, suffix: str | tuple[str, ...] = "") -> None:
+    """Refuse a place that cannot be written to, before the work is done and lost."""
+    path = Path(path)
+    folder = path.parent
+    if not path.name.endswith(suffix):
+        ends = suffix if isinstance(suffix, str) else " or ".join(suffix)
+        raise DataFileError(path, f"expected an output name that ends in {ends}.", "Rename it.")
+    if not folder.is_dir():
+        raise DataFileError(path, f"cannot be written: no folder {folder}.", "Make it first.")
+    if path.exists() and not path.is_file():
+        raise DataFileError(path, "cannot be written: it is not a file.", "Choose another name.")
+    if not os.access(folder, os.W_OK):
+        raise DataFileError(path, f"cannot be written: no right to write in {folder}.")

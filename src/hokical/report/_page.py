@@ -20,7 +20,7 @@ from typing import Any
 
 from hokical._core.files import write_text_atomically
 from hokical._core.version import VERSION
-from hokical.io._writing import check_output
+from hokical.io._tables import check_output
 from hokical.metrics._metric import METRICS
 from hokical.metrics._risk_models import EVENT_COLUMNS, EVENT_TITLES
 

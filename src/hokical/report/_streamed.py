@@ -25,7 +25,6 @@ from hokical.calibrators._catalog import make
 from hokical.dense import Dense
 from hokical.dense._maps import Positions
 from hokical.guarantees._row_sketch import warn_of_rows_of_fit
-from hokical.io._chunks import block_rows, reblock
 from hokical.io._reading import open_source
 from hokical.metrics._chunked import plus
 from hokical.metrics._groups import count_items, label_table
@@ -33,7 +32,7 @@ from hokical.metrics._metric import METRICS, SummaryOptions
 from hokical.metrics._risk_models import summarize_event
 from hokical.metrics._summaries import SummarySums, proven_bounds, summarize, with_ends
 from hokical.report._evaluation import DataFacts, Evaluation, Predicted, Setting, check_names
-from hokical.streams._partition import check_block
+from hokical.streams._passes import checked_blocks
 
 #: Metrics with intervals: means over positions, in the order of the sums.
 _MEANS = ("accuracy", "mean_confidence", "brier", "log_loss")
@@ -64,8 +63,7 @@ def evaluate_source(
     sums: dict[str, tuple[SummarySums, FloatArray]] = {}
     events: dict[str, Any] = {}
     first = 0
-    for chunk in reblock(chunks, block_rows(n_classes)):
-        block = check_block(chunk, first, n_classes, chunks.path)
+    for block in checked_blocks(chunks, n_classes):
         if not first:
             warn_of_rows_of_fit(cal is not None and cal._are_of_fit(block.logits))
         first += block.n_rows

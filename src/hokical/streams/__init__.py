@@ -7,9 +7,7 @@ function takes a source, which is what `open_source` gives or takes. So does
 
 from hokical.io._chunks import ChunkSource as ChunkSource
 from hokical.io._reading import open_source
-from hokical.streams._fitting import certify, fit, partial_fit
-from hokical.streams._predicting import predict, predict_to
-from hokical.streams._shift import estimate_shift
+from hokical.streams._passes import certify, estimate_shift, fit, partial_fit, predict, predict_to
 
 __all__ = [
     "certify", "estimate_shift", "fit", "open_source", "partial_fit", "predict", "predict_to",

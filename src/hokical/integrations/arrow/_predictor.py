@@ -15,8 +15,8 @@ from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._confidence import ConfidenceCalibrator
 from hokical.calibrators._multilabel import MultilabelCalibrator
 from hokical.guarantees._calibration_data import CalibrationData
-from hokical.io._arrow import to_scores
-from hokical.io._convention import is_id
+from hokical.io._examples import is_id
+from hokical.io._tables import to_scores
 
 Column = Literal["label", "confidence", "proba", "set", "abstain", "interval"]
 #: Outputs that rest on examples which the calibrator has to keep.
