@@ -47,8 +47,8 @@ _LOOSE, _TIGHT, _MAX_ITER = 1e-4, 1e-8, 100
 _NOTHING = 1e-9
 #: Coefficients of the groups of all columns but the largest: their Hessian is made whole.
 MOST_DENSE = 2000
-#: Numbers of covariances of rows that are held at a time: few enough for a processor's cache.
-_HELD = 1 << 18
+#: Numbers of covariances of rows that are held at a time.
+_HELD = 1 << 20
 #: Matrices up to this size are inverted side by side: calls of LAPACK would be mostly overhead.
 _SMALL = 6
 
@@ -163,7 +163,7 @@ def _alternate(
     """The minimum, and the precisions `tau` of the `blocks` (parameters,); the last is fixed."""
     still, tried = tau.size == 1, list[tuple[FloatArray, FloatArray]]()
     while not still and len(tried) < _ROUNDS:
-        point = point.with_precision(tau[blocks])
+        point = replace(point, precision=tau[blocks])
         found = point.minimize(tol=10.0 * _LOOSE, max_iter=1)
         updated, slope = _update(tau, blocks, found.x, point.inverse.diagonal(), prior)
         tried.append((tau, updated))
@@ -171,7 +171,7 @@ def _alternate(
         promise = np.abs(slope * np.log(tau / tried[-1][0])).sum()
         still = bool((np.abs(np.log(updated / tried[-1][0])) <= np.log(_STILL)).all())
         still &= found.converged and bool(promise <= _LOOSE * point.problem.total)
-    found = point.with_precision(tau[blocks]).minimize(tol=_TIGHT, max_iter=_MAX_ITER)
+    found = replace(point, precision=tau[blocks]).minimize(tol=_TIGHT, max_iter=_MAX_ITER)
     reason = found.reason if still or not found.converged else StopReason.MAX_ITER
     return replace(found, n_iter=len(tried) + found.n_iter, reason=reason), tau
 
@@ -330,24 +330,14 @@ class _Point:
     @cached_property
     def inverse(self) -> _Inverse:
         """The inverse Hessian of the penalised loss of all examples."""
+        blocks = self.problem.terms.curvature(self.state, self.problem.sums)
         precision = np.broadcast_to(self.precision, self.x.size)
-        return _Inverse.of(self.problem, self.curvature, precision.reshape(self.problem.n_rows, -1))
-
-    @cached_property
-    def curvature(self) -> FloatArray:
-        """The second derivatives (cells, c, c) of the loss, whatever the precision."""
-        return self.problem.terms.curvature(self.state, self.problem.sums)
-
-    def with_precision(self, precision: FloatArray) -> _Point:
-        """The same place; what does not depend on the precision is not computed again."""
-        found = replace(self, precision=precision)
-        if "curvature" in self.__dict__:
-            found.__dict__["curvature"] = self.curvature
-        return found
+        return _Inverse.of(self.problem, blocks, precision.reshape(self.problem.n_rows, -1))
 
     def moments(self, blocks: IntArray, size: int) -> FloatArray:
         """Precisions (size,) with which slopes at coefficients of 0 are as large as they are."""
-        known = (self.problem.members @ np.diagonal(self.curvature, axis1=1, axis2=2)).ravel()
+        curvature = self.problem.terms.curvature(self.state, self.problem.sums)
+        known = (self.problem.members @ np.diagonal(curvature, axis1=1, axis2=2)).ravel()
         excess = np.bincount(blocks, self.slope**2 - known, size)
         return np.asarray(np.bincount(blocks, known**2, size) / np.maximum(excess, 1e-100))
 
@@ -417,7 +407,7 @@ class _Inverse:
         kept = own * tau
         if problem.own.size:
             blocks = blocks.copy()
-            blocks[problem.own] = (eye - kept) * tau.swapaxes(1, 2)  # C (C + T)^-1 T
+            blocks[problem.own] = blocks[problem.own] @ kept
         flat, n_last = blocks.reshape(len(blocks), -1), problem.meetings[0].shape[0]
         block, border, dense = (
             (each @ flat).reshape(m, n, width, width).swapaxes(1, 2).reshape(m, width, n * width)
@@ -463,36 +453,22 @@ class _Inverse:
         passed = np.einsum("gad,gad->ga", np.tensordot(self.carried, self.dense, 1), self.carried)
         found[size : size + len(passed)] = np.diagonal(self.last, axis1=1, axis2=2) + passed
         moved = self.kept - np.eye(self.precision.shape[1])
-        passed = np.einsum("gab,gab->ga", self._times_shared(moved, problem.own), moved)
+        passed = np.einsum("gab,gab->ga", moved @ self._shared(problem.own), moved)
         rows = problem.rows[problem.own, -1]
         found[rows] = np.diagonal(self.own, axis1=1, axis2=2) + passed
         return found.ravel()
 
     def covariances(self, cells: IntArray) -> FloatArray:
         """The covariance (m, c, c) of the coefficients that act in cells (m,)."""
-        place, some = np.searchsorted(self.problem.own, cells), np.isin(cells, self.problem.own)
+        found, place = self._shared(cells), np.searchsorted(self.problem.own, cells)
+        some = np.isin(cells, self.problem.own)
         kept, own = self.kept[place[some]], self.own[place[some]]
-        found = np.empty((len(cells), *self.last.shape[1:]))
-        found[~some] = self._shared(cells[~some])
-        found[some] = self._times_shared(kept, cells[some]) @ kept.swapaxes(1, 2) + own
+        found[some] = kept @ found[some] @ kept.swapaxes(1, 2) + own
         return found
 
-    def _times_shared(self, matrices: FloatArray, cells: IntArray) -> FloatArray:
-        """Matrices (m, c, c) times the covariances of the shared columns in cells (m,)."""
-        if self._shares_common:
-            return np.tensordot(matrices, self.last[0], 1)
-        return matrices @ self._shared(cells)
-
-    @property
-    def _shares_common(self) -> bool:
-        """Whether the common terms alone are shared: all cells then have the same covariance."""
-        return self.problem.n_dense == 0 and len(self.last) == 1
-
     def _shared(self, cells: IntArray) -> FloatArray:
-        """The covariance (m, c, c) of the coefficients of the shared columns in cells (m,)."""
+        """The same for the shared columns."""
         size, width = self.problem.n_dense, self.precision.shape[1]
-        if self._shares_common:
-            return np.repeat(self.last, len(cells), axis=0)
         *dense, last = self.problem.shared[cells].T
         places = np.zeros((len(cells), size + 1, width, width))
         for rows in dense:

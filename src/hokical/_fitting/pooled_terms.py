@@ -73,8 +73,8 @@ def _sum_products(left: FloatArray, right: FloatArray, sums: Any) -> FloatArray:
     """Sums (cells, a, b) of the outer products of rows (n, a) and (n, b), sorted by cell."""
     places, ends = sums.indices, sums.indptr
     if len(left) < _FEW_ROWS * sums.shape[0]:  # a product per cell would be mostly overhead
-        weighted = (type(sums)((one, places, ends), sums.shape) for one in left.T)
-        return np.stack([each @ right for each in weighted], axis=1)
+        weighted = (type(sums)((one, places, ends), sums.shape) for one in right.T)
+        return np.stack([each @ left for each in weighted], axis=2)
     parts = (np.split(rows, ends[1:-1]) for rows in (left, right))
     return np.stack([one.T @ other for one, other in zip(*parts, strict=True)])
 
@@ -114,7 +114,7 @@ class BinaryTerms:
 
     def evaluate(self, coef: FloatArray, sums: Any) -> tuple[float, FloatArray, Any]:
         eta = self.offset + np.einsum("nf,nf->n", self.features, coef)
-        slope = _sum_products(self._residuals(eta)[:, None], self.features, sums)[:, 0]
+        slope = _sum_products(self.features, self._residuals(eta)[:, None], sums)[:, :, 0]
         return float(self.weights @ self.losses(eta)), slope, eta
 
     def curvature(self, state: Any, sums: Any) -> FloatArray:
@@ -202,13 +202,12 @@ class SoftmaxTerms:
 
     def _sum_features(self, proba: Any, logs: FloatArray) -> FloatArray:
         """Sums (n, features) of what multiplies the coefficients, over classes by `proba`."""
-        scale = np.einsum("nk,nk->n", proba, logs)[:, None]
+        scale = (proba * logs).sum(axis=1, keepdims=True)
         return np.hstack([scale, proba]) if self.biased else scale
 
     def _second_moments(self, proba: FloatArray, logs: FloatArray, sums: Any = None) -> FloatArray:
         """Sums (n, features, features), or by cell, of the products of the same."""
-        products = proba * logs
-        parts = (np.einsum("nk,nk->n", products, logs), products, proba)
+        parts = ((proba * logs * logs).sum(axis=1), proba * logs, proba)
         square, *biases = parts if self.biased else parts[:1]
         square, *biases = (part if sums is None else sums @ part for part in (square, *biases))
         found = np.zeros((len(square), self.n_features, self.n_features))
@@ -229,7 +228,7 @@ def _softmax_loss(scores: FloatArray, labels: IntArray) -> tuple[FloatArray, Flo
     """Probabilities (n, K) and log losses (n,)."""
     top = scores.max(axis=1, keepdims=True)
     proba = np.exp(scores - top)
-    total = proba @ np.ones(proba.shape[1])  # quicker than a sum along short rows
+    total = proba.sum(axis=1)
     own = np.take_along_axis(scores, labels[:, None], axis=1)[:, 0]
     return proba / total[:, None], np.log(total) + top[:, 0] - own
 
