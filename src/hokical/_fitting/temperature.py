@@ -263,6 +263,14 @@ def moment_sums(logits: Logits, beta: Array | float) -> tuple[Array, Array, Arra
 
 
 def choose_floor(examples: Examples) -> float:
+    """The floor for zeros of least log loss; 0 if no label is below the top of its row."""
+    some = _sample(examples)
+    if some.mean_true_margin <= 0.0:
+        return 0.0
+    return _choose_floor(some, _find_bounds(some)[1:], ZERO_FLOORS, with_prior=False)[0]
+
+
+def choose_floor_alone(examples: Examples) -> float:
     """The floor for zeros of least log loss of uncalibrated probabilities.
 
     Its prior is a part of an example whose true class has the probability 0.
@@ -300,7 +308,7 @@ def choose_base(examples: Examples, *, for_noise: bool = True, with_prior: bool 
     """The floor and its temperature of least log loss.
 
     Floors are meant for zeros and, unless `for_noise` is False, for labels that can be wrong. Both
-    can have the prior of `shrink_temperature` and of `choose_floor`.
+    can have the priors of `shrink_temperature` and of `choose_floor_alone`.
     """
     some, zeros = _sample(examples), has_zeros(examples.logits)
     spread, low, high = _find_bounds(some)

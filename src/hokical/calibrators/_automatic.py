@@ -21,7 +21,7 @@ from hokical._fitting.default import (
 )
 from hokical._fitting.examples import FEWEST_EXAMPLES, Examples, has_zeros, spaced_rows
 from hokical._fitting.row_correction import CorrectionProblem, fit_row_correction
-from hokical._fitting.temperature import choose_floor, shrink_temperature
+from hokical._fitting.temperature import choose_floor_alone, shrink_temperature
 from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._group_learning import add_groups
 from hokical.calibrators._method import Fit, MethodInfo
@@ -260,7 +260,9 @@ def _find_degenerate(examples: Examples) -> str:
 def _keep_uncalibrated(examples: Examples | None, why: str) -> Fit:
     """No calibration but a floor below probabilities of 0, and the reason, which is a warning."""
     rule: Rule = UncalibratedRule()
-    floor = 0.0 if examples is None or not has_zeros(examples.logits) else choose_floor(examples)
+    floor = (
+        0.0 if examples is None or not has_zeros(examples.logits) else choose_floor_alone(examples)
+    )
     kept = "the uncalibrated probabilities were kept"
     if floor > 0.0:
         rule, kept = FlooredRule(floor, rule), f"{kept} with {floor:g} added, as some are 0"
