@@ -160,7 +160,7 @@ def test_chunks_of_which_nothing_counts(name: str, vectors: bool) -> None:
 
 def test_evaluating_blocks_of_which_nothing_counts(overconfident, monkeypatch) -> None:
     logits, labels = overconfident
-    monkeypatch.setattr("hokical.streams._passes.block_rows", lambda n_classes: 500)
+    monkeypatch.setattr("hokical.streams._passes.rows_per_chunk", lambda n_classes: 500)
     weights = np.where(np.arange(3000) < 1200, 0, 2)
     cal = make("temps").fit(logits, labels)
     found = hokical.evaluate(cal, open_source(logits, labels, weights))

@@ -14,7 +14,7 @@ from numpy.testing import assert_array_equal
 from hokical import Gaussian, Hoki
 from hokical.calibrators import make
 from hokical.io import DataFileError
-from hokical.io._chunks import Chunk, block_rows, reblock
+from hokical.io._chunks import Chunk, rows_per_chunk, reblock
 from hokical.streams import fit, open_source
 from tests.conftest import max_examples
 
@@ -308,7 +308,7 @@ def test_lists_are_read_a_block_at_a_time(examples, tmp_path) -> None:
 
     for data in (tmp_path, dataset.dataset(tmp_path)):
         source = open_source(data)
-        assert max(chunk.n_rows for chunk in source) <= block_rows(1000) < 600
+        assert max(chunk.n_rows for chunk in source) <= rows_per_chunk(1000) < 600
         assert_array_equal(rows_of(source)[0], logits)
 
 

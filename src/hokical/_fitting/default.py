@@ -35,7 +35,7 @@ from hokical.rules._structured import StructuredRule
 
 #: Structured scaling has terms between classes up to this many classes. Of more, each class has a
 #: scale and a bias.
-MAX_CROSS_CLASSES = 30
+CROSS_UP_TO = 30
 #: Ridges, in examples, of few and of many classes; each fit starts from the one before.
 RIDGES, CLASS_RIDGES = (10.0, 0.1), (0.3,)
 #: Any ridge but the infinite one costs so many nats by class beyond two, and at most.
@@ -78,7 +78,7 @@ class BaseFit:
 
 def fit_base(examples: Examples) -> BaseFit:
     """Fit a floor, a temperature and structured scaling, and their weights."""
-    few = examples.n_classes <= MAX_CROSS_CLASSES
+    few = examples.n_classes <= CROSS_UP_TO
     base = choose_base(examples, for_noise=few, with_prior=True)
     if few:
         fits = fit_ridges(base, RIDGES, weighing_step(examples.logits))

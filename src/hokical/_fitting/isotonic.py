@@ -43,7 +43,7 @@ class StepCurve:
     values: FloatArray
 
 
-def fit_pooled(examples: Examples) -> StepCurve:
+def fit_pooled_isotonic(examples: Examples) -> StepCurve:
     """One curve for the log-probabilities of all classes, pooled."""
     examples = examples.without_weightless()
     keys, counts = _keys(examples, 1.0), _counts(examples)

@@ -14,15 +14,13 @@ from hokical._core.warn import FitDataWarning, warn_user
 from hokical._fitting.examples import effective_size, mean_and_error
 from hokical._fitting.partial_pooling import PooledFit, fit_pooled
 from hokical._fitting.pooled_terms import BinaryTerms, uncalibrated_share
-from hokical.rules._multilabel import FARTHEST, MultilabelCurves, score_features
+from hokical.rules._multilabel import FARTHEST_SCORE, MultilabelCurves, score_features
 
 #: Without a pile of scores, odds are believed up to so many times the number of examples.
 _BORNE_OUT = 10.0
-#: Fewer examples than this teach nothing.
-_FEWEST = 10
 #: Before the fit: precisions of the common slope and tilt; the weight of a hit and of a miss at
 #: either end of the scores, shared by the labels; and two labels that differ so little.
-_RIDGES, _AT_END, _ALIKE = np.array([3.0, 0.3]), 0.5, (2.0, 0.01)
+_CURVE_RIDGES, _AT_ENDS, _LABELS_ALIKE = np.array([3.0, 0.3]), 0.5, (2.0, 0.01)
 
 
 @one_blas_thread()
@@ -73,15 +71,15 @@ def _fit_pooled(terms: BinaryTerms, label: IntArray, n_labels: int) -> PooledFit
     """Common coefficients and those of each label, with what is known before as examples."""
     width = terms.n_features
     places = np.unique([np.argmin(terms.offset), np.argmax(terms.offset)])
-    own = np.eye(width)[1:3] * np.sqrt(2.0 * _RIDGES)[:, None]
+    own = np.eye(width)[1:3] * np.sqrt(2.0 * _CURVE_RIDGES)[:, None]
     prior = terms.with_prior(
         np.vstack([terms.features[places], own]),
         np.append(terms.offset[places], [0.0, 0.0]),
-        np.repeat([_AT_END / n_labels, 1.0], [places.size, 2]),
+        np.repeat([_AT_ENDS / n_labels, 1.0], [places.size, 2]),
     )
     codes = np.append(label, np.full(prior.offset.size - label.size, -1))
     blocks = [-1, -1, -1, *(0 for _ in range(width - 3))]
-    return fit_pooled(prior, codes[:, None], (n_labels,), common_blocks=blocks, alike=_ALIKE)
+    return fit_pooled(prior, codes[:, None], (n_labels,), common_blocks=blocks, alike=_LABELS_ALIKE)
 
 
 def _nothing_learned(hits: BoolArray, n_examples: float, n_rows: int) -> str:
@@ -109,8 +107,8 @@ def _find_piles(
     shows no more than how often its labels are there. Without such a pile, scores are as
     extreme as any of the fit, or as the number of examples supports.
     """
-    edges, ends = np.array([-FARTHEST, FARTHEST]), np.empty(2)
-    cut = np.clip(scores, -FARTHEST, FARTHEST)
+    edges, ends = np.array([-FARTHEST_SCORE, FARTHEST_SCORE]), np.empty(2)
+    cut = np.clip(scores, -FARTHEST_SCORE, FARTHEST_SCORE)
     keys = cut.astype(np.float32)
     values = np.unique(keys).astype(np.float64)
     if values.size == 1:  # beside it lies only that nothing is known
@@ -119,7 +117,7 @@ def _find_piles(
         here = keys == np.float32(last)
         if here.sum() <= 1:
             farthest = max(float((sign * cut).max()), np.log(_BORNE_OUT * cut.size))
-            ends[side] = sign * min(farthest, FARTHEST)
+            ends[side] = sign * min(farthest, FARTHEST_SCORE)
             continue
         edges[side] = 0.5 * (last + inner)
         there = float(counts[here] @ hits[here])

@@ -34,7 +34,7 @@ from hokical.rules._row_correction import (
 )
 
 #: Ridges on standardised coefficients, in examples. Each fit starts from the one before.
-RIDGES = (300.0, 30.0, 3.0)
+CORRECTION_RIDGES = (300.0, 30.0, 3.0)
 #: A fit ends with a step that promises no more than this in the sum of all log losses; Newton
 #: squares what is left.
 TOLERANCE, MAX_ITER = 0.05, 50
@@ -56,7 +56,7 @@ def fit_row_correction(
     problem = CorrectionProblem(examples, temperature, features)
     rows = problem.uncorrected
     found, left_out, scores = [], [rows.raw], [0.0]
-    for ridge in RIDGES:
+    for ridge in CORRECTION_RIDGES:
         point = problem.fit(ridge, rows)
         rows = point.rows
         left_out.append(problem.leave_out(point))

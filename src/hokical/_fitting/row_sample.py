@@ -23,7 +23,7 @@ from hokical._core.types import BoolArray, FloatArray, IntArray
 from hokical._core.warn import FitDataWarning, warn_user
 from hokical._fitting.examples import FEWEST_EXAMPLES, Examples, Partition, Result, has_zeros
 from hokical.guarantees._calibration_data import SAMPLE_SIZE, CalibrationData
-from hokical.guarantees._class_scores import ClassScores, row_features
+from hokical.guarantees._class_scores import ClassScores, shift_features
 from hokical.guarantees._row_sketch import RowSketch, row_draws, row_hashes
 from hokical.guarantees._scores import ScoreTable, Support, conservative_levels, label_log_odds
 from hokical.guarantees._sets import Conformity
@@ -38,7 +38,7 @@ MOST_FOR_CLASSES = 25_000_000
 #: The key of rows of weight 0; those of other rows are below 1.
 _NEVER = 2.0
 #: Beyond so many classes, no sample of a `TopK` is kept for sets: each row has all its classes.
-_MOST_CLASSES = 8192
+_MOST_COUNTED_CLASSES = 8192
 #: What rows of this sum look like, the sum, and what to do.
 _LOOKS = {
     1.0: ("probabilities", 1, "Convert them"),
@@ -214,7 +214,7 @@ def _keep(block: Examples, log_odds: FloatArray, top: FloatArray) -> Calibration
     if alike:
         level = conservative_levels([log_odds], ~block.correct, top)
         scores = ScoreTable.from_examples(level, ~block.correct, counting.astype(np.float64))
-    known = not isinstance(block.logits, TopK) or block.n_classes <= _MOST_CLASSES
+    known = not isinstance(block.logits, TopK) or block.n_classes <= _MOST_COUNTED_CLASSES
     if known and alike:
         key = np.where(counting, row_draws(block.first_row, block.n_rows), 2.0)
         rows = np.argpartition(key, min(SAMPLE_SIZE, key.size) - 1)[:SAMPLE_SIZE]
@@ -222,7 +222,7 @@ def _keep(block: Examples, log_odds: FloatArray, top: FloatArray) -> Calibration
         some, truth = [block.logits.take(rows)], block.labels[rows]
         found = Conformity.from_rows(UncalibratedRule(), some, truth)
         sample = replace(found, run=None, key=key[rows])  # ordered sets ask for `certify`
-    cells, n_classes = row_features(block.logits, log_odds), block.n_classes
+    cells, n_classes = shift_features(block.logits, log_odds), block.n_classes
     classes = ClassScores.from_rows(cells, block.labels, block.correct, block.counts, n_classes)
     return CalibrationData(
         fit_scores=scores,

@@ -47,7 +47,7 @@ _MOST_COUNTED = 5000
 #: Probabilities that a mean over calibration examples is taken of, at most.
 _MOST_PROBABILITIES = 1 << 20
 #: More classes than this mean a damaged file.
-_MOST_CLASSES = 1 << 31
+_MOST_COLUMNS = 1 << 31
 
 
 class FittedPredictions(StoredEstimator):
@@ -464,7 +464,7 @@ def _check_document(document: dict[str, Any]) -> tuple[Rule, int, CalibrationDat
     n_classes: int = check_stored(document, "n_classes", int)
     kinds = get_type_hints(CalibrationData).items()
     kept = CalibrationData(**{name: check_stored(document, name, kind) for name, kind in kinds})
-    if not 2 <= n_classes < _MOST_CLASSES:
+    if not 2 <= n_classes < _MOST_COLUMNS:
         raise CalibratorFileError(f"the file must be for at least 2 classes; got {n_classes}.")
     if rule.n_classes not in (None, n_classes):
         raise CalibratorFileError(

@@ -26,7 +26,7 @@ from hokical.rules._predicting import labels_and_confidence, predict_on_host
 from hokical.rules._wrapped import BalancedRule
 
 #: Beyond so many classes, `certify` does not count examples by the probability of each.
-_MOST_CLASSES = 1024
+_MOST_DENSE_CLASSES = 1024
 #: What every error about missing examples ends with.
 _CERTIFY = "Call `certify(logits, labels)` first, with examples that nothing was fitted on."
 
@@ -50,7 +50,7 @@ def note(
     level = scores.conservative_levels(odds, wrong, data.to_host(data.top))
     found = replace(Conformity.from_rows(rule, forms, labels), weights=weights, unit=unit)
     classes = None
-    if not isinstance(data, TopK) and data.n_classes <= _MOST_CLASSES:
+    if not isinstance(data, TopK) and data.n_classes <= _MOST_DENSE_CLASSES:
         proba = predict_on_host(rule, "proba", data).astype(np.float64)
         classes = ScoreTable.by_class(proba, labels, weights if counts else None)
     return HeldOutPart(found, level, wrong, classes, columns)
@@ -121,7 +121,7 @@ def class_interval(
             return np.stack([data.to_host(end) for end in own], axis=1)
         raise ValueError(
             "`label` has no examples to go by. Call `certify(logits, labels)` first, with logits "
-            f"of all classes, at most {_MOST_CLASSES:,} of them, and examples that count alike."
+            f"of all classes, at most {_MOST_DENSE_CLASSES:,} of them, and examples that count alike."
         )
     proba = predict_on_host(rule, "proba", data)[:, label].astype(np.float64)
     return kept.held_out_classes.rows[label].intervals(class_levels(proba), proba, delta)

@@ -4,7 +4,7 @@ import numpy as np
 
 from hokical._core.types import FloatArray, IntArray
 from hokical._fitting.examples import Examples
-from hokical._fitting.isotonic import fit_classwise, fit_pooled
+from hokical._fitting.isotonic import fit_classwise, fit_pooled_isotonic
 from hokical._fitting.temperature import best_temperature
 from hokical.calibrators._calibrator import Calibrator
 from hokical.calibrators._method import Fit, MethodInfo
@@ -55,7 +55,7 @@ class IsotonicMulticlass(Calibrator):
 
     def _fit(self, examples: Examples) -> Fit:
         examples.warn_about_masked_truth()
-        curve = fit_pooled(examples)
+        curve = fit_pooled_isotonic(examples)
         return Fit(PooledIsotonicRule(curve.knots, curve.values, normalize=True))
 
 

@@ -15,7 +15,7 @@ from hokical._core.reading import to_numpy
 from hokical._core.types import FloatArray, IntArray
 from hokical._core.warn import warn_user
 from hokical.guarantees._calibration_data import CalibrationData
-from hokical.guarantees._class_scores import ClassScores, row_features
+from hokical.guarantees._class_scores import ClassScores, shift_features
 from hokical.guarantees._label_shift import NewRows
 from hokical.guarantees._row_sketch import row_draws, row_hashes
 from hokical.rules._base import Rule
@@ -137,7 +137,7 @@ def read_rows(rule: Rule, kept: CalibrationData, data: Logits, counts: FloatArra
     return NewRows(
         predict_on_host(rule, "proba", some).astype(np.float64),
         labels.astype(np.int64),
-        row_features(some),
+        shift_features(some),
         total / total.sum(),
         int(np.count_nonzero(counts)),
         # With other class frequencies, no labels were counted at fit time.

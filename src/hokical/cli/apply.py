@@ -119,7 +119,7 @@ def apply(
         if name in found:
             values = np.concatenate([each[name] for each in done])
             facts |= {"examples": values.size, share: float(values.mean()) if values.size else None}
-    _show({"method": fitted.name, "output": str(output)} | facts, as_json)
+    _show_predictions({"method": fitted.name, "output": str(output)} | facts, as_json)
 
 
 def _pair_files(given: Source, output: Path) -> list[tuple[Path, Path]]:
@@ -215,7 +215,7 @@ def _columns(results: dict[str, Any], rows: Examples, as_arrays: bool) -> dict[s
     return kept | added
 
 
-def _show(values: dict[str, Any], as_json: bool) -> None:
+def _show_predictions(values: dict[str, Any], as_json: bool) -> None:
     """Where the results are, and what is guaranteed about them."""
     names = values["arrays"]
     shown = ", ".join([*names[:6], *([f"... {len(names)} columns"] if len(names) > 6 else [])])

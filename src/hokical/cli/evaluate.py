@@ -60,12 +60,12 @@ def evaluate(
     with spinner("Measuring"), check_options():
         found = hokical.evaluate(
             fitted, **own, coverage=coverage, class_names=data.classes, data_name=path.name,
-            positive=None if positive is None else _event(positive, data),
+            positive=None if positive is None else _event_class(positive, data),
         )  # fmt: skip
     show_found(found, found, report, as_json, lambda: _show(found, path))
 
 
-def _event(positive: str, data: Any) -> Any:
+def _event_class(positive: str, data: Any) -> Any:
     """The event as `evaluate` takes it."""
     scores = getattr(data, "scores", data)
     n_classes = getattr(scores, "n_classes", 1)  # of confidences: refused in words

@@ -74,7 +74,7 @@ def export(
             kind = "probabilities" if probabilities else "logits"
             model = _attach(attach, fitted, output, options | {"output": scores, "scores": kind})
         checked = _check(model, fitted) if check else {}
-    _show(fitted.name, model, output, checked, as_json)
+    _show_export(fitted.name, model, output, checked, as_json)
 
 
 def _attach(model: Path, fitted: hokical.Calibrator, output: Path, options: dict[str, Any]) -> Any:
@@ -110,7 +110,7 @@ def _check(model: Any, fitted: Any) -> dict[str, Any]:
     }
 
 
-def _show(name: str, model: Any, output: Path, checked: dict[str, Any], as_json: bool) -> None:
+def _show_export(name: str, model: Any, output: Path, checked: dict[str, Any], as_json: bool) -> None:
     facts = {item.key.removeprefix("hokical_"): item.value for item in model.metadata_props}
     describe = import_module("hokical.integrations.onnx._models").describe_tensor
     size, classes = output.stat().st_size, facts.get("n_classes")

@@ -45,13 +45,13 @@ def shift(
     if as_json:
         show_json(_values(found, names) | ({} if event is None else {"event": names[event]}))
     else:
-        said = "" if event is None else f"{_event(found, event, rows.classes)}\n"
+        said = "" if event is None else f"{_event_frequency(found, event, rows.classes)}\n"
         stdout().print(Text(f"{said}{data.name}: {found}"))
     if not found.holds:
         raise typer.Exit(ALARM)
 
 
-def _event(found: hokical.guarantees.ShiftEstimate, event: int, names: tuple[str, ...]) -> str:
+def _event_frequency(found: hokical.guarantees.ShiftEstimate, event: int, names: tuple[str, ...]) -> str:
     """The share of events, of two classes, in words."""
     old, new = (each[event] for each in (found.old_class_frequencies, found.class_frequencies))
     low, high = found.class_frequencies_interval[event]

@@ -17,7 +17,7 @@ from array_api_compat import device, is_writeable_array
 from hokical._core.arrays import NUMPY, Array, Backend, backend_of, to_host, to_input_library
 from hokical._core.reading import to_numpy
 from hokical._core.types import AnyArray, BoolArray, IntArray
-from hokical.io._chunks import block_rows, split_parts
+from hokical.io._chunks import rows_per_chunk, split_parts
 from hokical.io._examples import LABELS, LOGITS, WEIGHTS
 
 _WANTED = (
@@ -97,7 +97,7 @@ class Maps:
     def slabs(self) -> Iterator[tuple[slice, BoolArray]]:
         """Items of about 30 MB of logits, at least one, and which of their positions count."""
         n_items, *lengths = self.positions
-        step = max(1, block_rows(self.n_classes) // max(1, math.prod(lengths)))
+        step = max(1, rows_per_chunk(self.n_classes) // max(1, math.prod(lengths)))
         for first in range(0, n_items, step):
             items = slice(first, min(first + step, n_items))
             keep = np.ones((items.stop - first, *lengths), np.bool_)

@@ -33,7 +33,7 @@ _MOST_OFF, _MISFIT = 3.0, 0.05
 _PSEUDO, _MOST_STEPS, _TOLERANCE = 0.5, 100, 1e-7
 
 
-def row_features(logits: Logits, log_odds: FloatArray | None = None) -> IntArray:
+def shift_features(logits: Logits, log_odds: FloatArray | None = None) -> IntArray:
     """Cells (n, features) in which each row falls, one of `N_LEVELS` for each feature.
 
     The features are the log-odds of the label, and how far apart are the best, the second and the

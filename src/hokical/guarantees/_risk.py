@@ -14,7 +14,7 @@ from hokical.guarantees import _control as control
 #: Thresholds where testing may start: at the first a loss may count few examples.
 _STARTS = 10
 #: What rounding may take from a loss that only grows.
-_ROUNDING = 1e-12
+_LOSS_ROUNDING = 1e-12
 
 #: (probabilities, labels, threshold) -> losses (n,); or losses (n, thresholds).
 Loss = Callable[[Any, Any, float], Any] | Any
@@ -181,7 +181,7 @@ def _last_safe(
     last, p_values = m - 1, np.zeros(m)
     for name, each in losses.items():
         if delta is None:
-            passed = each.sums + 1.0 <= limits[name] * (each.counts + 1.0) * (1.0 + _ROUNDING)
+            passed = each.sums + 1.0 <= limits[name] * (each.counts + 1.0) * (1.0 + _LOSS_ROUNDING)
             last = min(last, int(np.flatnonzero(passed).max(initial=-1)))
         else:  # all risks at once: the worst of them
             tail = control.loss_p_values(each.sums, each.counts, limits[name], binary=each.binary)
@@ -226,7 +226,7 @@ def _list(numbers: Mapping[str, float]) -> str:
 
 def _check_monotone(tables: Mapping[str, FloatArray]) -> None:
     for name, table in tables.items():
-        if np.isnan(table).any() or (np.diff(table, axis=1) < -_ROUNDING).any():
+        if np.isnan(table).any() or (np.diff(table, axis=1) < -_LOSS_ROUNDING).any():
             raise ValueError(
                 f"`delta` must be given for the loss {name!r}: on average only losses that never "
                 "fall along the `thresholds`, and count every example, can be bounded. Pass "

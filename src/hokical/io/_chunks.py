@@ -125,7 +125,7 @@ def split_parts(item: Any, names: Sequence[tuple[str, ...]], wanted: str) -> lis
     raise TypeError(f"{wanted}; got {type(item).__name__}.")
 
 
-def block_rows(n_classes: int) -> int:
+def rows_per_chunk(n_classes: int) -> int:
     """Rows of a stream's block: about 30 MB, however many chunks, threads and rows there are."""
     return _KERNEL_BLOCKS * rows_per_block(n_classes + _FLOATS_BESIDE)
 
@@ -252,7 +252,7 @@ def from_array(
                 f"`{name}` must have one entry per row of logits; got {np.shape(column)} for "
                 f"{n_rows} rows."
             )
-    step = block_rows(int(shape[1])) if chunk_rows is None else chunk_rows
+    step = rows_per_chunk(int(shape[1])) if chunk_rows is None else chunk_rows
     check_count(step, name="chunk_rows")
 
     def slices() -> Iterator[Any]:
@@ -279,7 +279,7 @@ class TableSource(ChunkSource):
         scores, _ = ArrowTable(name, head).read(self._roles.scores, ())
         with report_file(name):
             kind = settle_kind(scores, self._roles, wanted)
-        self._rows = block_rows(scores.shape[1] if scores.ndim == 2 else 1)
+        self._rows = rows_per_chunk(scores.shape[1] if scores.ndim == 2 else 1)
         self.classes, self.about = self._roles.classes, about(wanted, kind)
         self.columns = self._roles.columns
         self._wanted = replace(wanted, kind=kind)

@@ -36,7 +36,7 @@ class _WeightedRows:
 
 
 @dataclass(frozen=True, eq=False)
-class Examples(_WeightedRows):
+class Outcomes(_WeightedRows):
     """Checked top-label data: `confidence` (n,), `correct` (n,), `weight` (n,) or None."""
 
     confidence: FloatArray
@@ -57,14 +57,14 @@ class Predictions(_WeightedRows):
         return int(self.proba.shape[1])
 
     @property
-    def top_label(self) -> Examples:
+    def top_label(self) -> Outcomes:
         """The probability of the most likely class, and whether it is the true one."""
         # At most 1: rows of float16 may sum to a little more.
         confidence = np.minimum(self.proba.max(axis=1).astype(np.float64), 1.0)
-        return Examples(confidence, self.proba.argmax(axis=1) == self.labels, self.weight)
+        return Outcomes(confidence, self.proba.argmax(axis=1) == self.labels, self.weight)
 
 
-def as_examples(proba: Any, labels: Any, sample_weight: Any = None) -> Examples:
+def as_examples(proba: Any, labels: Any, sample_weight: Any = None) -> Outcomes:
     """Check (n,) confidences and whether each was right, or (n, classes) and labels.
 
     Rows of weight 0 are dropped.
@@ -73,14 +73,14 @@ def as_examples(proba: Any, labels: Any, sample_weight: Any = None) -> Examples:
         return as_predictions(proba, labels, sample_weight).top_label
     values = as_confidence(proba)
     truth = _as_correct(labels, values.shape[0])
-    return Examples(values, truth, as_weights(sample_weight, values.shape[0])).counted()
+    return Outcomes(values, truth, as_weights(sample_weight, values.shape[0])).counted()
 
 
-def as_risks(probability: Any, outcome: Any, sample_weight: Any = None) -> Examples:
+def as_risks(probability: Any, outcome: Any, sample_weight: Any = None) -> Outcomes:
     """Check (n,) probabilities of an event and whether it happened; drop rows of weight 0."""
     values = as_confidence(probability, "probability")
     happened = _as_correct(outcome, values.shape[0], "outcome", "whether the event happened")
-    return Examples(values, happened, as_weights(sample_weight, values.shape[0])).counted()
+    return Outcomes(values, happened, as_weights(sample_weight, values.shape[0])).counted()
 
 
 def as_predictions(proba: Any, labels: Any, sample_weight: Any = None) -> Predictions:

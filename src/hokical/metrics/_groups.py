@@ -14,7 +14,7 @@ from hokical._core.groups import GroupCoding, count_rows
 from hokical._core.labels import as_weights
 from hokical._core.types import FloatArray, IntArray
 from hokical.guarantees._binomial import check_chance, clopper_pearson
-from hokical.metrics._examples import Examples, as_examples, as_predictions
+from hokical.metrics._examples import Outcomes, as_examples, as_predictions
 from hokical.metrics._sum_test import holm, mean_p_values, sum_p_value
 
 #: Pairs of groups with fewer examples are left out: they can prove next to nothing.
@@ -186,17 +186,17 @@ def group_table(
 
 def class_question(
     proba: Any, labels: IntArray, names: Sequence[str] = (), positive: int = 1
-) -> dict[str, Examples]:
+) -> dict[str, Outcomes]:
     """Of two classes, the probability of one and whether it is the true one."""
     if proba.shape[1] != 2:
         return {}
     name = str(names[positive]) if names else f"class {positive}"
     risk = np.clip(np.asarray(proba[:, positive], np.float64), 0.0, 1.0)
-    return {name: Examples(risk, labels == positive, None)}
+    return {name: Outcomes(risk, labels == positive, None)}
 
 
 def audit(
-    questions: dict[str, Examples], groups: Any, weights: FloatArray | None, delta: float
+    questions: dict[str, Outcomes], groups: Any, weights: FloatArray | None, delta: float
 ) -> GroupTable:
     """The table of checked rows, one or several questions about the same ones."""
     check_chance("delta", delta)
@@ -207,7 +207,7 @@ def audit(
     cells = list(_cells(coding, codes[seen]))
     tests, parts = [], []
     for asked, given in questions.items():
-        rows = Examples(given.confidence[seen], given.correct[seen], weight)
+        rows = Outcomes(given.confidence[seen], given.correct[seen], weight)
         tests += [(name, asked, *_test(rows, own)) for name, own in cells]
         inside = _segments(rows.confidence, cells)
         parts += [(name, asked, *_test(rows, own)) for name, own in inside]
@@ -235,7 +235,7 @@ def label_table(names: Sequence[str], sums: FloatArray, delta: float) -> GroupTa
 
 
 def label_rows(
-    rows: Examples, predicted: IntArray, names: Sequence[str], delta: float
+    rows: Outcomes, predicted: IntArray, names: Sequence[str], delta: float
 ) -> GroupTable:
     """The table of the groups that got each predicted label, with exact tests."""
     cells = [(str(names[k] if names else k), own) for k, own in _split(predicted)]
@@ -299,7 +299,7 @@ def _split(codes: IntArray) -> Iterator[tuple[int, IntArray]]:
         yield int(codes[rows[0]]), rows
 
 
-def _test(rows: Examples, own: IntArray) -> tuple[int, float, float, float, float, float]:
+def _test(rows: Outcomes, own: IntArray) -> tuple[int, float, float, float, float, float]:
     """Of a group: rows, how many they are worth, predicted, observed, standardised gap, p-value."""
     confidence, correct = rows.confidence[own], rows.correct[own]
     weight = None if rows.weight is None else rows.weight[own]

@@ -12,7 +12,7 @@ import numpy as np
 from hokical._core.bins import bin_index
 from hokical._core.types import FloatArray, IntArray
 from hokical.guarantees._binomial import clopper_pearson
-from hokical.metrics._examples import Examples
+from hokical.metrics._examples import Outcomes
 from hokical.metrics._levels import BinSums, Levels, LevelSums
 
 Ends = tuple[float, float]
@@ -149,7 +149,7 @@ def roc_ends(levels: Levels, delta: float) -> Ends:
 
 
 def design_effects(
-    rows: Examples, scores: Mapping[str, FloatArray], codes: IntArray, n_bins: int = 15
+    rows: Outcomes, scores: Mapping[str, FloatArray], codes: IntArray, n_bins: int = 15
 ) -> dict[str, float]:
     """How many rows of clusters (n,) are worth one independent row, by metric (Kish).
 

@@ -23,7 +23,7 @@ import numpy as np
 
 from hokical._core.bins import bin_index, sum_by
 from hokical._core.types import AnyArray, FloatArray, IntArray
-from hokical.metrics._examples import Examples
+from hokical.metrics._examples import Outcomes
 
 Bins = Literal["width", "mass"]
 
@@ -51,7 +51,7 @@ class LevelSums:
     wrong ones, and the weighted sum of confidence - value. `n_rows` have a weight above 0, and
     `squares` is the sum of the squared weights.
 
-    >>> rows = [Examples(np.array([c]), np.array([True]), None) for c in (0.9, 0.8, 0.9)]
+    >>> rows = [Outcomes(np.array([c]), np.array([True]), None) for c in (0.9, 0.8, 0.9)]
     >>> first, second, third = map(LevelSums.from_rows, rows)
     >>> (first + second + third).levels.weight
     array([1., 2.])
@@ -64,7 +64,7 @@ class LevelSums:
     design: dict[str, float] = field(default_factory=dict)
 
     @classmethod
-    def from_rows(cls, rows: Examples) -> Self:
+    def from_rows(cls, rows: Outcomes) -> Self:
         """Counts of examples that were checked."""
         n, weight, parts = rows.n_rows, rows.filled_weight(), []
         for start in range(0, n, _BLOCK):  # which bounds the memory

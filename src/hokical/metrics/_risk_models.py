@@ -21,7 +21,7 @@ from hokical.guarantees._binomial import (
     clopper_pearson,
 )
 from hokical.metrics._chunked import add_chunks
-from hokical.metrics._examples import Examples, as_predictions, as_risks
+from hokical.metrics._examples import Outcomes, as_predictions, as_risks
 from hokical.metrics._intervals import Ends, design_effects, mean_ends
 from hokical.metrics._levels import Levels, LevelSums
 from hokical.metrics._metric import METRICS, SummaryOptions
@@ -300,7 +300,7 @@ def binary_summary(
     return summarize_event(clustered_sums(rows, codes), delta)
 
 
-def clustered_sums(rows: Examples, codes: IntArray) -> LevelSums:
+def clustered_sums(rows: Outcomes, codes: IntArray) -> LevelSums:
     """Levels of the probability of the event, of rows in clusters (n,)."""
     scores = top_label_rows(rows.confidence, rows.correct)
     return replace(LevelSums.from_rows(rows), design=design_effects(rows, scores, codes))
@@ -630,7 +630,7 @@ def risk_sums(proba: Any, labels: Any, sample_weight: Any = None) -> LevelSums:
     return LevelSums.from_rows(risk_rows(proba, labels, sample_weight))
 
 
-def risk_rows(proba: Any, labels: Any, sample_weight: Any = None) -> Examples:
+def risk_rows(proba: Any, labels: Any, sample_weight: Any = None) -> Outcomes:
     """Checked probabilities of the event, and whether it happened."""
     if np.ndim(proba) != 2:
         return as_risks(proba, labels, sample_weight)
@@ -641,7 +641,7 @@ def risk_rows(proba: Any, labels: Any, sample_weight: Any = None) -> Examples:
             "classes. Pass the probability of one class, and whether it is the true one."
         )
     risk = np.clip(data.proba[:, 1].astype(np.float64), 0.0, 1.0)
-    return Examples(risk, data.labels == 1, data.weight)
+    return Outcomes(risk, data.labels == 1, data.weight)
 
 
 class _Fit(NamedTuple):

@@ -10,7 +10,7 @@ from hokical._core.labels import as_clusters, as_weights
 from hokical._core.types import FloatArray, IntArray
 from hokical.guarantees._bounds import Method, calibration_bound
 from hokical.metrics._chunked import add_chunks, is_chunked, plus
-from hokical.metrics._examples import Examples, Predictions, as_examples, as_predictions
+from hokical.metrics._examples import Outcomes, Predictions, as_examples, as_predictions
 from hokical.metrics._intervals import Ends, design_effects, mean_ends, worst_score
 from hokical.metrics._levels import Levels, LevelSums
 from hokical.metrics._metric import METRICS, Metric, SummaryOptions
@@ -84,14 +84,14 @@ class SummarySums:
 
     @classmethod
     def from_rows(
-        cls, rows: Examples, data: Predictions | None, options: SummaryOptions, scores: Any = None
+        cls, rows: Outcomes, data: Predictions | None, options: SummaryOptions, scores: Any = None
     ) -> "SummarySums":
         """Of checked rows, whose `class_scores` may be known."""
         vectors = None if data is None else VectorSums.from_rows(data, options.n_bins, scores)
         return cls(LevelSums.from_rows(rows), vectors)
 
     def clustered(
-        self, rows: Examples, scores: Any, codes: IntArray, options: SummaryOptions
+        self, rows: Outcomes, scores: Any, codes: IntArray, options: SummaryOptions
     ) -> "SummarySums":
         """With what rows of clusters (n,) are worth, by their scores (n,)."""
         design = design_effects(rows, scores, codes, options.n_bins)

@@ -14,7 +14,7 @@ import numpy as np
 from hokical._core.bins import sum_by
 from hokical._core.logits import Logits
 from hokical._core.types import AnyArray, FloatArray, IntArray
-from hokical.metrics._examples import Examples, Predictions
+from hokical.metrics._examples import Outcomes, Predictions
 from hokical.metrics._groups import (
     LABEL,
     GroupTable,
@@ -307,7 +307,7 @@ def _cells(name: str, found: Estimate) -> list[str]:
 
 
 @dataclass(frozen=True, eq=False)
-class Predicted(Examples):
+class Predicted(Outcomes):
     """What a method predicts for rows: confidence and correctness (n,), with weights or None.
 
     Of logits also the predicted `label` and the true class `truth` (n,), and the probabilities
@@ -350,12 +350,12 @@ class Predicted(Examples):
         rows = self.event(positive)
         return None if rows is None else LevelSums.from_rows(rows)
 
-    def event(self, positive: int) -> Examples | None:
+    def event(self, positive: int) -> Outcomes | None:
         """Of two classes, the probability of one and whether it is the true one; None of more."""
         if self.proba is None or self.truth is None or self.proba.shape[1] != 2:
             return None
         risk = np.clip(self.proba[:, positive].astype(np.float64), 0.0, 1.0)
-        return Examples(risk, self.truth == positive, self.weight)
+        return Outcomes(risk, self.truth == positive, self.weight)
 
     @property
     def vectors(self) -> Predictions | None:
@@ -466,7 +466,7 @@ def judge(
     """The evaluation of one method's predictions; rows of weight 0 do not count."""
     options, names, groups = setting.options, setting.class_names, None
     if setting.groups is not None:
-        questions: dict[str, Examples] = {LABEL: rows}
+        questions: dict[str, Outcomes] = {LABEL: rows}
         if rows.proba is not None and rows.truth is not None:
             event = class_question(rows.proba, rows.truth, names, setting.positive)
             questions = event | questions

@@ -22,7 +22,7 @@ from hokical.rules._row_correction import RowCorrection
 from hokical.rules._structured import StructuredRule, mix_evenly
 
 #: The candidates whose probabilities are averaged, in the order of the weights, and their titles.
-PARTS = {
+CANDIDATES = {
     "uncalibrated": "the uncalibrated probabilities",
     "temps": "temperature scaling",
     "structured": "structured scaling",
@@ -32,7 +32,7 @@ PARTS = {
 @storable("auto-average")
 @dataclass(frozen=True, eq=False)
 class Average:
-    """Probabilities averaged with `weights` (3,) over `PARTS`.
+    """Probabilities averaged with `weights` (3,) over `CANDIDATES`.
 
     The last two candidates share the floor and the temperature of `structured`.
     """
@@ -41,14 +41,14 @@ class Average:
     structured: StructuredRule
 
     def __post_init__(self) -> None:
-        check_array("weights", self.weights, (len(PARTS),), 0.0, 1.0)
+        check_array("weights", self.weights, (len(CANDIDATES),), 0.0, 1.0)
         if abs(self.weights.sum() - 1.0) > 0.01:  # stored as half precision, they may be off
             raise ValueError(f"`weights` must sum to 1; got {self.weights}.")
         if not isinstance(self.structured, StructuredRule):
             raise ValueError(f"`structured` must be a StructuredRule; got {self.structured!r}.")
 
     def __str__(self) -> str:
-        each = zip(PARTS.values(), self.weights, strict=True)
+        each = zip(CANDIDATES.values(), self.weights, strict=True)
         shares = (f"{title} ({weight:.0%})" for title, weight in each if weight > 0.0)
         numbers = (
             f"temperature {self.structured.temperature:.5g}, floor {self.structured.floor:.3g}"

@@ -15,11 +15,11 @@ from hokical._core.types import FloatArray
 from hokical.rules._checks import check_array
 
 #: Scores and calibrated log-odds are cut here.
-FARTHEST = 30.0
+FARTHEST_SCORE = 30.0
 
 
 def _widest() -> FloatArray:
-    return np.array([-FARTHEST, FARTHEST])
+    return np.array([-FARTHEST_SCORE, FARTHEST_SCORE])
 
 
 def score_features(
@@ -59,7 +59,7 @@ class MultilabelCurves:
         for name in ("slope", "tilt"):
             check_array(name, getattr(self, name), self.shift.shape)
         for name in ("edges", "ends"):
-            check_array(name, getattr(self, name), (2,), -FARTHEST, FARTHEST)
+            check_array(name, getattr(self, name), (2,), -FARTHEST_SCORE, FARTHEST_SCORE)
         check_array("jumps", self.jumps, (2, None))
         if self.jumps.shape[1] not in (1, self.shift.size):
             raise ValueError("`jumps` must be (2, labels), or (2, 1).")
@@ -76,4 +76,4 @@ def curve_proba(scores: Array, backend: Backend, rule: Any) -> Array:
     odds, spread, low, high = score_features(scores, backend, rule.edges, rule.ends)
     eta = rule.shift + rule.slope * odds + rule.tilt * spread
     eta = eta + xp.where(low, rule.jumps[0], 0.0) + xp.where(high, rule.jumps[1], 0.0)
-    return expit(xp.clip(eta, -FARTHEST, FARTHEST), xp)
+    return expit(xp.clip(eta, -FARTHEST_SCORE, FARTHEST_SCORE), xp)

@@ -23,7 +23,7 @@ from hokical.calibrators._hoki import Hoki
 from hokical.calibrators._shift import MOST_NUMBERS
 from hokical.guarantees._row_sketch import Reused, row_draws
 from hokical.guarantees._shift import ShiftEstimate
-from hokical.io._chunks import Chunk, ChunkSource, block_rows, check_row_count, reblock
+from hokical.io._chunks import Chunk, ChunkSource, rows_per_chunk, check_row_count, reblock
 from hokical.io._reading import open_source
 from hokical.io._tables import check_output, count_from, report_file
 from hokical.rules._predicting import OF_CLASSES, Output
@@ -52,7 +52,7 @@ def check_block(chunk: Chunk, first_row: int, n_classes: int, path: Path | None 
 def checked_blocks(source: ChunkSource, n_classes: int) -> Iterator[Examples]:
     """The rows of a source in blocks, each checked when it is asked for."""
     first = 0
-    for chunk in reblock(source, block_rows(n_classes)):
+    for chunk in reblock(source, rows_per_chunk(n_classes)):
         yield check_block(chunk, first, n_classes, source.path)
         first += chunk.n_rows
 
@@ -70,7 +70,7 @@ class StreamedPartition(Partition):
     ) -> Result:
         state: Result | None = None
         rows, known = 0, self._n_rows
-        count = 1 if known is None else -(-known // block_rows(self.n_classes))
+        count = 1 if known is None else -(-known // rows_per_chunk(self.n_classes))
         with progress_bar("Reading the data", count, self.progress) as advance:
             for block in checked_blocks(self.source, self.n_classes):
                 found = work(block)

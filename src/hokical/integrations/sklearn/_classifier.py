@@ -40,7 +40,7 @@ from hokical.guarantees._sets import Detections
 from hokical.guarantees._shift import ShiftEstimate
 from hokical.integrations.sklearn import _held_out as held_out
 from hokical.integrations.sklearn._held_out import (
-    CalibratedModel,
+    CalibratedFold,
     ClassifierExamples,
     HeldOutScores,
 )
@@ -501,7 +501,7 @@ class CalibratedClassifier(
 
     def _calibrate(
         self, model: Any, calibrator: Any, parts: list[HeldOutScores], data: ClassifierExamples
-    ) -> CalibratedModel:
+    ) -> CalibratedFold:
         """The model, and a calibrator that was fitted on the pooled held-out scores."""
         labels, weights, groups = data.of_parts(parts)
         scores = [part.scores for part in parts]
@@ -509,7 +509,7 @@ class CalibratedClassifier(
             logits, given = np.concatenate(scores), hasattr(model, "predict_proba")
             lowest = held_out.label_resolution(logits) if given else -math.inf
             logits = np.clip(logits, lowest, -lowest)
-            return CalibratedModel(model, calibrator.fit(logits, labels, weights), lowest)
+            return CalibratedFold(model, calibrator.fit(logits, labels, weights), lowest)
         classes = held_out.classes_of(model)
         exact = hasattr(model, "decision_function")
         lowest = -math.inf if exact else held_out.resolution(scores, classes.size)
@@ -520,7 +520,7 @@ class CalibratedClassifier(
             # Scores of the models of folds, or raised to a limit that these very examples set, are
             # not independent examples of what the final model does.
             fitted.forget_examples()
-        return CalibratedModel(model, fitted, lowest)
+        return CalibratedFold(model, fitted, lowest)
 
     def _calibrate_mean(self, parts: list[HeldOutScores], data: ClassifierExamples) -> Any:
         """A calibrator that keeps probabilities as they are, of which guarantees can be made.

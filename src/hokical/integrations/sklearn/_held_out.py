@@ -112,7 +112,7 @@ class HeldOutScores:
 
 
 @dataclass(frozen=True, eq=False)
-class CalibratedModel:
+class CalibratedFold:
     """A fitted classifier, and a calibrator of its logits raised to the `lowest`."""
 
     model: Any
