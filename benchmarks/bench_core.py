@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 
 from hokical import Hoki, evaluate, label_stability, make
-from hokical.stability._noise import Gaussian, Gumbel, Uniform
+from hokical.stability.noise import Gaussian, Gumbel, Uniform
 
 N, C = 25_000, 1000
 

@@ -23,10 +23,10 @@ import numpy as np
 from hokical import Hoki, label_stability
 from hokical._core.logits import Logits, as_logits
 from hokical.calibrators import make, method_names
-from hokical.stability import _gaussian as gaussian
-from hokical.stability import _gumbel as gumbel
-from hokical.stability import _uniform as uniform
-from hokical.stability._noise import Gaussian, Gumbel, Noise, Uniform
+from hokical.stability import gaussian as gaussian
+from hokical.stability import gumbel as gumbel
+from hokical.stability import uniform as uniform
+from hokical.stability.noise import Gaussian, Gumbel, Noise, Uniform
 
 if find_spec("torch") is None:
     print('bench_gpu.py: skipped, needs PyTorch: pip install "hokical[torch]"')

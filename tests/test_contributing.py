@@ -16,7 +16,7 @@ import pytest
 
 import hokical
 from hokical.calibrators import Calibrator, make, method_names
-from hokical.calibrators import _catalog as catalog
+from hokical.calibrators import catalog as catalog
 from hokical.streams import fit as fit_stream
 from hokical.streams import open_source
 from tests.conftest import synthetic_logits

@@ -21,7 +21,7 @@ import hokical
 from hokical._core.arrays import to_host
 from hokical.cli import app
 from hokical.rules import AutoRule, AveragedRule, as_logits
-from hokical.rules._predicting import predict_blocks
+from hokical.rules.base import predict_blocks
 from tests.conftest import max_examples
 from tests.libraries import NAMES as LIBRARIES
 from tests.libraries import get_library
@@ -240,7 +240,7 @@ def test_pipelines_of_transformers(cal: Any) -> None:
 
 def test_logarithms_keep_the_first_maximum() -> None:
     torch = pytest.importorskip("torch")
-    from hokical.integrations.torch._batches import log_probabilities
+    from hokical.integrations.torch.batches import log_probabilities
 
     own = np.float32(1.0 / 3000.0)
     proba = torch.full((1, 3000), float(np.nextafter(own, np.float32(0.0))))

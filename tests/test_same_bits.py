@@ -17,7 +17,7 @@ from hokical import TopK, make, metrics, threads
 from hokical._core.arrays import to_host
 from hokical._core.special import erfcx
 from hokical.rules import Rule, as_logits
-from hokical.rules._predicting import predict_blocks
+from hokical.rules.base import predict_blocks
 from tests.conftest import synthetic_logits
 from tests.rules.making import FAMILIES, NAMES, make_case
 

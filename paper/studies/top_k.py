@@ -22,7 +22,7 @@ import numpy as np
 from hokical import TopK
 from hokical._core.logits import Logits, as_logits
 from hokical.calibrators import make
-from hokical.calibrators._catalog import BUILT_IN
+from hokical.calibrators.catalog import BUILT_IN
 from hokical.metrics import brier, ece, log_loss
 
 KEPT = (5, 10, 20)

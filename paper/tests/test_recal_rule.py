@@ -18,7 +18,7 @@ import hokical
 from hokical._core.arrays import to_host
 from hokical.calibrators import Calibrator, load, make, method_names
 from hokical.rules import Logits, as_logits
-from hokical.rules._predicting import Output, predict_blocks
+from hokical.rules.base import Output, predict_blocks
 from hokical_paper.recal import ReCal, ReCalRule, Views
 
 N_TRANSFORMS = 3

@@ -26,28 +26,28 @@ if TYPE_CHECKING:
     from hokical._core.conversion import from_binary_probabilities as from_binary_probabilities
     from hokical._core.conversion import from_binary_scores as from_binary_scores
     from hokical._core.conversion import from_probabilities as from_probabilities
+    from hokical._core.messages import FitDataWarning as FitDataWarning
     from hokical._core.parallel import threads as threads
     from hokical._core.storage import CalibratorFileError as CalibratorFileError
     from hokical._core.topk import TopK as TopK
-    from hokical._core.warn import FitDataWarning as FitDataWarning
-    from hokical._fitting.noise_selection import select_noise as select_noise
+    from hokical._fitting.hoki import select_noise as select_noise
     from hokical.calibrators import AutoCalibrator as AutoCalibrator
     from hokical.calibrators import Calibrator as Calibrator
     from hokical.calibrators import Hoki as Hoki
     from hokical.calibrators import TemperatureScaling as TemperatureScaling
     from hokical.calibrators import load as load
     from hokical.calibrators import make as make
-    from hokical.calibrators._automatic import auto as auto
-    from hokical.calibrators._confidence import ConfidenceCalibrator as ConfidenceCalibrator
-    from hokical.calibrators._confidence import calibrate_confidence as calibrate_confidence
-    from hokical.calibrators._multilabel import MultilabelCalibrator as MultilabelCalibrator
+    from hokical.calibrators.automatic import auto as auto
+    from hokical.calibrators.confidence import ConfidenceCalibrator as ConfidenceCalibrator
+    from hokical.calibrators.confidence import calibrate_confidence as calibrate_confidence
+    from hokical.calibrators.multilabel import MultilabelCalibrator as MultilabelCalibrator
     from hokical.dense import Dense as Dense
     from hokical.guarantees import calibration_bound as calibration_bound
     from hokical.integrations.sklearn import CalibratedClassifier as CalibratedClassifier
     from hokical.integrations.torch import calibrate as calibrate
     from hokical.monitoring import CalibrationMonitor as CalibrationMonitor
-    from hokical.report._comparison import compare as compare
-    from hokical.report._evaluate import evaluate as evaluate
+    from hokical.report.comparison import compare as compare
+    from hokical.report.evaluating import evaluate as evaluate
     from hokical.stability import Gaussian as Gaussian
     from hokical.stability import Gumbel as Gumbel
     from hokical.stability import Uniform as Uniform
@@ -89,8 +89,8 @@ for _library, _home in {
     "dask": "hokical.integrations.dask",
     "jax": "hokical.integrations.jax",
     "jaxlib": "hokical.integrations.jax",
-    "ndonnx": "hokical.integrations.onnx._backend",
-    "torch": "hokical.integrations.torch._backend",
+    "ndonnx": "hokical.integrations.onnx.backend",
+    "torch": "hokical.integrations.torch.backend",
 }.items():
     announce_backend(_library, _home)
 

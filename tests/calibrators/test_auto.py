@@ -9,7 +9,7 @@ import pytest
 from scipy.optimize import minimize
 
 import hokical
-from hokical._core.warn import FitDataWarning
+from hokical._core.messages import FitDataWarning
 from hokical._fitting.default import _best_weights
 from hokical._fitting.newton import Solution, StopReason
 from hokical._fitting.structured import STRENGTH, fit_ridges, fit_structured
@@ -23,7 +23,7 @@ from hokical._fitting.temperature import (
 )
 from hokical.calibrators import AutoCalibrator, Examples, TemperatureScaling, load, make
 from hokical.rules import AutoRule, AveragedRule, StructuredRule, as_logits
-from hokical.rules._frozen import Average, ClassScaling
+from hokical.rules.automatic import Average, ClassScaling
 
 
 def softmax_world(n, classes=5, temperature=3.0, seed=0):
@@ -556,8 +556,8 @@ def test_classes_that_take_turns_are_all_seen(n, classes):
 
 def test_the_reason_gives_the_size_of_the_sample(monkeypatch):
     logits, labels = softmax_world(4000, 5)
-    monkeypatch.setattr("hokical._fitting.row_sample.MOST_LOGITS", 10_000)
-    monkeypatch.setattr("hokical._fitting.row_sample.MOST_ROWS", 1500)
+    monkeypatch.setattr("hokical._fitting.examples.MOST_LOGITS", 10_000)
+    monkeypatch.setattr("hokical._fitting.examples.MOST_ROWS", 1500)
     for truth, told in ((labels, "held-out log loss"), (0 * labels, "of class 0")):
         reason = AutoCalibrator().fit(logits, truth).reason_
         assert told in reason

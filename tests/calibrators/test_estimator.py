@@ -116,7 +116,7 @@ with warnings.catch_warnings(record=True) as caught:
             pass
         labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
         cal.fit(logits, labels).predict_proba(logits)
-        hokical.calibrators._stored.clone(cal)
+        hokical.calibrators.stored.clone(cal)
     make("temps").fit(logits, logits.argmax(axis=1))
 print('ConvergenceWarning' in {w.category.__name__ for w in caught})
 hokical.compare((logits, labels), (logits, labels), methods=["temps"])

@@ -326,7 +326,7 @@ def test_many_examples_cut_numbers_finely(monkeypatch: pytest.MonkeyPatch) -> No
     labels = np.argmax(scores + rng.gumbel(size=logits.shape), axis=1)
     fit, new = slice(0, 3000), slice(3000, None)
     coarse = hokical.auto(logits[fit], labels[fit], groups={"age": age[fit]})
-    monkeypatch.setattr("hokical._core.grouped_logits.FINE_FROM", 3000)
+    monkeypatch.setattr("hokical._core.groups.FINE_FROM", 3000)
     fine = hokical.auto(logits[fit], labels[fit], groups={"age": age[fit]})
     assert [len(cal.rule_.coding.levels[0]) for cal in (coarse, fine)] == [9, 29]
     first, second, *_, last = fine.rule_.coding.levels[0]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from hokical import Gaussian, Gumbel, Hoki, Uniform, label_stability, load
-from hokical._fitting.recursion import learn_schedule
+from hokical._fitting.hoki import learn_schedule
 from hokical.demo import demo_logits
 from hokical.stability import StabilityTable
 from tests import references
@@ -122,7 +122,7 @@ def test_a_fit_broken_off_is_no_fit(overconfident: Data, monkeypatch: pytest.Mon
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("hokical.calibrators._hoki.learn_schedule", interrupt)
+    monkeypatch.setattr("hokical.calibrators.hoki.learn_schedule", interrupt)
     with pytest.raises(KeyboardInterrupt):
         cal.fit(logits[:, :4], labels % 4)
     for method in ("predict", "predict_confidence", "predict_proba"):

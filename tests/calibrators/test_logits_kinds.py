@@ -12,9 +12,9 @@ import pytest
 
 import hokical
 from hokical.calibrators import Calibrator, Fit, MethodInfo, make, method_names
-from hokical.calibrators import _catalog as catalog
+from hokical.calibrators import catalog as catalog
 from hokical.rules import Logits, Rule, TemperatureRule, as_logits
-from hokical.stability import _gumbel as gumbel
+from hokical.stability import gumbel as gumbel
 from tests.cli.running import hokical_command
 from tests.conftest import synthetic_logits
 from tests.libraries import get_library

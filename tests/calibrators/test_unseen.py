@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hokical import Gaussian, Hoki, make
 from hokical.calibrators import method_names
 from hokical.rules import as_logits
-from hokical.rules._hoki import Curve, Steps
+from hokical.rules.hoki import Curve, Steps
 from tests.conftest import max_examples, read_pair, synthetic_logits
 
 LEVELS = 200

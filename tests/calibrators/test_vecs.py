@@ -248,7 +248,7 @@ def test_threads_change_nothing():
 def test_very_many_classes_take_the_other_solver_to_the_same_place(monkeypatch):
     logits, labels = simulated(10, 2000, 6)
     dense = VectorScaling(ridge=1e-4).fit(logits, labels)
-    monkeypatch.setattr("hokical._fitting.vector.DENSE_CLASSES", 0)
+    monkeypatch.setattr("hokical._fitting.structured.DENSE_CLASSES", 0)
     other = VectorScaling(ridge=1e-4).fit(logits, labels)
     assert other.converged_
     assert_allclose(other.log_loss_, dense.log_loss_, atol=1e-8)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hokical import threads
 from hokical._core.arrays import NUMPY, Backend
-from hokical._core.blocks import by_blocks, per_row, row_slices, rows_per_block, sum_over_blocks
+from hokical._core.logits import by_blocks, per_row, row_slices, rows_per_block, sum_over_blocks
 from hokical.rules import Logits, as_logits
 from tests.libraries import NAMES, get_library
 

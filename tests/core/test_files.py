@@ -13,7 +13,7 @@ from threading import Thread
 
 import pytest
 
-from hokical._core.files import lock_file, printable, replace_file, write_text_atomically
+from hokical._core.storage import lock_file, printable, replace_file, write_text_atomically
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs forks and locks")
 
@@ -95,7 +95,7 @@ def test_a_lock_is_held_by_one_and_ends_with_its_process(tmp_path: Path) -> None
 
 FULL_DISK = """
 import resource, signal, sys
-from hokical._core.files import write_text_atomically
+from hokical._core.storage import write_text_atomically
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:

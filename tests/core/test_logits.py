@@ -17,8 +17,7 @@ from hokical import (
     from_probabilities,
     label_stability,
 )
-from hokical._core.labels import as_labels, as_weights
-from hokical._core.reading import to_numpy
+from hokical._core.reading import as_labels, as_weights, to_numpy
 from hokical.rules import Logits, as_logits
 from tests.libraries import DEVICES, NAMES, get_library
 

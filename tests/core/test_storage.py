@@ -23,8 +23,7 @@ from hokical import (
     calibrate_confidence,
     load,
 )
-from hokical._core.files import write_text_atomically
-from hokical._core.storage import checksum, read_document, write_document
+from hokical._core.storage import checksum, read_document, write_document, write_text_atomically
 
 TAGS = ["$record", "$array", "$tuple", "$float", "$dict"]
 

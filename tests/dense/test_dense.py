@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from hokical import CalibratorFileError, Gaussian, Hoki, Uniform, load
 from hokical.calibrators import make
 from hokical.dense import Dense
-from hokical.io import _chunks as chunks
+from hokical.io import chunks as chunks
 from hokical.streams import fit as fit_stream
 from hokical.streams import open_source
 from tests.same_fits import assert_same_fit
@@ -227,7 +227,7 @@ def test_memory_of_a_fit_does_not_grow_with_the_items(name, tmp_path, monkeypatc
     (Hoki's own table has one entry per level of stability; of few draws it is full at once. The
     sample and the sketch that a fit keeps of its rows are full well before 60 items.)
     """
-    monkeypatch.setattr("hokical._fitting.row_sample.MOST_LOGITS", 40_000)
+    monkeypatch.setattr("hokical._fitting.examples.MOST_LOGITS", 40_000)
     monkeypatch.setattr(chunks, "_KERNEL_BLOCKS", 1)  # a slab is an item
     monkeypatch.setattr(chunks, "_FLOATS_BESIDE", 100)
     few = Hoki(noise=Gaussian(4.0), draws=20, random_state=0)

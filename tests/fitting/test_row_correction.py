@@ -10,7 +10,7 @@ from scipy.optimize import approx_fprime
 from scipy.special import log_softmax
 
 from hokical import TopK
-from hokical._fitting import row_correction
+from hokical._fitting import default as row_correction
 from hokical.calibrators import Examples
 from hokical.rules import as_logits
 from tests.conftest import max_examples

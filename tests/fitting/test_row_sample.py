@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import hokical
 from hokical import Gaussian, Hoki
-from hokical._fitting import row_sample
+from hokical._fitting import examples as row_sample
 from hokical.calibrators import Examples, make, method_names
 from hokical.rules import as_logits
 from hokical.streams import fit, open_source
@@ -33,8 +33,8 @@ WHOLE, MOST = 2000, 900
 def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_sample, "MOST_LOGITS", WHOLE * CLASSES)
     monkeypatch.setattr(row_sample, "MOST_ROWS", MOST)
-    monkeypatch.setattr("hokical.io._chunks._KERNEL_BLOCKS", 1)
-    monkeypatch.setattr("hokical.io._chunks._FLOATS_BESIDE", 700)
+    monkeypatch.setattr("hokical.io.chunks._KERNEL_BLOCKS", 1)
+    monkeypatch.setattr("hokical.io.chunks._FLOATS_BESIDE", 700)
 
 
 def expected_rows(weights: np.ndarray | None = None) -> np.ndarray:

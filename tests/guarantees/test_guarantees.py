@@ -21,7 +21,7 @@ from hokical import Gaussian, Hoki, load
 from hokical.calibrators import make, method_names
 from hokical.cli import app
 from hokical.guarantees import clopper_pearson, plan
-from hokical.guarantees._selective import (
+from hokical.guarantees.selective import (
     LEVELS,
     ScoreTable,
     level_log_odds,

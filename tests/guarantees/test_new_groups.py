@@ -10,11 +10,11 @@ import pytest
 
 import hokical
 from hokical import ConfidenceCalibrator, MultilabelCalibrator, auto, make
+from hokical._core.groups import GroupNames
 from hokical.calibrators import with_sets
-from hokical.guarantees import _control as control
-from hokical.guarantees._group_names import GroupNames
-from hokical.guarantees._scores import ScoreTable, score_levels
-from hokical.guarantees._selective import _prove_new_group
+from hokical.guarantees import control as control
+from hokical.guarantees.scores import ScoreTable, score_levels
+from hokical.guarantees.selective import _prove_new_group
 
 #: How far apart groups are: not at all, little, much.
 SPREADS = (0.0, 0.3, 1.0)
@@ -80,7 +80,7 @@ def test_error_rate_of_a_new_group(spread: float, n_groups: int, sizes: tuple[in
 
 @pytest.mark.parametrize("spread", SPREADS)
 def test_losses_of_a_new_group(spread: float) -> None:
-    from hokical.guarantees._risk import control_risk
+    from hokical.guarantees.control import control_risk
 
     rng, runs, broken, average = np.random.default_rng(3), 200, 0, []
     tried = np.linspace(9.0, -2.0, 111)

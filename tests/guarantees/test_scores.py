@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hokical import TopK, make
-from hokical.guarantees._scores import (
+from hokical.guarantees.scores import (
     LEVELS,
     confidence_log_odds,
     conservative_levels,

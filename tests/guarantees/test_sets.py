@@ -16,7 +16,7 @@ import hokical
 from hokical import CalibratorFileError, TopK, load, make
 from hokical.calibrators import with_sets
 from hokical.guarantees import plan
-from hokical.guarantees._control import examples_to_cover, fewest_examples, find_thresholds
+from hokical.guarantees.control import examples_to_cover, fewest_examples, find_thresholds
 from tests.conftest import max_examples
 
 DRAWS = 10_000

@@ -338,7 +338,7 @@ def test_two_classes() -> None:
 
 
 def test_more_rows_than_fit_are_sampled(cal, monkeypatch) -> None:
-    from hokical.calibrators import _shift
+    from hokical.calibrators import shift as _shift
 
     logits, _ = world(3000, NEW, seed=10)
     monkeypatch.setattr(_shift, "MOST_NUMBERS", 1000 * CLASSES)
@@ -574,7 +574,7 @@ def test_estimates_by_group(cal, monkeypatch) -> None:
     assert [*weighted.by_group] == ["a"]
     with pytest.raises(ValueError, match="one entry per row"):
         cal.estimate_shift(logits, groups=site[:9])
-    from hokical.calibrators import _shift
+    from hokical.calibrators import shift as _shift
 
     monkeypatch.setattr(_shift, "MOST_NUMBERS", 1000 * CLASSES)
     few = cal.estimate_shift(logits, groups=site).by_group

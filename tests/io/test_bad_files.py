@@ -205,7 +205,7 @@ def test_text_in_a_table_is_not_called_damage(tmp_path: Path) -> None:
 def test_a_pickle_names_the_package_that_reads_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hokical.io._reading.entry_points", lambda **options: ())
+    monkeypatch.setattr("hokical.io.reading.entry_points", lambda **options: ())
     path = tmp_path / "a.p"
     path.write_bytes(pickle.dumps({"logits": VAL[0]}))
     with pytest.raises(DataFileError, match=r"is a pickle, .*pip install hokical-paper"):

@@ -11,7 +11,7 @@ import pytest
 
 from hokical import from_binary_scores, from_probabilities
 from hokical.io import DataFileError, read_examples
-from hokical.io._examples import options_from
+from hokical.io.examples import options_from
 
 SCORES = np.array([[2.0, 0.5, -1.0], [0.0, 3.0, 1.0], [1.0, 0.0, 4.0]])
 NAMED = "id,cat,dog,bird,place,label\n" + "\n".join(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hokical.io import DataFileError, read_examples, write_table
-from hokical.io._tables import check_output
+from hokical.io.tables import check_output
 
 
 def test_round_trip_keeps_permissions(tmp_path: Path) -> None:

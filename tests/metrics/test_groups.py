@@ -11,7 +11,7 @@ from scipy.stats import binom
 
 from hokical._core.groups import GroupCoding
 from hokical.metrics import group_table
-from hokical.metrics._sum_test import holm, mean_p_values, sum_distribution, sum_p_value
+from hokical.metrics.groups import holm, mean_p_values, sum_distribution, sum_p_value
 from tests.conftest import repetitions
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import hokical
 from hokical import metrics
 from hokical.calibrators import make
-from hokical.metrics import _levels
-from hokical.metrics._levels import N_LEVELS, confidence_level, level_confidence
+from hokical.metrics import levels as _levels
+from hokical.metrics.levels import N_LEVELS, confidence_level, level_confidence
 from hokical.streams import open_source
 from tests.conftest import max_examples
 
@@ -160,7 +160,7 @@ def test_chunks_of_which_nothing_counts(name: str, vectors: bool) -> None:
 
 def test_evaluating_blocks_of_which_nothing_counts(overconfident, monkeypatch) -> None:
     logits, labels = overconfident
-    monkeypatch.setattr("hokical.streams._passes.rows_per_chunk", lambda n_classes: 500)
+    monkeypatch.setattr("hokical.streams.rows_per_chunk", lambda n_classes: 500)
     weights = np.where(np.arange(3000) < 1200, 0, 2)
     cal = make("temps").fit(logits, labels)
     found = hokical.evaluate(cal, open_source(logits, labels, weights))

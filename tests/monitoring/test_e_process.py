@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import chi2_contingency
 
 from hokical import CalibrationMonitor
-from hokical.monitoring._state import Reference, input_shift
+from hokical.monitoring.state import Reference, input_shift
 from tests.monitoring.streams import stream
 
 N_BINS = 15

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hokical import rules
 from hokical.rules import Curve, RowCorrection, Steps
-from hokical.rules._frozen import Average
+from hokical.rules.automatic import Average
 from hokical.stability import EXACT_LEVELS, Draws, Gaussian, Gumbel, Noise, Uniform
 
 Generator = np.random.Generator

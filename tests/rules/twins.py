@@ -9,7 +9,7 @@ from scipy.special import expit, log_softmax, logsumexp, softmax
 
 from hokical import rules
 from hokical.rules import RowCorrection, Steps
-from hokical.rules._frozen import Average
+from hokical.rules.automatic import Average
 from tests.references import gaussian_stability, uniform_stability
 
 Row = np.ndarray

@@ -18,10 +18,10 @@ from hokical._core import jit
 from hokical._core.special import contract
 from hokical.rules import Logits, as_logits
 from hokical.stability import Draws, Gaussian, Uniform
-from hokical.stability import _gaussian as gaussian
-from hokical.stability import _sampled as sampled
-from hokical.stability import _uniform as uniform
-from hokical.stability._tables import POWER_PARTS, series_to_powers
+from hokical.stability import gaussian as gaussian
+from hokical.stability import sampled as sampled
+from hokical.stability import uniform as uniform
+from hokical.stability.tables import POWER_PARTS, series_to_powers
 from tests.conftest import max_examples, random_rows
 
 pytest.importorskip("numba")
@@ -127,7 +127,7 @@ def test_a_buffer_that_changes_meanwhile_writes_nowhere_else(tmp_path: Path) -> 
 import numpy as np
 from hokical.rules import Logits
 from hokical.stability import _uniform as uniform
-from hokical.stability._kernels import count_survivals, TILE
+from hokical.stability.kernels import count_survivals, TILE
 block = np.random.default_rng(0).normal(size=(50, 40))
 for top in (-1e300, -5.0, 0.0, 1e300, np.nan, -np.inf, np.inf):
     logits = Logits(block, np.full(50, top))

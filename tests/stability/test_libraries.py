@@ -14,9 +14,9 @@ from hokical import label_distribution, label_stability
 from hokical._core.arrays import Backend, backend_of, to_float64
 from hokical.rules import Logits, as_logits
 from hokical.stability import Draws, Gaussian, Gumbel, Noise, Uniform, survivals
-from hokical.stability import _gaussian as gaussian
-from hokical.stability import _gumbel as gumbel
-from hokical.stability import _uniform as uniform
+from hokical.stability import gaussian as gaussian
+from hokical.stability import gumbel as gumbel
+from hokical.stability import uniform as uniform
 from tests.conftest import max_examples
 from tests.libraries import NAMES, get_library
 

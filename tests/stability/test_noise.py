@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy import special, stats
 
 from hokical import Gaussian, Gumbel, Uniform
-from hokical._core import portable as _portable
-from hokical.stability._noise import FAMILIES, family_named, parse_noise
+from hokical._core import special as _portable
+from hokical.stability.noise import FAMILIES, family_named, parse_noise
 
 positive = st.floats(1e-6, 1e6)
 finite = st.floats(-1e6, 1e6)

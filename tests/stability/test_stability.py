@@ -12,8 +12,8 @@ from scipy import special
 
 from hokical import label_distribution, label_stability, threads
 from hokical.stability import Gaussian, Gumbel, Noise, Uniform
-from hokical.stability import _gaussian as gaussian
-from hokical.stability import _uniform as uniform
+from hokical.stability import gaussian as gaussian
+from hokical.stability import uniform as uniform
 from tests import references
 from tests.conftest import random_rows
 

@@ -46,8 +46,8 @@ def test_hoki_is_the_same_to_the_bit(examples, options) -> None:
 
 
 def test_the_noise_is_found_on_a_scout_as_in_memory(examples, monkeypatch) -> None:
-    monkeypatch.setattr("hokical._fitting.noise_selection._SAMPLE_ROWS", 400)
-    monkeypatch.setattr("hokical._fitting.noise_selection._STAGE_ROWS", (75, 300))
+    monkeypatch.setattr("hokical._fitting.hoki._SAMPLE_ROWS", 400)
+    monkeypatch.setattr("hokical._fitting.hoki._STAGE_ROWS", (75, 300))
     weights = np.random.default_rng(0).integers(0, 3, size=4000)
     whole = quiet_fit(Hoki(), *examples, weights)
     streamed = quiet_fit(Hoki(), open_source(*examples, weights, chunk_rows=123))
@@ -138,7 +138,7 @@ def test_an_iterator_is_enough(examples, monkeypatch) -> None:
 
     for name, options in (("temps", {}), ("vecs", {}), ("hoki", {}), ("hoki", HOKIS[0])):
         assert_same_fit(make(name, **options).fit(*examples), fit(make(name, **options), chunks()))
-    monkeypatch.setattr("hokical._fitting.row_sample.MOST_LOGITS", 10_000)
+    monkeypatch.setattr("hokical._fitting.examples.MOST_LOGITS", 10_000)
     with pytest.raises(ValueError, match=r"`noise` must be given .* returns a new iterator"):
         fit(Hoki(), chunks())
     assert_same_fit(Hoki().fit(*examples), fit(Hoki(), chunks))
@@ -201,7 +201,7 @@ def test_impossible_truths_are_counted_over_the_stream(examples) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["hoki", "temps", "vecs", "ets"])
 def test_memory_does_not_grow_with_the_rows(name: str, monkeypatch) -> None:
-    monkeypatch.setattr("hokical._fitting.row_sample.MOST_LOGITS", 40_000)
+    monkeypatch.setattr("hokical._fitting.examples.MOST_LOGITS", 40_000)
     options = {"noise": Gaussian(4.0)} if name == "hoki" else {}
 
     def peak(n_chunks: int) -> int:

@@ -23,8 +23,8 @@ def chunks() -> Any:
 @pytest.fixture
 def few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sample of 700 rows."""
-    monkeypatch.setattr("hokical._fitting.row_sample.MOST_LOGITS", 4000)
-    monkeypatch.setattr("hokical._fitting.row_sample.MOST_ROWS", 700)
+    monkeypatch.setattr("hokical._fitting.examples.MOST_LOGITS", 4000)
+    monkeypatch.setattr("hokical._fitting.examples.MOST_ROWS", 700)
 
 
 @pytest.fixture(scope="module")

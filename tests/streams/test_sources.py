@@ -14,7 +14,7 @@ from numpy.testing import assert_array_equal
 from hokical import Gaussian, Hoki
 from hokical.calibrators import make
 from hokical.io import DataFileError
-from hokical.io._chunks import Chunk, rows_per_chunk, reblock
+from hokical.io.chunks import Chunk, reblock, rows_per_chunk
 from hokical.streams import fit, open_source
 from tests.conftest import max_examples
 
@@ -208,7 +208,7 @@ def test_a_function_is_called_once_per_pass(examples) -> None:
 
 def test_a_second_pass_with_fewer_rows_is_refused(examples, monkeypatch) -> None:
     # So that Hoki reads twice.
-    monkeypatch.setattr("hokical._fitting.row_sample.MOST_LOGITS", 10_000)
+    monkeypatch.setattr("hokical._fitting.examples.MOST_LOGITS", 10_000)
     shared = iter(cut(examples, 500))
     with pytest.raises(ValueError, match="same rows in every pass; got 0 after 4000"):
         fit(Hoki(), lambda: shared)

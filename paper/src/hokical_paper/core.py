@@ -1,28 +1,28 @@
 """What the code of the paper uses of hokical beside its public names, so that one file shows it."""
 
 from hokical._core.arrays import backend_of, to_float64, to_host
-from hokical._core.bins import bin_index, check_count, check_positive, sum_by
-from hokical._core.blocks import by_blocks, per_row
-from hokical._core.labels import as_labels, as_weights
-from hokical._core.logits import MAX_MARGIN, Tail
-from hokical._core.parallel import thread_count
-from hokical._core.portable import uniform_draws
-from hokical._core.progress import progress_bar, track
-from hokical._core.special import contract
-from hokical._core.storage import storable
-from hokical._core.warn import ConvergenceWarning, warn_user
-from hokical.rules._checks import (
+from hokical._core.checks import (
     LARGEST_COEFFICIENT,
     LARGEST_TEMPERATURE,
     LEAST_TEMPERATURE,
     MOST_STEPS,
+    bin_index,
     check_array,
+    check_count,
+    check_positive,
     store_count,
     store_float,
     store_temperature,
+    sum_by,
 )
-from hokical.rules._frozen import AveragedRule
-from hokical.rules._probabilities import (
+from hokical._core.logits import MAX_MARGIN, Tail, by_blocks, per_row
+from hokical._core.messages import ConvergenceWarning, progress_bar, track, warn_user
+from hokical._core.parallel import thread_count
+from hokical._core.reading import as_labels, as_weights
+from hokical._core.special import contract, uniform_draws
+from hokical._core.storage import storable
+from hokical.rules.automatic import AveragedRule
+from hokical.rules.probabilities import (
     LEAST,
     as_log_proba,
     distribute_remainder,
@@ -30,8 +30,8 @@ from hokical.rules._probabilities import (
     log_norms,
     softmax,
 )
-from hokical.stability._sampled import draw_seed
-from hokical.stability._table import EXACT_LEVELS, stability_levels
+from hokical.stability.sampled import draw_seed
+from hokical.stability.tables import EXACT_LEVELS, stability_levels
 
 __all__ = [
     "EXACT_LEVELS",

@@ -28,7 +28,7 @@ from hokical_paper.suite import Pair
 from hokical_paper.theory import bound_facts, sufficiency_facts
 
 if TYPE_CHECKING:
-    from hokical._fitting.noise_selection import NoiseSelection
+    from hokical._fitting.hoki import NoiseSelection
     from hokical.stability import Noise
 
 FloatArray = NDArray[np.float64]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical._fitting.recursion import learn_schedule
+from hokical._fitting.hoki import learn_schedule
 from hokical.rules import Curve, Steps
 from hokical.stability import StabilityTable
 from hokical_paper.core import EXACT_LEVELS, stability_levels

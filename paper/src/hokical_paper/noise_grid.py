@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hokical import Gaussian, Uniform, label_stability
-from hokical._fitting.noise_selection import NoiseSelection, Trial
+from hokical._fitting.hoki import NoiseSelection, Trial
 
 #: Settings whose exact spread is below this share of the best are not sampled.
 WITHIN_REACH = 0.9

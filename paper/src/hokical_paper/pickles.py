@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from hokical.io._tables import NAMELESS, Arrays
+from hokical.io.tables import NAMELESS, Arrays
 from hokical_paper.files import DataFileError, report_damage
 from hokical_paper.types import AnyArray
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hokical.metrics import Estimate
-from hokical.plots._reliability import Reliability
+from hokical.plots import Reliability
 from hokical_paper.suite import Pair, Suite
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from hokical.report._tables import Cells, Standing, TableOutput
+from hokical.report.page import Cells, Standing, TableOutput
 from hokical_paper.study import SCORES, Outcome
 
 BASE = "uncalibrated"

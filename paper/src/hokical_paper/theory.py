@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from hokical import Hoki, calibration_bound
-from hokical.guarantees._bounds import Method
+from hokical.guarantees.bounds import Method
 from hokical.metrics import brier, ece
 from hokical.rules import Curve, Steps
 from hokical_paper.pair_data import PairData

@@ -17,7 +17,7 @@ from tests.rules.making import assert_chances, class_counts, make_rows, seeds
 import hokical
 from hokical._core.arrays import to_host
 from hokical.rules import AutoRule, AveragedRule, Rule, as_logits
-from hokical.rules._predicting import Output, predict_blocks
+from hokical.rules.base import Output, predict_blocks
 from hokical_paper.profile import ProfiledAverageRule, ProfileRule, StabilityProfile
 from hokical_paper.profile.novelty import Novelty
 

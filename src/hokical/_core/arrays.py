@@ -4,6 +4,8 @@ The rest of the package computes with the namespace `xp` of its input: NumPy arr
 JAX and CuPy arrays, or a graph that is being traced. Where a library deviates from the standard, it
 has a `Backend`. Backends are declared by the name of their library and imported when the first
 array of that library is seen.
+
+NumPy array types for signatures.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,8 +16,13 @@ from typing import Any, Literal
 
 import numpy as np
 from array_api_compat import array_namespace, device, is_array_api_obj
+from numpy.typing import NDArray
 
-from hokical._core.types import AnyArray
+AnyArray = NDArray[Any]
+BoolArray = NDArray[np.bool_]
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
 
 #: An array of any library.
 Array = Any

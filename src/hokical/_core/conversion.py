@@ -7,12 +7,10 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from hokical._core.arrays import NUMPY, Array, Backend, backend_of
-from hokical._core.blocks import per_row
-from hokical._core.logits import Logits
+from hokical._core.arrays import NUMPY, AnyArray, Array, Backend, FloatArray, backend_of
+from hokical._core.logits import Logits, per_row
+from hokical._core.messages import FitDataWarning, warn_user
 from hokical._core.reading import first_true, to_floats, to_numpy
-from hokical._core.types import AnyArray, FloatArray
-from hokical._core.warn import FitDataWarning, warn_user
 
 #: What a probability of 0 means: a class that is very unlikely, or one that cannot be.
 Zeros = Literal["unlikely", "impossible"]

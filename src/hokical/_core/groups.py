@@ -2,6 +2,10 @@
 
 A column of numbers with more than `MANY` different values is cut at its quantiles; text never is,
 nor are whole numbers that come alone and without a name: they are ids.
+
+Logits whose rows have groups.
+
+The groups of examples: the values of one column or of several, matched by name and meaning.
 """
 
 from __future__ import annotations
@@ -14,10 +18,20 @@ from typing import Any, Self
 
 import numpy as np
 
-from hokical._core.arrays import Array, Namespace
+from hokical._core.arrays import (
+    AnyArray,
+    Array,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    Namespace,
+    backend_of,
+    float64_scope,
+)
+from hokical._core.logits import Logits, as_logits
+from hokical._core.messages import warn_user
 from hokical._core.reading import to_numpy
 from hokical._core.storage import storable
-from hokical._core.types import AnyArray, FloatArray, IntArray
 
 #: Numbers with more different values than this are cut into the second number of parts; in fits
 #: into the third, from the fourth number of examples on.
@@ -305,3 +319,133 @@ def _text(name: Any) -> Any:
 
 def _is_number(name: Any) -> bool:
     return isinstance(name, (int, float)) and not isinstance(name, bool)
+
+
+@dataclass(frozen=True, eq=False)
+class GroupedLogits(Logits):
+    """Logits, and `codes` (n, columns) of the groups of each row; see `GroupCoding`.
+
+    `source` is what the caller passed as logits.
+    """
+
+    codes: Any = None
+    coding: GroupCoding | None = None
+    source: Any = None
+
+    @property
+    def given(self) -> Any:
+        return self if self.source is None else self.source
+
+    def column(self, k: int) -> Array:
+        """The codes (n,) of a column, where the values are."""
+        own = self.codes[:, k]
+        return self.from_host(own) if isinstance(own, np.ndarray) else own
+
+    def _take(self, rows: Any) -> Self:
+        plain = Logits(self.values, self.top, self.backend).take(rows)
+        return type(self)(plain.values, plain.top, self.backend, self.codes[rows], self.coding)
+
+
+def with_groups(logits: Any, groups: Any, coding: GroupCoding, fitted_by: Any = None) -> Any:
+    """Logits with the codes of their rows' groups; a warning counts those that are not known."""
+    backend = backend_of(logits)
+    if backend is not None and backend.is_lazy:
+        raise TypeError(
+            "`logits` must be in memory where there are `groups`; got a Dask array. Compute it, or "
+            "call the calibrator on each block: `dask.array.blockwise(lambda x, g: "
+            "cal.predict_proba(x, groups=g), 'ik', logits, 'ik', groups, 'i', dtype=float)`."
+        )
+    with float64_scope(logits):
+        data = as_logits(logits, fitted_by=fitted_by)
+        if type(data) is not Logits:
+            return data  # refused for what it is
+        codes = coding.codes(groups, data.n_rows)
+    tell_unknown(codes, coding)
+    return GroupedLogits(data.values, data.top, data.backend, codes, coding, logits)
+
+
+def code_groups(logits: Any, groups: Any, counting: BoolArray, rows: Any) -> Any:
+    """Logits of some `rows` with the codes of their groups, which are learned from all that count.
+
+    `groups` are those of all rows, and so is `counting` (n,); without groups, logits stay.
+    """
+    if groups is None:
+        return logits
+    parts = FINE_PARTS if np.count_nonzero(counting) >= FINE_FROM else PARTS
+    coding, codes = GroupCoding.read(groups, counting.size, counting, parts)
+    tell_unknown(codes[counting], coding)
+    return with_codes(logits, codes[rows], coding)
+
+
+def with_codes(logits: Any, codes: Any, coding: GroupCoding) -> GroupedLogits:
+    """Logits with codes (n, columns) that were made before."""
+    data = as_logits(logits)
+    return GroupedLogits(data.values, data.top, data.backend, codes, coding, logits)
+
+
+def tell_unknown(codes: Any, coding: GroupCoding) -> None:
+    """Warn of rows whose group is not known, with their number."""
+    unknown = (codes == np.array(coding.sizes) - 1).sum(axis=0)
+    if unknown.any():
+        by_column = zip(coding.columns, unknown.tolist(), strict=True)
+        counts = ", ".join(f"{n:,} in {name!r}" for name, n in by_column if n)
+        warn_user(
+            f"`groups` has rows, of {len(codes):,}, whose group is missing or was not in the fit: "
+            f"{counts}. They get the predictions for all groups together.",
+            UserWarning,
+        )
+
+
+@storable("group-names")
+@dataclass(frozen=True)
+class GroupNames:
+    """The values of the `columns` of each group."""
+
+    columns: tuple[str, ...]
+    names: tuple[tuple[Any, ...], ...]
+
+    def __post_init__(self) -> None:
+        if {len(name) for name in self.names} != {len(self.columns)}:
+            raise ValueError("names of groups must have one value for each column")
+
+    @classmethod
+    def from_rows(cls, groups: Any, n_rows: int) -> tuple[Self, IntArray]:
+        """The groups that occur, and the place (n,) of each row's among them."""
+        columns, cells = read_cells(groups, n_rows)
+        places: dict[Any, int] = {}
+        place = np.array([places.setdefault(cell, len(places)) for cell in cells], np.int64)
+        return cls(columns, tuple(places)), place
+
+    def check_countable(self, alike: bool) -> None:
+        """Raise unless groups can be counted: all are known, and examples count `alike`."""
+        if not alike:
+            raise ValueError(
+                '`by="new group"` needs examples that count alike; those of `certify` have unequal '
+                "weights. Leave `sample_weight` out, or pass `counts=True` if they are counts."
+            )
+        if any(value is None for name in self.names for value in name):
+            raise ValueError(
+                '`by="new group"` counts groups, and some rows of `certify` have none (None or '
+                "NaN in `groups`). Leave these rows out."
+            )
+
+    def match(self, groups: Any, n_rows: int, what: str) -> tuple[IntArray, int]:
+        """The place (n,) of each row's group, and the number of rows of unknown groups.
+
+        The place of these is the number of groups. A warning counts them: `what` they get.
+        """
+        place = match_cells(groups, n_rows, self.columns, self.names)
+        n_unknown = int((place == len(self.names)).sum())
+        if n_unknown:
+            warn_user(
+                f"`groups` has {n_unknown:,} of {n_rows:,} rows whose group was not in `certify`: "
+                f"they {what}. Certify with examples of all groups, or ask for "
+                '`by="new group"`, whose guarantee is for groups that were never seen.',
+                UserWarning,
+            )
+        return place, n_unknown
+
+
+def count_groups(place: IntArray | None) -> int:
+    """How many groups occur among examples (n,) at these places."""
+    return 0 if place is None else np.unique(place).size

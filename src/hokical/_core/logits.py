@@ -3,22 +3,37 @@
 `as_logits` returns `Logits`: the array in its own library and on its own device (without a copy
 where possible, so a memory-mapped file stays on disk), with its row maxima. One reduction finds
 NaN, +inf and rows without a finite value, because all three show in the row's maximum.
+
+Work on blocks of rows: bounded memory, several threads, results in the order of the rows.
+
+Every row is computed independently, so results do not depend on blocks or threads.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import isfinite
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from hokical._core.arrays import NUMPY, Array, Backend, backend_of, ignore_overflow, to_float64
-from hokical._core.parallel import cut_rows
-from hokical._core.properties import cached_property
+from hokical._core.arrays import (
+    NUMPY,
+    AnyArray,
+    Array,
+    Backend,
+    FloatArray,
+    IntArray,
+    backend_of,
+    ignore_overflow,
+    to_float64,
+    to_host,
+)
+from hokical._core.lazy import cached_property
+from hokical._core.parallel import cut_rows, map_slices
 from hokical._core.reading import first_true, order_columns, to_numpy
 from hokical._core.special import at_most
-from hokical._core.types import AnyArray, FloatArray, IntArray
 
 #: NumPy's tables of at most this many columns are stored column by column: sums and maxima over
 #: short rows are several times as fast that way.
@@ -391,3 +406,76 @@ def _numbers_from_objects(array: AnyArray, name: str) -> AnyArray:
             f"`{name}` must be numbers; got an object array with something else in it: {error}. "
             "Every entry's argument must be a string or a number."
         ) from error
+
+
+Rows = TypeVar("Rows")
+
+
+def rows_per_block(floats_per_row: int, block_size: int = NUMPY.block_size) -> int:
+    """Number of rows per block, for that many float64 per row."""
+    return max(1, block_size // max(1, floats_per_row))
+
+
+def row_slices(n_rows: int, floats_per_row: int) -> list[slice]:
+    """Slices of consecutive rows, about 2 MB of float64 each."""
+    return cut_rows(n_rows, rows_per_block(floats_per_row))
+
+
+def by_blocks(work: Callable[[Any], Any], logits: Any, floats_per_row: int | None = None) -> Any:
+    """Apply `work` to consecutive blocks of rows; concatenate its results (rows, ...).
+
+    `work` makes of `Logits` an array with one entry per row, or a tuple of such arrays, with so
+    many temporary floats per row; by default as many as columns.
+    """
+    per_row = logits.n_columns if floats_per_row is None else floats_per_row
+    if logits.is_traced:
+        return work(logits)
+    step = block_rows(logits, per_row)
+    if logits.n_rows <= step:
+        return work_on_rows(work, logits)
+    parts = map_slices(
+        lambda rows: work_on_rows(work, logits.take(rows)),
+        logits.n_rows,
+        step,
+        threads=logits.is_numpy,
+    )
+    if isinstance(parts[0], tuple):
+        return tuple(logits.xp.concat(list(column), axis=0) for column in zip(*parts, strict=True))
+    return logits.xp.concat(parts, axis=0)
+
+
+def work_on_rows(work: Callable[[Any], Any], block: Any) -> Any:
+    """`work(block)`, where a single row of few columns is there twice.
+
+    NumPy adds up the columns of several rows one after the other, but those of one row in pairs.
+    """
+    if not (block.is_numpy and block.n_rows == 1 and block.n_columns <= FEW_COLUMNS):
+        return work(block)
+    found = work(block.take(np.zeros(2, np.int64)))
+    return tuple(part[:1] for part in found) if isinstance(found, tuple) else found[:1]
+
+
+def block_rows(logits: Any, floats_per_row: int) -> int:
+    """Rows per block of logits."""
+    return rows_per_block(floats_per_row, logits.backend.block_size)
+
+
+def per_row(
+    work: Callable[[Any], Array], logits: Any, floats_per_row: int | None = None
+) -> AnyArray:
+    """`by_blocks` with the results on the host: for a few numbers per row."""
+    return to_host(by_blocks(work, logits, floats_per_row))
+
+
+def sum_over_blocks(logits: Any, work: Callable[[slice, Any], Any]) -> FloatArray:
+    """Sum `work(rows, block)`, arrays of one shape, over all blocks in order.
+
+    Block sums are added at the end, in order, so the number of threads changes nothing.
+    """
+    n_rows, step = logits.n_rows, block_rows(logits, logits.n_columns)
+    if n_rows <= step:  # its margins may be known already
+        return np.asarray(to_host(work(slice(0, n_rows), logits)))
+    parts = map_slices(
+        lambda rows: work(rows, logits.take(rows)), n_rows, step, threads=logits.is_numpy
+    )
+    return np.asarray(np.sum([to_host(part) for part in parts], axis=0))

@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from hokical._core.bins import check_count
+from hokical._core.checks import check_count
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor

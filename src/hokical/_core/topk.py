@@ -8,6 +8,8 @@ are, and no array with a column per class is created.
 In sums over classes, such as a softmax, the hidden classes are replaced by as many equal ones
 (`tail`). Their sum of exponentials is `rest` where that is known. Where it is not, they are placed
 so that the softmax confidence is the midpoint of its possible range.
+
+Validation of the arguments of `TopK`.
 """
 
 from __future__ import annotations
@@ -17,14 +19,107 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hokical._core import topk_checks
-from hokical._core.arrays import NUMPY
-from hokical._core.bins import check_count
-from hokical._core.blocks import row_slices
-from hokical._core.logits import Logits, Tail, as_float_matrix, as_logits, check_rows, row_maxima
-from hokical._core.properties import cached_property
-from hokical._core.reading import first_true, to_numpy
-from hokical._core.types import AnyArray, FloatArray, IntArray
+from hokical._core.arrays import NUMPY, AnyArray, FloatArray, IntArray
+from hokical._core.checks import check_count
+from hokical._core.lazy import cached_property
+from hokical._core.logits import (
+    Logits,
+    Tail,
+    as_float_matrix,
+    as_logits,
+    check_rows,
+    row_maxima,
+    row_slices,
+)
+from hokical._core.reading import first_true, to_floats, to_numpy
+
+#: Marks an unused slot in `indices`, in rows with fewer seen classes than others.
+EMPTY = -1
+#: Tolerance for probabilities and their logs: rounding, storage as float16.
+SLACK = 1e-2
+
+
+def check_class_count(n_classes: Any, values: AnyArray) -> int:
+    """The number of classes, at least as many as columns of `values` (n, k)."""
+    count = check_count(n_classes, name="n_classes", least=2)
+    if values.shape[1] == 0 or values.shape[1] > count:
+        raise ValueError(
+            f"`values` must have from 1 to n_classes = {count} columns; got shape {values.shape}."
+        )
+    return count
+
+
+def check_indices(indices: ArrayLike, shape: tuple[int, ...], n_classes: int) -> IntArray:
+    """The classes (n, k) of the values, each once per row, or EMPTY."""
+    array = to_numpy(indices, "indices")
+    if array.shape != shape:
+        raise ValueError(
+            f"`indices` must have the shape of `values`, {shape}; got shape {array.shape}."
+        )
+    if array.dtype.kind not in "iu":
+        raise TypeError(
+            f"`indices` must be integers, the class of each value; got dtype {array.dtype}. "
+            "Convert with `.astype(int)`."
+        )
+    if place := first_true((array < EMPTY) | (array >= n_classes)):
+        raise ValueError(
+            f"`indices` must lie in [0, {n_classes - 1}], or be -1 for an unused slot; got "
+            f"{array[place]} in row {place[0]}, column {place[1]}. Check `n_classes`."
+        )
+    classes = array.astype(np.int64)
+    ranked = np.sort(classes, axis=1)
+    if place := first_true((ranked[:, 1:] == ranked[:, :-1]) & (ranked[:, 1:] != EMPTY)):
+        raise ValueError(
+            f"`indices` must name each class once per row; class {ranked[place]} is in row "
+            f"{place[0]} twice. Keep the larger value, or combine them with `np.logaddexp`."
+        )
+    return classes
+
+
+def best_first(values: AnyArray, classes: IntArray) -> IntArray:
+    """The order (n, k) of each row: descending values, ties by class, unused slots last."""
+    last = np.iinfo(np.int64).max
+    return np.lexsort((np.where(classes == EMPTY, last, classes), -values), axis=1)
+
+
+def check_ceiling(ceiling: ArrayLike | None, values: AnyArray, classes: IntArray) -> FloatArray:
+    """The largest value of a hidden logit, (n,)."""
+    seen = classes != EMPTY
+    numbers = values.astype(np.float64)
+    if ceiling is None:
+        return np.asarray(np.min(numbers, axis=1, initial=np.inf, where=seen))
+    limit = _one_per_row(ceiling, "ceiling", values.shape[0])
+    possible = np.min(numbers, axis=1, initial=np.inf, where=numbers > -np.inf)
+    if place := first_true(~(limit <= possible)):
+        raise ValueError(
+            "`ceiling` must be at most the smallest seen value of its row, as larger ones would "
+            f"have been seen; got {limit[place]} above {possible[place]} in row {place[0]}."
+        )
+    return limit
+
+
+def check_rest(rest: ArrayLike, hidden: IntArray, ceiling: FloatArray) -> FloatArray:
+    """The log of the hidden sum, (n,), at most what the hidden classes can hold."""
+    known = _one_per_row(rest, "rest", hidden.size)
+    with np.errstate(divide="ignore"):
+        most = np.log(hidden) + np.where(hidden > 0, ceiling, 0.0)
+    if place := first_true((hidden > 0) & ~(known <= most + SLACK)):
+        raise ValueError(
+            "`rest` must be the log of the sum of the exponentials of the hidden logits, at most "
+            f"log({hidden[place]}) + {ceiling[place]:g} = {most[place]:g} in row {place[0]}, as "
+            f"none lies above the smallest seen; got {known[place]:g}."
+        )
+    return np.asarray(np.minimum(known, most))
+
+
+def _one_per_row(numbers: ArrayLike, name: str, n_rows: int) -> FloatArray:
+    array = to_floats(numbers, name)
+    if array.shape not in ((), (n_rows,)):
+        raise ValueError(
+            f"`{name}` must be a number or (n,), one per row of {n_rows}; got shape {array.shape}."
+        )
+    return np.broadcast_to(array, (n_rows,)).copy()
+
 
 #: Smallest rest that can be derived from log-probabilities in single precision.
 _PRECISION = 1e-7
@@ -77,23 +172,21 @@ class TopK(Logits):
         rest: ArrayLike | None = None,
     ) -> None:
         numbers, _ = as_float_matrix(to_numpy(values, "values"), "values")
-        classes = topk_checks.check_indices(
-            indices, numbers.shape, topk_checks.check_class_count(n_classes, numbers)
-        )
-        numbers = np.where(classes == topk_checks.EMPTY, numbers.dtype.type(-np.inf), numbers)
+        classes = check_indices(indices, numbers.shape, check_class_count(n_classes, numbers))
+        numbers = np.where(classes == EMPTY, numbers.dtype.type(-np.inf), numbers)
         top = row_maxima(numbers, NUMPY)
         check_rows(Logits(numbers, top), "values")
-        order = topk_checks.best_first(numbers, classes)
+        order = best_first(numbers, classes)
         numbers, classes = (np.take_along_axis(a, order, axis=1) for a in (numbers, classes))
-        hidden = int(n_classes) - np.count_nonzero(classes != topk_checks.EMPTY, axis=1)
-        limit = topk_checks.check_ceiling(ceiling, numbers, classes)
+        hidden = int(n_classes) - np.count_nonzero(classes != EMPTY, axis=1)
+        limit = check_ceiling(ceiling, numbers, classes)
         vars(self).update(
             values=numbers,
             top=top,
             indices=classes,
             hidden=hidden,
             ceiling=np.where(hidden > 0, limit, -np.inf),
-            rest=None if rest is None else topk_checks.check_rest(rest, hidden, limit),
+            rest=None if rest is None else check_rest(rest, hidden, limit),
             _n_classes=int(n_classes),
         )
 
@@ -248,7 +341,7 @@ class TopK(Logits):
         dtype = np.float64 if self.hidden.any() else self.values.dtype
         dense = np.empty((self.n_rows, self.n_classes), dtype)
         dense[:] = np.broadcast_to(below, (self.n_rows,))[:, None]
-        row, place = np.nonzero(self.indices != topk_checks.EMPTY)
+        row, place = np.nonzero(self.indices != EMPTY)
         dense[row, self.indices[row, place]] = self.values[row, place]
         return dense
 
@@ -263,7 +356,7 @@ def _unseen_mass(seen: TopK) -> FloatArray:
     sums = np.exp(np.minimum(seen.values.astype(np.float64), 1.0)).sum(axis=1)
     most = seen.hidden * np.exp(seen.ceiling)
     left = 1.0 - sums
-    if place := first_true((left < -topk_checks.SLACK) | (left > most + topk_checks.SLACK)):
+    if place := first_true((left < -SLACK) | (left > most + SLACK)):
         raise ValueError(
             "`values` must be log-probabilities over all classes: their exponentials sum to at "
             f"most 1, and the hidden classes can hold what is left; row {place[0]} sums to "

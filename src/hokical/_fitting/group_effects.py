@@ -14,8 +14,8 @@ from statistics import NormalDist
 
 import numpy as np
 
+from hokical._core.arrays import FloatArray, IntArray
 from hokical._core.groups import PARTS, GroupCoding
-from hokical._core.types import FloatArray, IntArray
 from hokical._fitting.examples import mean_and_error
 from hokical._fitting.partial_pooling import (
     MOST_DENSE,

@@ -16,7 +16,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from hokical._core.types import FloatArray
+from hokical._core.arrays import FloatArray
 
 X = TypeVar("X")
 #: Multiplies a vector by a matrix.

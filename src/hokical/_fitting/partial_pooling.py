@@ -29,8 +29,8 @@ from typing import Any
 
 import numpy as np
 
+from hokical._core.arrays import FloatArray, IntArray
 from hokical._core.parallel import cut_rows
-from hokical._core.types import FloatArray, IntArray
 from hokical._fitting.newton import Solution, StopReason, minimize_newton
 from hokical._fitting.pooled_terms import PooledTerms, take_examples
 

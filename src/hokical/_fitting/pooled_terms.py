@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from hokical._core.arrays import BoolArray, FloatArray, IntArray
 from hokical._core.special import expit
-from hokical._core.types import BoolArray, FloatArray, IntArray
 
 #: Cells of fewer rows than this on average are summed all at once.
 _FEW_ROWS = 20

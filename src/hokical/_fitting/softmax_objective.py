@@ -24,11 +24,18 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from hokical._core.arrays import NUMPY, Array, Backend, Namespace, ignore_overflow
+from hokical._core.arrays import (
+    NUMPY,
+    Array,
+    Backend,
+    FloatArray,
+    IntArray,
+    Namespace,
+    ignore_overflow,
+)
 from hokical._core.logits import Logits
 from hokical._core.parallel import cut_rows, map_slices
 from hokical._core.special import row_dots, row_sums
-from hokical._core.types import FloatArray, IntArray
 from hokical._fitting.examples import Examples, spaced_rows
 
 Found = TypeVar("Found")

@@ -7,18 +7,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from hokical._fitting.examples import Examples
-from hokical.calibrators._calibrator import Calibrator, with_sets
-from hokical.calibrators._catalog import AUTOMATIC, BUILT_IN, method_names, register
-from hokical.calibrators._catalog import load as load
-from hokical.calibrators._catalog import make as make
-from hokical.calibrators._method import Fit, MethodInfo
+from hokical.calibrators.calibrator import Calibrator, with_sets
+from hokical.calibrators.catalog import AUTOMATIC, BUILT_IN, method_names, register
+from hokical.calibrators.catalog import load as load
+from hokical.calibrators.catalog import make as make
+from hokical.calibrators.stored import Fit, MethodInfo
 
 if TYPE_CHECKING:
-    from hokical.calibrators._automatic import AutoCalibrator as AutoCalibrator
-    from hokical.calibrators._binary import BetaCalibration, PlattScaling, VennAbers
-    from hokical.calibrators._hoki import Hoki
-    from hokical.calibrators._isotonic import IsotonicMulticlass, IsotonicOneVsAllTS
-    from hokical.calibrators._scaling import (
+    from hokical.calibrators.automatic import AutoCalibrator as AutoCalibrator
+    from hokical.calibrators.binary_isotonic import (
+        BetaCalibration,
+        IsotonicMulticlass,
+        IsotonicOneVsAllTS,
+        PlattScaling,
+        VennAbers,
+    )
+    from hokical.calibrators.hoki import Hoki
+    from hokical.calibrators.scaling import (
         AdaptiveTemperatureScaling,
         EnsembleTemperatureScaling,
         StructuredScaling,

@@ -4,17 +4,11 @@ Commands reach the library through lazy attributes of `hokical`, so that help pa
 """
 
 from hokical.cli.application import EXIT_CODES, app, main
-from hokical.cli.apply import apply
-from hokical.cli.compare import compare
-from hokical.cli.demo import demo
-from hokical.cli.evaluate import evaluate
-from hokical.cli.export import export
-from hokical.cli.fit import certify, fit
-from hokical.cli.methods import methods
-from hokical.cli.monitor import monitor
+from hokical.cli.evaluating import compare, evaluate, shift
+from hokical.cli.fitting import certify, demo, fit, methods, show
+from hokical.cli.monitoring import monitor
+from hokical.cli.predicting import apply, export
 from hokical.cli.reading import ProtectingCommand
-from hokical.cli.shift import shift
-from hokical.cli.show import show
 
 __all__ = ["main"]
 

@@ -15,15 +15,15 @@ import hokical
 from hokical._core.logits import Logits
 from hokical.cli.console import bad_option, check_options, say, spinner, warn
 from hokical.cli.options import Missing, Part, split_names
-from hokical.io._examples import Examples, options_from
-from hokical.io._reading import (
+from hokical.io.examples import Examples, options_from
+from hokical.io.reading import (
     is_pattern,
     labels_beside,
     list_files,
     read_examples,
     read_late_labels,
 )
-from hokical.io._tables import check_output, report_file
+from hokical.io.tables import check_output, report_file
 
 #: What `fit` stores beside a calibrator, each where it is known.
 _METADATA = {"examples": int, "accuracy": float, "classes": list, "scores": str, "zeros": str}
@@ -146,7 +146,7 @@ def warn_of_rows_of_fit(fitted: Any, rows: Examples, path: Path) -> None:
     """Warn if the rows of a file are those that the calibrator was fitted on."""
     if isinstance(rows.scores, Logits):
         found = fitted._are_of_fit(rows.scores)
-        hokical.guarantees._row_sketch.warn_of_rows_of_fit(found, path.name)
+        hokical.guarantees.calibration_data.warn_of_rows_of_fit(found, path.name)
 
 
 def _groups_of_fit(fitted: Any) -> tuple[str, ...]:
@@ -176,7 +176,7 @@ def read_calibrator(path: Path, *, for_rows: bool = True) -> Any:
         )
     if for_rows and found.name != "confidence":
         with check_options("CALIBRATOR"):
-            hokical.calibrators._method.check_plain_logits(found.rule_, "method")
+            hokical.calibrators.stored.check_plain_logits(found.rule_, "method")
     return found
 
 

@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hokical._core.arrays import Array, NumpyBackend
-from hokical._core.optional import import_optional
+from hokical._core.lazy import import_optional
 from hokical._core.parallel import threads
 from hokical._fitting.examples import Examples, Partition, Result
-from hokical.calibrators._calibrator import Calibrator
-from hokical.io._chunks import Chunk
-from hokical.streams._passes import check_block
+from hokical.calibrators.calibrator import Calibrator
+from hokical.io.chunks import Chunk
+from hokical.streams import check_block
 
 #: How many results are combined in a task. Partial results never all meet in one place.
 _FAN_IN = 8

@@ -11,7 +11,7 @@ One module per format. The format is found by a file's first bytes; nothing in a
 2
 """
 
-from hokical.io._answers import (
+from hokical.io.answers import (
     STATED_WORDS,
     agreement,
     read_lm_eval,
@@ -19,9 +19,9 @@ from hokical.io._answers import (
     read_sequence_logprobs,
     read_stated,
 )
-from hokical.io._examples import Examples
-from hokical.io._reading import read_examples
-from hokical.io._tables import DataFileError, write_table
+from hokical.io.examples import Examples
+from hokical.io.reading import read_examples
+from hokical.io.tables import DataFileError, write_table
 
 __all__ = [
     "STATED_WORDS", "DataFileError", "Examples", "agreement", "read_examples", "read_lm_eval",

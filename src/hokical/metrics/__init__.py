@@ -10,19 +10,19 @@ them, an iterator, or a function that returns one; and Dask arrays.
 0.2467
 """
 
-from hokical.metrics._calibration import (
+from hokical.metrics.calibration import (
     brier,
     classwise_ece,
     debiased_ece,
     ece,
     log_loss,
     ranked_probability_score,
+    smooth_ece,
 )
-from hokical.metrics._few_labels import PredictionPowered, prediction_powered_accuracy
-from hokical.metrics._groups import GroupRow, GroupTable, group_table
-from hokical.metrics._metric import METRICS, Metric
-from hokical.metrics._ranking import aurc, auroc, risk_coverage_curve, selective_risk
-from hokical.metrics._risk_models import (
+from hokical.metrics.few_labels import PredictionPowered, prediction_powered_accuracy
+from hokical.metrics.groups import GroupRow, GroupTable, group_table
+from hokical.metrics.ranking import aurc, auroc, risk_coverage_curve, selective_risk
+from hokical.metrics.risk_models import (
     BinarySummary,
     CalibrationCurve,
     RiskBands,
@@ -33,8 +33,7 @@ from hokical.metrics._risk_models import (
     risk_bands,
     smooth_calibration_curve,
 )
-from hokical.metrics._smooth import smooth_ece
-from hokical.metrics._summaries import Estimate, Summary, summary
+from hokical.metrics.summaries import METRICS, Estimate, Metric, Summary, summary
 
 __all__ = [
     "METRICS", "BinarySummary", "CalibrationCurve", "Estimate", "GroupRow", "GroupTable", "Metric",

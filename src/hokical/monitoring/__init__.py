@@ -4,8 +4,7 @@
 prediction sets; `OnlineSets` keep their coverage by feedback; a `Status` holds what is known.
 """
 
-from hokical.monitoring._coverage import CoverageMonitor, OnlineSets, OnlineStatus
-from hokical.monitoring._monitor import CalibrationMonitor
-from hokical.monitoring._status import Status
+from hokical.monitoring.coverage import CoverageMonitor, OnlineSets, OnlineStatus
+from hokical.monitoring.monitor import CalibrationMonitor, Status
 
 __all__ = ["CalibrationMonitor", "CoverageMonitor", "OnlineSets", "OnlineStatus", "Status"]

@@ -3,8 +3,8 @@
 import os
 from pathlib import Path
 
-from hokical.report._comparison import Comparison
-from hokical.report._evaluation import Evaluation
+from hokical.report.comparison import Comparison
+from hokical.report.evaluation import Evaluation
 
 __all__ = ["Evaluation", "write_report"]
 

@@ -5,24 +5,33 @@ other packages of this project need to write rules.
 """
 
 from hokical._core.logits import Logits, as_logits
-from hokical.rules._adaptive import AdaptiveRule  # noqa: F401
-from hokical.rules._auto import AutoRule  # noqa: F401
-from hokical.rules._base import Rule
-from hokical.rules._binary import BetaRule, PlattRule, VennAbersRule  # noqa: F401
-from hokical.rules._frozen import AveragedRule  # noqa: F401
-from hokical.rules._hoki import Curve as Curve
-from hokical.rules._hoki import HokiRule  # noqa: F401
-from hokical.rules._hoki import Steps as Steps
-from hokical.rules._isotonic import ClasswiseIsotonicRule, PooledIsotonicRule  # noqa: F401
-from hokical.rules._predicting import predict_blocks  # noqa: F401
-from hokical.rules._row_correction import RowCorrection  # noqa: F401
-from hokical.rules._scaling import (  # noqa: F401
+from hokical.rules.automatic import (
+    AdaptiveRule,  # noqa: F401
+    AutoRule,  # noqa: F401
+    AveragedRule,  # noqa: F401
+    RowCorrection,  # noqa: F401
+)
+from hokical.rules.base import (
+    Rule,
+    predict_blocks,  # noqa: F401
+)
+from hokical.rules.binary_isotonic import (  # noqa: F401  # noqa: F401
+    BetaRule,
+    ClasswiseIsotonicRule,
+    PlattRule,
+    PooledIsotonicRule,
+    VennAbersRule,
+)
+from hokical.rules.hoki import Curve as Curve
+from hokical.rules.hoki import HokiRule  # noqa: F401
+from hokical.rules.hoki import Steps as Steps
+from hokical.rules.scaling import (  # noqa: F401
     EnsembleRule,
+    StructuredRule,
     TemperatureRule,
     UncalibratedRule,
     VectorRule,
 )
-from hokical.rules._structured import StructuredRule  # noqa: F401
-from hokical.rules._wrapped import BalancedRule, FlooredRule, GroupedRule  # noqa: F401
+from hokical.rules.wrapped import BalancedRule, FlooredRule, GroupedRule  # noqa: F401
 
 __all__ = ["Logits", "Rule", "as_logits"]

@@ -17,7 +17,7 @@ _RECORDED: dict[bytes, Any] = {}
 @pytest.fixture(scope="module", autouse=True)
 def recorded_anew() -> Iterator[Callable[..., Any]]:
     """The function that records, for tests which must not get what was recorded before."""
-    tracing = pytest.importorskip("hokical.integrations.onnx._tracing", exc_type=ImportError)
+    tracing = pytest.importorskip("hokical.integrations.onnx.tracing", exc_type=ImportError)
     record = tracing.record
 
     def record_once(plan: Any, layout: Any) -> Any:

@@ -10,7 +10,7 @@ pytest.importorskip("onnxruntime")
 pytest.importorskip("ndonnx")
 
 from hokical.integrations.onnx import NotRunnable, attach, check, export  # noqa: E402
-from hokical.integrations.onnx import _models as models  # noqa: E402
+from hokical.integrations.onnx import models as models  # noqa: E402
 from tests.integrations.onnx.helpers import differences, fitted, run  # noqa: E402
 from tests.integrations.onnx.test_attach import FLOAT, helper, inputs, network, numpy_helper  # noqa: E402
 

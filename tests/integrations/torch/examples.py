@@ -49,7 +49,7 @@ def synthetic_logits(
 
 def torch_backend() -> Any:
     """What is particular to tensors; torch is imported when it is asked for."""
-    from hokical.integrations.torch._backend import BACKEND
+    from hokical.integrations.torch.backend import BACKEND
 
     return BACKEND
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hokical._core.arrays import NUMPY, backend_of, to_host, to_input_library
-from hokical._core.labels import as_labels, as_weights
+from hokical._core.reading import as_labels, as_weights
 from hokical.rules import as_logits
 from tests.integrations.torch.examples import torch_backend
 
@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch")
 
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
-from hokical.integrations.torch import _backend as module  # noqa: E402
+from hokical.integrations.torch import backend as module  # noqa: E402
 
 LOGITS = np.random.default_rng(0).normal(size=(30, 5)).astype(np.float32)
 

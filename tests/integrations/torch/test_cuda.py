@@ -15,20 +15,20 @@ import pytest
 
 from hokical import Gaussian, Gumbel, Hoki, Uniform
 from hokical.calibrators import make
-from hokical.guarantees._class_scores import distances
-from hokical.guarantees._scores import label_log_odds
+from hokical.guarantees.class_scores import distances
+from hokical.guarantees.scores import label_log_odds
 from hokical.rules import Logits, as_logits
 from hokical.stability import Noise
-from hokical.stability import _gaussian as gaussian
-from hokical.stability import _gumbel as gumbel
-from hokical.stability import _uniform as uniform
-from hokical.stability._sampled import Draws, survivals
+from hokical.stability import gaussian as gaussian
+from hokical.stability import gumbel as gumbel
+from hokical.stability import uniform as uniform
+from hokical.stability.sampled import Draws, survivals
 from tests.integrations.torch.examples import as_on_device, extreme_rows, off, torch_backend
 
 torch = pytest.importorskip("torch")
 
 from hokical.integrations.torch import as_module  # noqa: E402
-from hokical.integrations.torch.kernels import _fused as fused  # noqa: E402
+from hokical.integrations.torch.kernels import fused as fused  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 

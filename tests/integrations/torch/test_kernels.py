@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hokical import Gaussian, Gumbel, Uniform
-from hokical.guarantees._scores import label_log_odds
+from hokical.guarantees.scores import label_log_odds
 from hokical.rules import Logits, as_logits
-from hokical.stability import _gaussian as gaussian
-from hokical.stability import _gumbel as gumbel
-from hokical.stability import _uniform as uniform
-from hokical.stability._sampled import Draws, survivals
-from hokical.stability._tables import gaussian_quadrature
+from hokical.stability import gaussian as gaussian
+from hokical.stability import gumbel as gumbel
+from hokical.stability import uniform as uniform
+from hokical.stability.sampled import Draws, survivals
+from hokical.stability.tables import gaussian_quadrature
 from tests.conftest import random_rows
 from tests.integrations.torch.examples import (
     as_on_device,

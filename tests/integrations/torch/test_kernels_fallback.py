@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from hokical.rules import Logits
-from hokical.stability import _gaussian as gaussian
-from hokical.stability import _gumbel as gumbel
-from hokical.stability import _uniform as uniform
+from hokical.stability import gaussian as gaussian
+from hokical.stability import gumbel as gumbel
+from hokical.stability import uniform as uniform
 from tests.integrations.torch.examples import as_on_device
 
 torch = pytest.importorskip("torch")
 
-from hokical.integrations.torch.kernels import _fused as fused  # noqa: E402
+from hokical.integrations.torch.kernels import fused as fused  # noqa: E402
 
 FUNCTIONS: dict[str, tuple[Callable[..., Any], Callable[..., Any], Any]] = {
     "gaussian": (gaussian.stability, gaussian.portable_stability, 1.3),

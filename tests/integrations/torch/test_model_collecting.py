@@ -134,7 +134,7 @@ def test_errors_name_the_remedy(network: Any, data: Any) -> None:
 def test_progress_counts_batches(
     network: Any, data: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("hokical._core.progress._SHOW_AFTER_SECONDS", 0.0)
+    monkeypatch.setattr("hokical._core.messages._SHOW_AFTER_SECONDS", 0.0)
 
     class Slow(torch.nn.Module):
         def forward(self, inputs: torch.Tensor) -> torch.Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hokical.stability._table import EXACT_LEVELS
+from hokical.stability.tables import EXACT_LEVELS
 from tests.integrations.torch.examples import MAKERS, fitted, synthetic_logits
 
 torch = pytest.importorskip("torch")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from hokical.rules import Logits, Rule
-from hokical.stability._gumbel import distribution
+from hokical.stability.gumbel import distribution
 from hokical_paper.core import (
     LARGEST_COEFFICIENT,
     LARGEST_TEMPERATURE,

@@ -22,8 +22,8 @@ import numpy as np
 
 from hokical._core.special import clip, constant, contract, erfcx, log_ndtr, safe_log
 from hokical.rules import Logits
-from hokical.stability._gaussian import log_products, moments_of
-from hokical.stability._tables import REACH, TAIL_LIMIT, Quadrature, gaussian_quadrature, node_step
+from hokical.stability.gaussian import log_products, moments_of
+from hokical.stability.tables import REACH, TAIL_LIMIT, Quadrature, gaussian_quadrature, node_step
 from hokical_paper.core import MAX_MARGIN, Tail, by_blocks
 from hokical_paper.types import Array, Namespace
 

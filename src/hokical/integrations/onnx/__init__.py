@@ -5,7 +5,7 @@
 - `check(model, calibrator)`: runs an exported model and compares it with Python.
 """
 
-from hokical.integrations.onnx._checking import Check, NotRunnable, check
-from hokical.integrations.onnx._exporting import attach, export
+from hokical.integrations.onnx.checking import Check, NotRunnable, check
+from hokical.integrations.onnx.exporting import attach, export
 
 __all__ = ["Check", "NotRunnable", "attach", "check", "export"]

@@ -7,6 +7,6 @@ except ImportError as error:
         '`CalibratedClassifier` needs scikit-learn: pip install "hokical[sklearn]".'
     ) from error
 
-from hokical.integrations.sklearn._classifier import CalibratedClassifier
+from hokical.integrations.sklearn.classifier import CalibratedClassifier
 
 __all__ = ["CalibratedClassifier"]

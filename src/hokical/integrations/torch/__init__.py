@@ -16,8 +16,8 @@ except ImportError as error:
         'hokical.integrations.torch needs PyTorch: pip install "hokical[torch]".'
     ) from error
 
-from hokical.integrations.torch._calibrating import calibrate, collect_logits
-from hokical.integrations.torch._model import CalibratedModel
-from hokical.integrations.torch._module import as_module
+from hokical.integrations.torch.calibrating import calibrate, collect_logits
+from hokical.integrations.torch.model import CalibratedModel
+from hokical.integrations.torch.module import as_module
 
 __all__ = ["CalibratedModel", "as_module", "calibrate", "collect_logits"]

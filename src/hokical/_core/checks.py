@@ -1,0 +1,119 @@
+"""Equal-width bins of [0, 1]: [j/J, (j+1)/J); 1.0 falls into the last bin.
+
+What the numbers of a rule must be. Files may lie, so every rule checks all it is given.
+
+Within the limits no prediction can overflow, vanish or become NaN: margins are at most 1e150, and
+float64 ends at 1e308.
+"""
+
+import math
+from numbers import Real
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hokical._core.arrays import FloatArray, IntArray
+
+
+def bin_edges(n_bins: int) -> FloatArray:
+    """The J + 1 edges, each the double nearest to j/J."""
+    return np.arange(n_bins + 1) / n_bins
+
+
+def bin_index(confidence: FloatArray, n_bins: int) -> IntArray:
+    """Bin of each confidence, by comparison with the edges, so that j/J falls exactly into bin j.
+
+    >>> bin_index(np.array([0.0, 0.6, 1.0]), 15)
+    array([ 0,  9, 14])
+    """
+    return np.searchsorted(bin_edges(n_bins)[1:-1], confidence, side="right").astype(np.int64)
+
+
+def sum_by(group: IntArray, values: FloatArray, n_groups: int) -> FloatArray:
+    """Sum of the values in each group, (n_groups,) float64."""
+    return np.bincount(group, values, n_groups).astype(np.float64, copy=False)
+
+
+def check_count(value: Any, *, name: str = "n_bins", least: int = 1, most: float = math.inf) -> int:
+    """Check a count (of bins by default): an integer of at least `least`, and at most `most`."""
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not whole or not least <= value <= most:
+        rule = f"of at least {least}" if most == math.inf else f"from {least} to {most}"
+        raise ValueError(f"`{name}` must be an integer {rule}; got {value!r}.")
+    return int(value)
+
+
+def check_choice(name: str, value: Any, choices: Any) -> None:
+    """Check that a value is one of those of a `Literal` type."""
+    if value not in get_args(choices):
+        raise ValueError(f"`{name}` must be one of {list(get_args(choices))}; got {value!r}.")
+
+
+def check_positive(name: str, value: Any, remedy: str) -> None:
+    """Check a parameter that is a finite number above 0."""
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if not (number and 0.0 < float(value) < np.inf):
+        raise ValueError(f"`{name}` must be a finite number above 0; got {value!r}. {remedy}")
+
+
+#: Temperatures and noise widths; margins divided by them stay finite, and masked classes far.
+LEAST_TEMPERATURE, LARGEST_TEMPERATURE = 1e-140, 1e140
+#: Coefficients; products with margins stay finite.
+LARGEST_COEFFICIENT = 1e100
+#: Steps of a recorded recursion, more than any fit is allowed.
+MOST_STEPS = 100_000
+
+
+def store_float(record: Any, name: str, low: float, high: float) -> None:
+    """Check a field that is a number from `low` to `high`, and keep it as a float."""
+    value = getattr(record, name)
+    number = isinstance(value, (int, float, np.integer, np.floating))
+    if isinstance(value, bool) or not number or not low <= value <= high:
+        raise ValueError(f"`{name}` must be a number from {low:g} to {high:g}; got {value!r}.")
+    object.__setattr__(record, name, float(value))
+
+
+def store_temperature(record: Any, name: str = "temperature") -> None:
+    """`store_float` for what margins are divided by."""
+    store_float(record, name, LEAST_TEMPERATURE, LARGEST_TEMPERATURE)
+
+
+def store_count(record: Any, name: str, least: int, most: int) -> None:
+    """Check a field that is a whole number from `least` to `most`, and keep it as an int."""
+    count = check_count(getattr(record, name), name=name, least=least, most=most)
+    object.__setattr__(record, name, count)
+
+
+def check_array(
+    name: str,
+    array: Any,
+    shape: tuple[int | None, ...],
+    low: float = -LARGEST_COEFFICIENT,
+    high: float = LARGEST_COEFFICIENT,
+    *,
+    dtype: Any = np.float64,
+    nan_allowed: bool = False,
+) -> None:
+    """An array of this shape (None: one or more) with numbers from `low` to `high`."""
+    fits = (
+        isinstance(array, np.ndarray)
+        and array.dtype == dtype
+        and array.ndim == len(shape)
+        and all(
+            has >= 1 if want is None else has == want
+            for want, has in zip(shape, array.shape, strict=True)
+        )
+    )
+    if not fits:
+        got = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else repr(array)
+        raise ValueError(f"`{name}` must be {np.dtype(dtype)} of shape {shape}; got {got}.")
+    inside = (array >= low) & (array <= high)
+    if not (inside | np.isnan(array) if nan_allowed else inside).all():
+        raise ValueError(f"`{name}` must hold numbers from {low:g} to {high:g}.")
+
+
+def check_rising(name: str, array: NDArray[Any]) -> None:
+    """Numbers (k,) of which each is larger than the one before."""
+    if not (np.diff(array) > 0).all():
+        raise ValueError(f"`{name}` must rise from each number to the next.")

@@ -1,0 +1,556 @@
+"""The one class of calibrators, fitted or loaded: a rule, and what it keeps for guarantees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from copy import copy
+from dataclasses import replace
+from typing import Any, Literal, Self
+
+import numpy as np
+
+from hokical._core.arrays import (
+    NUMPY,
+    Array,
+    FloatArray,
+    backend_of,
+    float64_scope,
+    to_input_library,
+)
+from hokical._core.groups import GroupedLogits, count_rows, row_names
+from hokical._core.logits import Logits
+from hokical._core.reading import as_weights, pair_rows
+from hokical._core.topk import TopK, mark_seen
+from hokical.calibrators import decisions as decisions
+from hokical.calibrators import shift as shift
+from hokical.calibrators.base import FittedPredictions
+from hokical.calibrators.decisions import Decisions, decide
+from hokical.guarantees.bounds import check_chance
+from hokical.guarantees.calibration_data import (
+    CalibrationData,
+    Reused,
+    one_of_each,
+    refuse_rows_of_fit,
+    row_hashes,
+)
+from hokical.guarantees.control import RiskControl, control_risk
+from hokical.guarantees.selective import SelectivePrediction
+from hokical.guarantees.sets import CertifiedSets, Detections, PredictionSets, SetOptions
+from hokical.guarantees.shift import ShiftEstimate, estimate_shift
+from hokical.rules.base import Rule, predict_on_host
+
+
+class Calibrator(FittedPredictions):
+    """Labels, confidence and probabilities for logits, and guarantees about them.
+
+    The base of all methods. A subclass has a `method` (`MethodInfo`) and a `_fit`, which gets
+    `Examples` and returns a `Fit`; see CONTRIBUTING.md. `hokical.load` gives an object of the class
+    that was saved.
+    """
+
+    def certify(
+        self,
+        logits: Any,
+        labels: Any,
+        sample_weight: Any = None,
+        *,
+        groups: Any = None,
+        cluster: Any = None,
+        counts: bool = False,
+        reused: Reused = "refuse",
+    ) -> Self:
+        """Count how often predictions are right on examples that were used for nothing else.
+
+        `logits` (n, classes) and `labels` (n,) are of examples that neither the classifier nor this
+        calibrator was fitted on. `predict_or_abstain`, `predict_interval` and `predict_set` then
+        use these examples, until the next fit. `sample_weight` (n,) are importance weights, on any
+        scale: how much more likely each example is in the future; only guarantees on average can
+        use them. With `counts=True` they are whole numbers: how often each example was seen.
+        `groups`, one column or several, are for `by="group"` and `by="new group"`, and for
+        calibrators that learned from groups. Rows of the fit are refused; `reused="ignore"` accepts
+        them where they only have the same values. A table is taken as by `fit`:
+        `certify(table, "label")`.
+
+        Guarantees assume independent examples. Where they belong together (images of a patient,
+        answers to a question), `cluster` (n,) says which: one of each, chosen at random once,
+        counts. What is guaranteed is then about a row of a new cluster, and counts clusters.
+        """
+        part = (logits, labels, sample_weight, groups)
+        return self._certify_parts([part], counts=counts, reused=reused, cluster=cluster)
+
+    def predict_or_abstain(
+        self,
+        logits: Any,
+        *,
+        risk: float = 0.05,
+        delta: float = 0.1,
+        by: Literal["all", "group", "new group"] = "all",
+        groups: Any = None,
+    ) -> SelectivePrediction:
+        """Labels, and which of them to accept so that at most a fraction `risk` is wrong.
+
+        With probability 1 - delta over the examples it was tested on, the error rate among accepted
+        examples of the same distribution is at most `risk`. After `certify` the threshold is on the
+        calibrated confidence, after `fit` alone on the classifier's own softmax score. The examples
+        of the fit test the classifier's labels and no others: a label that calibration has changed
+        is then not accepted, and the error rate counts among all rows that reach the threshold. If
+        nothing can be accepted, `accepted` is False everywhere and `guarantee` states why, which
+        risk can be proven, and how many examples the requested risk needs. With `by="group"` it is
+        guaranteed for each of the `groups` that `certify` knows, with a threshold for each; rows of
+        other groups are not accepted. With `by="new group"` it is guaranteed for a group that was
+        never seen, drawn like those of `certify`, with probability 1 - delta over groups.
+
+        >>> from hokical import Hoki
+        >>> from hokical.demo import demo_logits
+        >>> (val_logits, val_labels), (test_logits, test_labels) = demo_logits()
+        >>> found = Hoki().fit(val_logits, val_labels).predict_or_abstain(test_logits, risk=0.02)
+        >>> wrong = found.labels[found.accepted] != test_labels[found.accepted]
+        >>> bool(found.accepted.mean() > 0.5), bool(wrong.mean() < 0.02)
+        (True, True)
+        """
+        asked: dict[str, Any] = {"risk": risk, "delta": delta, "by": by, "groups": groups}
+        if by == "all" and groups is None:
+            backend = backend_of(logits) or NUMPY
+            accepted = backend.predict_lazily(self, "accepted", logits, **asked)
+            if accepted is not None:
+                promise = self.predict_or_abstain(np.zeros((1, self.n_classes_)), **asked)
+                own = {"labels": self.predict(logits), "accepted": accepted}
+                return replace(promise, confidence=self.predict_confidence(logits), **own)
+        judge = self._for_new_groups() if by == "new group" else self
+        data = judge._check_logits(judge._attach_groups(logits, groups))
+        rows = decisions.scored_labels(judge.rule_, judge.kept_, data, "predict_or_abstain")
+        found = rows.accept(**asked)
+        return found.map_arrays(lambda array: to_input_library(array, logits))
+
+    def predict_interval(
+        self, logits: Any, *, delta: float = 0.05, label: Any = None, groups: Any = None
+    ) -> Array:
+        """A confidence interval (n, 2) for the accuracy of labels with a similar score.
+
+        The calibration examples, or those of `certify`, are divided into groups of neighbouring
+        scores; the interval misses the true accuracy of the example's group with probability at
+        most `delta` (Clopper-Pearson). Rows of exactly this score can differ from their group, more
+        so with few examples. The confidence is finer than a group: where it is outside,
+        the interval is extended to it. After `fit` alone the accuracy is that of the classifier's
+        labels: for a label that calibration has changed, the interval is from 0 to 1. Venn-Abers
+        prediction has an interval of its own for the label's probability, without a `delta`, which
+        is given until `certify` is called; with `label`, its p0 and p1 for that class. With `label`
+        after `certify`: the interval is for the share of that class among rows with a similar
+        probability of it, such as a risk of disease.
+
+        >>> from hokical import Hoki
+        >>> from hokical.demo import demo_logits
+        >>> (val_logits, val_labels), (test_logits, test_labels) = demo_logits()
+        >>> Hoki().fit(val_logits, val_labels).predict_interval(test_logits).shape
+        (10000, 2)
+        """
+        delta = check_chance("delta", delta)
+        if groups is None:
+            backend, own = backend_of(logits) or NUMPY, {"delta": delta, "label": label}
+            lazy = backend.predict_lazily(self, "interval", logits, **own)
+            if lazy is not None:
+                return lazy
+        data = self._check_logits(self._attach_groups(logits, groups))
+        known = (self.rule_, self.kept_, data, delta)
+        if label is None:
+            found = decisions.accuracy_interval(*known)
+        else:
+            found = decisions.class_interval(*known, self._class_index(label))
+        return to_input_library(found, logits)
+
+    def predict_set(
+        self, logits: Any, *, coverage: float, groups: Any = None, **options: Any
+    ) -> PredictionSets:
+        """The classes that each row may have, with the `coverage` you ask for.
+
+        After `certify` sets are based on the calibrated probabilities, after `fit` alone on the
+        uncalibrated softmax, which has seen no labels; see `docs/guarantees.md`.
+
+        Parameters
+        ----------
+        logits : array of shape (n, classes), or TopK
+        coverage : float
+            Share of new examples whose true class is to be in the set, on average over the
+            examples that it was certified on.
+        delta : float, optional
+            With probability 1 - delta over those examples the coverage is reached.
+        by : {"all", "class", "group", "new group"}
+            Whom it is guaranteed for: all together, each true class, or each of the `groups` (n,)
+            that `certify` knows; with `delta`, for each with that probability, not for all at once.
+            Those with too few examples share a threshold. "new group": for a group that was never
+            seen, drawn like those of `certify`, on average or with probability 1 - delta over
+            groups.
+        pooled : bool
+            With `by="class"`, for many classes with few examples of each: thresholds in proportion
+            to the class frequencies among the certified examples, so that rare classes are covered
+            like others; the coverage is then guaranteed on average over all.
+        kind : {"smallest", "adaptive", "ordered"}
+            Every class above a probability, the smallest sets on average; or the likeliest classes
+            until their probabilities sum to a threshold (APS), larger where rows are difficult; or,
+            of classes whose columns are in order (grades, stages), a run of neighbours. `penalty`
+            for every rank beyond `free_ranks` keeps adaptive sets small (RAPS).
+        allow_empty : bool
+            Without it the likeliest class is in every set, which only adds coverage.
+
+        Examples
+        --------
+        >>> from hokical import make
+        >>> from hokical.demo import demo_logits
+        >>> (val_logits, val_labels), (logits, labels) = demo_logits()
+        >>> cal = make("temps").fit(val_logits, val_labels).certify(logits[:5000], labels[:5000])
+        >>> found = cal.predict_set(logits[5000:], coverage=0.98)
+        >>> found.labels(0), float(found.sizes.mean().round(2))
+        ([5], 1.39)
+        """
+        asked = self._certified_sets(SetOptions.read({"coverage": coverage, **options}))
+        if asked.options.by == "new group" and (judge := self._for_new_groups()) is not self:
+            return judge.predict_set(logits, coverage=coverage, **options)
+        by_group, certified = asked.options.by == "group", asked.examples.group_names
+        known = getattr(self, "groups_", None) is not None or certified is not None  # used or not
+        if (groups is None and by_group) or not (groups is None or by_group or known):
+            raise ValueError(
+                '`groups` must be given with `by="group"`, or to a calibrator that learned from '
+                "them or was certified with them, and with nothing else."
+            )
+        if groups is not None and certified is not None and asked.options.by in ("all", "class"):
+            certified.match(
+                groups, count_rows(groups), "may be covered less than the guarantee says"
+            )
+        logits, groups = self._attach_groups(logits, groups), groups if by_group else None
+        given = getattr(logits, "given", logits)
+        n_unknown = 0
+        if groups is not None:
+            data = self._check_logits(logits)
+            found, n_unknown = decisions.members_by_group(asked, self.rule_, data, groups)
+            members = to_input_library(found, given)
+        else:
+            members = self._with_rule(asked.rule(self.rule_))._output("members", logits)
+        with float64_scope(given):
+            sizes = decisions.count_members(members)
+        top = logits if isinstance(logits, TopK) and logits.hidden.any() else None
+        other = None if top is None else (members & ~mark_seen(top)).any(axis=1)
+        about = (asked.options, asked.certified_on, asked.guarantee(), asked.least_and_most())
+        names = self.class_names or None
+        seen = None if top is None else top.indices
+        return PredictionSets(members, sizes, *about, other, names, seen, n_unknown)
+
+    def predict_action(self, logits: Any, costs: Any, *, groups: Any = None) -> Decisions:
+        """The action of least expected cost for each row, with what it is expected to cost.
+
+        `costs` (classes, actions) has the cost of each action for each true class. With a column
+        per class, actions are labels. For two classes, `(false_positive, false_negative)` or
+        `{"fp": 1, "fn": 10}` is enough. A mapping of names of actions to costs (classes,), or to
+        one number, names them.
+
+        >>> from hokical import make
+        >>> cal = make("uncalibrated").fit([[2.0, 0.0], [0.0, 1.0]], [0, 1])
+        >>> found = cal.predict_action([[2.0, 0.0]], costs=(1.0, 50.0))
+        >>> found.actions, found.costs.round(2)
+        (array([1]), array([0.88]))
+        """
+        return decide(self.predict_proba(logits, groups=groups), costs, self.n_classes_)
+
+    def detect(
+        self,
+        logits: Any,
+        label: Any,
+        *,
+        recall: float = 0.95,
+        delta: float | None = None,
+        by: Literal["all", "new group"] = "all",
+        groups: Any = None,
+    ) -> Detections:
+        """Flag rows that may be of one class, so that few of its examples are missed.
+
+        Of new examples whose true class is `label`, at least a share `recall` is found; with
+        `delta`, with probability 1 - delta over the examples of `certify` or `fit`. This does not
+        depend on class frequencies (`reweight_classes`). With `by="new group"` this holds in a
+        group that was never seen, drawn like those of `certify` that have examples of the class: on
+        average over groups or, with `delta`, with probability 1 - delta.
+
+        >>> from hokical import make
+        >>> from hokical.demo import demo_logits
+        >>> (val_logits, val_labels), (logits, labels) = demo_logits()
+        >>> cal = make("temps").fit(val_logits, val_labels).certify(logits[:5000], labels[:5000])
+        >>> found = cal.detect(logits[5000:], 3, recall=0.99)
+        >>> bool(found.flagged[labels[5000:] == 3].mean() > 0.98)
+        True
+        """
+        self._check_fitted()
+        index = self._class_index(label)
+        if by not in ("all", "new group"):
+            raise ValueError(f'`by` must be "all" or "new group" in `detect`; got {by!r}.')
+        if by == "new group" and (judge := self._for_new_groups()) is not self:
+            return judge.detect(logits, label, recall=recall, delta=delta, by=by)
+        options = SetOptions(check_chance("recall", recall), delta, by, allow_empty=True)
+        asked = self._certified_sets(options, only=index)
+        logits = self._attach_groups(logits, groups)
+        members = self._with_rule(asked.rule(self.rule_))._output("members", logits)
+        name = self.class_names[index] if self.class_names else index
+        words = f"Of new examples of class {name}, at least {recall:.4g} are found"
+        words = asked.guarantee(words, true=f"true class is {name} and")
+        return Detections(members[..., index], asked.least_and_most(), words)
+
+    def reweight_classes(self, frequencies: Any) -> Self:
+        """A copy for other class frequencies, which are known: (classes,), with a sum of 1.
+
+        They are in the order of the columns, or a mapping of all classes (names, where the
+        calibrator knows them, or column numbers) to frequencies. For screening, for over- and
+        under-sampled data, for class weights in training. Probabilities become p(k | x) times new
+        frequency / frequency in the fit; labels are the likeliest classes. It is a calibrator like
+        any other. What `certify` counted is dropped; sets use the calibration examples, each
+        weighted by how much more frequent its class has become.
+
+        >>> import numpy as np
+        >>> from hokical import make
+        >>> cal = make("uncalibrated").fit([[2.0, 0.0], [0.0, 2.0]], [0, 1])
+        >>> cal.reweight_classes([0.9, 0.1]).predict_proba([[0.0, 0.0]]).round(2)
+        array([[0.9, 0.1]])
+        """
+        known = self._kept("class_scores")
+        return self._reweight(shift.class_weights(self.rule_, known, frequencies, self.class_names))
+
+    def estimate_shift(
+        self, logits: Any, sample_weight: Any = None, *, delta: float = 0.05, groups: Any = None
+    ) -> ShiftEstimate:
+        """The class frequencies and the accuracy on new rows, which need no labels.
+
+        It assumes *label shift*: class frequencies have changed, and the rows of each class have
+        the same distribution as in the fit. `holds` and `verdict` say whether that explains the
+        rows; where it does not, intervals are from 0 to 1. See `docs/shift.md`.
+
+        A calibrator that learned from groups is used without them, so that the groups of these
+        rows need not be known. That of `adapt()` has them, and asks for them.
+
+        Parameters
+        ----------
+        logits : array of shape (n, classes)
+            Of any library, rows drawn independently. Of more than 2^24 / classes rows, that many
+            are used.
+        sample_weight : array of shape (n,), optional
+        delta : float
+            Probability that an interval misses.
+        groups : array-like of shape (n,), or several columns, optional
+            For `by_group`: an estimate for the rows of each group, whose pseudo-counts are in
+            proportion to the class frequencies of all rows. Verdicts allow for the number of
+            groups.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from hokical import make
+        >>> from hokical.demo import demo_logits
+        >>> (val_logits, val_labels), (logits, labels) = demo_logits()
+        >>> cal = make("temps").fit(val_logits, val_labels)
+        >>> rows = np.flatnonzero((labels != 3) | (np.arange(len(labels)) % 10 == 0))
+        >>> found = cal.estimate_shift(logits[rows])
+        >>> found.verdict, bool(found.class_frequencies[3] < 0.5 * found.old_class_frequencies[3])
+        ('label shift explains it', True)
+        >>> cal.estimate_shift(0.5 * logits).verdict
+        'something else changed: these numbers do not apply'
+        """
+        known, kept, delta = self._kept("class_scores"), self.kept_, check_chance("delta", delta)
+        if not known.cells.size:
+            raise ValueError(
+                "`estimate_shift` needs the logits of all classes, up to 4096 of them, in the fit "
+                "and now. The best logits of each row do not determine class frequencies."
+            )
+        pair_rows(logits, None, sample_weight, groups)
+        shift.warn_of_other_frequencies(known, self.name)
+        judge = self._without_groups()
+        if judge is not self and groups is not None:
+            raise ValueError(
+                "`groups` cannot be given to a calibrator that learned from groups: it is used "
+                "without them here, which is right on average and wrong for a group alone. Fit one "
+                "without groups, or see `predict_confidence(logits, groups=...)` of each group."
+            )
+        if isinstance(logits, GroupedLogits):
+            logits = Logits(logits.values, logits.top, logits.backend)
+        most = shift.MOST_NUMBERS // self.n_classes_
+        given, weights, chosen = shift.at_most(logits, sample_weight, most)
+        with float64_scope(given):
+            data = judge._check_logits(given)
+            data = data.with_every_class("estimate_shift", "Give it all logits")
+            counts = as_weights(weights, data.n_rows)
+            counts = np.ones(data.n_rows) if counts is None else counts
+            rows = shift.read_rows(judge.rule_, kept, data, counts)
+            found, by_group = estimate_shift(rows, known, delta, self), {}
+            parts = shift.rows_by_group(groups, data.n_rows, chosen)
+            for name, own in parts.items():
+                if counts[own].any():
+                    rows = shift.read_rows(judge.rule_, kept, data.take(own), counts[own])
+                    by_group[name] = estimate_shift(
+                        rows, known, delta, self, around=found, n_tests=len(parts)
+                    )
+        return replace(found, by_group=by_group)
+
+    def control_risk(
+        self,
+        logits: Any,
+        labels: Any,
+        sample_weight: Any = None,
+        *,
+        loss: Any,
+        risk: Any,
+        delta: float | None = None,
+        thresholds: Any = None,
+        by: Literal["all", "class", "group", "new group"] = "all",
+        groups: Any = None,
+        reused: Reused = "refuse",
+    ) -> RiskControl:
+        """The last threshold at which the mean of a loss of your own is proven to be small.
+
+        Parameters
+        ----------
+        logits, labels
+            Examples that nothing was fitted on, as for `certify`.
+        loss : callable, array of shape (n, thresholds), or a mapping of names to such
+            `loss(proba, labels, threshold)` gives a number in [0, 1] for each example (n,), NaN
+            for those that do not count: the mean is over the others, such as the wrong among
+            those found. Several losses are bounded at once.
+        risk : float, or a mapping of names to floats
+            What the mean loss of new examples must not exceed.
+        delta : float, optional
+            With probability 1 - delta over these examples it does not. Without it, on average over
+            them, which needs losses that count every example and never fall along the thresholds.
+        thresholds : array of shape (m,)
+            In the order in which they are tested, the safest first; 0, 0.01, ..., 1 by default.
+        by : {"all", "class", "group", "new group"}
+            For whom: all together, or also each true class, or each of the `groups`; or, in their
+            place, a new group that is drawn like the `groups`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from hokical import make
+        >>> from hokical.demo import demo_logits
+        >>> (val_logits, val_labels), (logits, labels) = demo_logits()
+        >>> cal = make("temps").fit(val_logits, val_labels)
+        >>> def missed(proba, labels, threshold):  # class 3 is not found
+        ...     return np.where(labels == 3, proba[:, 3] < threshold, np.nan)
+        >>> found = cal.control_risk(logits, labels, loss=missed, risk=0.2, delta=0.1)
+        >>> bool(0.3 < found.threshold < 0.5)
+        True
+        """
+        self._check_fitted()
+        judge = self._for_new_groups() if by == "new group" else self
+        data, truth, weights, groups, *_ = judge._read(logits, labels, sample_weight, groups)
+        refuse_rows_of_fit(self._are_of_fit(data), "logits", reused)
+        cells: Any = None
+        if by == "class":
+            cells = [self.class_names[k] if self.class_names else k for k in truth.tolist()]
+        elif by in ("group", "new group") and groups is not None:
+            cells = row_names(self._order_groups(groups), data.n_rows)
+        elif by != "all":
+            raise ValueError(
+                '`by` must be "all" or "class", or "group" or "new group" with `groups`; got '
+                f"{by!r}."
+            )
+        proba = predict_on_host(judge.rule_, "proba", data)
+        options: dict[str, Any] = {"delta": delta, "thresholds": thresholds, "weights": weights}
+        options |= {"groups": cells, "unseen": by == "new group"}
+        return control_risk(proba, truth, loss=loss, risk=risk, **options)
+
+    def forget_examples(self) -> None:
+        """Discard what was counted of the calibration examples, where these are not independent."""
+        self._check_fitted()
+        self.kept_ = self.kept_.without_fit()
+
+    def _are_of_fit(self, data: Logits) -> bool:
+        """Whether rows are among those that it learned from."""
+        # Where another method chose to learn nothing, it did so by these rows.
+        learned = self.name != "uncalibrated" or bool(self.rule_.numbers())
+        known = self.kept_.fit_rows
+        return learned and known is not None and known.holds_too_many(row_hashes(data))
+
+    def _class_index(self, label: Any) -> int:
+        """The column of a class, by its name or its number."""
+        known = self.class_names if isinstance(label, str) else range(self.n_classes_)
+        if label not in known:
+            names = f", or a name: {', '.join(self.class_names[:6])}" if self.class_names else ""
+            raise ValueError(
+                f"`label` must be a class, its column from 0 to {self.n_classes_ - 1}{names}; got "
+                f"{label!r}. Choose one of them."
+            )
+        return known.index(label)
+
+    def _certify_parts(
+        self,
+        parts: Iterable[tuple[Any, ...]],
+        *,
+        counts: bool = False,
+        reused: Reused = "refuse",
+        cluster: Any = None,
+    ) -> Self:
+        """`certify` with examples in parts: (logits, labels), with weights, and with groups."""
+        self._check_fitted()
+        noted, unseen = [], []
+        alone = self._for_new_groups()
+        for part in parts:
+            rows = self._read(*part)
+            if cluster is not None:
+                rows = one_of_each(rows, cluster)
+            refuse_rows_of_fit(self._are_of_fit(rows.scores), "logits", reused)
+            noted.append(decisions.note(self.rule_, *rows[:4], counts))
+            if alone is not self and rows.groups is not None:
+                data = Logits(rows.scores.values, rows.scores.top, rows.scores.backend)
+                beside = (rows.labels, rows.weights, rows.groups, counts)
+                unseen.append(decisions.note(alone.rule_, data, *beside))
+        if not noted:
+            raise ValueError("there must be at least one part with examples; got none.")
+        self.kept_ = self.kept_.with_held_out(noted, unseen)
+        return self
+
+    def _certified_sets(self, asked: SetOptions, only: int | None = None) -> CertifiedSets:
+        self._check_fitted()
+        return decisions.certified_sets(self.kept_, asked, self.n_classes_, only)
+
+    def _with_rule(self, rule: Rule, kept: CalibrationData | None = None) -> Self:
+        """A copy with another rule, and other calibration data if given."""
+        twin = copy(self)
+        twin.rule_ = rule
+        twin.kept_ = self.kept_ if kept is None else kept
+        return twin
+
+    def _reweight(self, weights: FloatArray) -> Self:
+        """A copy for rows among which each class is `weights` (classes,) times as frequent."""
+        return self._with_rule(*shift.reweight(self.rule_, self.kept_, weights))
+
+    def _for_new_groups(self) -> Self:
+        """A copy that predicts for all groups alike, with what `certify` noted of such rows."""
+        self._check_fitted()
+        if self.rule_.needed_groups is None:
+            return self
+        return self._with_rule(shift.drop_groups(self.rule_))
+
+    def _without_groups(self) -> Self:
+        """A copy that predicts for all groups alike; itself, if it did not learn from groups.
+
+        Sets go by the classifier's own scores of the fit, which do not depend on groups; for
+        abstention and intervals it has no examples: those of the fit were of other predictions.
+        """
+        if self.rule_.needed_groups is None:
+            return self
+        kept = self.kept_.without_fit().without_held_out()
+        kept = replace(kept, fit_conformity=self.kept_.fit_conformity)
+        return self._with_rule(shift.drop_groups(self.rule_), kept)
+
+
+def with_sets(calibrator: Calibrator, **options: Any) -> Calibrator:
+    """A copy that also predicts sets, for what takes a calibrator.
+
+    `options` are those of `Calibrator.predict_set`, without groups. The members of the
+    sets are given by `hokical.streams.predict(cal, source, what="members")`, the torch module
+    (`members`) and an exported ONNX graph (output `members`).
+    """
+    if not isinstance(calibrator, Calibrator):
+        raise TypeError(
+            f"`calibrator` must be one of logits; got {type(calibrator).__name__}. Sets of several "
+            "labels are those of its own `predict_set`."
+        )
+    asked = SetOptions.read(options)
+    if asked.by == "group":
+        raise ValueError('`by="group"` is for `predict_set` alone.')
+    if asked.by == "new group":
+        calibrator = calibrator._for_new_groups()
+    return calibrator._with_rule(calibrator._certified_sets(asked).rule(calibrator.rule_))

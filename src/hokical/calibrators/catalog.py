@@ -1,0 +1,220 @@
+"""Methods by name and calibrators from files, imported when they are needed.
+
+A method of another package is declared with `hokical.calibrators.register`, or by an entry point of
+the group `hokical.calibrators`, which is searched for names that are not known here.
+"""
+
+import os
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from hokical._core.logits import Logits
+from hokical._core.storage import CalibratorFileError, is_storable, read_document
+from hokical.calibrators.calibrator import Calibrator
+from hokical.calibrators.stored import MethodInfo, check_plain_logits, clone
+
+#: Module and class of every method of this package, in the order of tables.
+BUILT_IN: dict[str, tuple[str, str]] = {
+    "uncalibrated": ("scaling", "Uncalibrated"),
+    "temps": ("scaling", "TemperatureScaling"),
+    "vecs": ("scaling", "VectorScaling"),
+    "structured": ("scaling", "StructuredScaling"),
+    "adaptive": ("scaling", "AdaptiveTemperatureScaling"),
+    "ets": ("scaling", "EnsembleTemperatureScaling"),
+    "irm": ("isotonic", "IsotonicMulticlass"),
+    "irova_ts": ("isotonic", "IsotonicOneVsAllTS"),
+    "hoki": ("hoki", "Hoki"),
+    "platt": ("binary", "PlattScaling"),
+    "beta": ("binary", "BetaCalibration"),
+    "venn_abers": ("binary", "VennAbers"),
+}
+#: Those for two classes, known without importing them.
+BINARY_ONLY = ("platt", "beta", "venn_abers")
+#: The automatic choice among them.
+AUTOMATIC = {"auto": ("automatic", "AutoCalibrator")}
+#: Calibrators of confidences and of several labels, by the method's name in files.
+OTHER_SCORES = {
+    "confidence": ("confidence", "ConfidenceCalibrator"),
+    "multilabel": ("multilabel", "MultilabelCalibrator"),
+}
+#: Names that say what a method is; tables and files keep the short ones.
+ALIASES = {
+    "softmax": "uncalibrated", "temperature": "temps", "vector": "vecs", "matrix": "ms_odir",
+    "dirichlet": "dir_odir", "ensemble_temperature": "ets", "isotonic_pooled": "irm",
+    "isotonic_ovr": "irova_ts", "stability_profile": "profile",
+}  # fmt: skip
+#: Methods and rules of hokical-paper, which files up to 0.3 may hold.
+IN_PAPER = ("recal", "ms_odir", "dir_odir", "profile", "auto-profiled")
+#: What to do about names that are not those of methods here.
+_HINTS = {
+    "sigmoid": "scikit-learn's sigmoid is `platt`, for two classes; for more use `vecs`.",
+    "isotonic": "scikit-learn's isotonic is nearest to `irova_ts`; `irm` keeps labels.",
+    **dict.fromkeys(IN_PAPER, "It is in another package: `pip install hokical-paper`."),
+}
+GROUP = "hokical.calibrators"
+
+_registered: dict[str, type[Any]] = {}
+
+
+def register(kind: type[Any]) -> type[Any]:
+    """Register a method of your own: a subclass of `Calibrator` with a `method` and a `_fit`.
+
+    It can then be created by name, compared, saved, loaded, exported and used on the command line
+    like any other. To be found in every process, name the class in an entry point of the group
+    `hokical.calibrators`. Can be used as a decorator.
+    """
+    method = getattr(kind, "method", None)
+    if not isinstance(method, MethodInfo):
+        raise TypeError(
+            f"`kind` must be a subclass of Calibrator with a `method`, a MethodInfo; got {kind!r}."
+        )
+    name = method.name
+    known = _registered.get(name)
+    taken = name in BUILT_IN or name in AUTOMATIC
+    if taken or (known is not None and known.__qualname__ != kind.__qualname__):
+        raise ValueError(f"the name {name!r} is taken. Give the rule another `name`.")
+    _registered[name] = kind
+    return kind
+
+
+def method_names(n_classes: int | None = None) -> list[str]:
+    """The names of all methods, those of other packages last, without "auto".
+
+    With `n_classes`, only those that can be fitted on logits of this many classes and labels alone.
+
+    >>> method_names()[:3], "platt" in method_names(2), "platt" in method_names(10)
+    (['uncalibrated', 'temps', 'vecs'], True, False)
+    """
+    _find_entry_points()
+    others = {name: kind.method for name, kind in _registered.items()}
+    names = [*BUILT_IN, *others]
+    if n_classes is None:
+        return names
+    unusable = {name for name, method in others.items() if method.logits_kind is not Logits}
+    if n_classes != 2:
+        unusable |= {*BINARY_ONLY, *(name for name, own in others.items() if own.binary_only)}
+    return [name for name in names if name not in unusable]
+
+
+def make(name: str, **parameters: Any) -> Calibrator:
+    """Create a calibrator by its method's name; "auto" is the automatic choice.
+
+    Its `method` has a title, a reference and what it can do.
+
+    >>> make("hoki", n_bins=10)
+    Hoki(n_bins=10)
+    """
+    made: Calibrator = load_class(name)()
+    known = made.get_params()
+    for parameter in parameters:
+        if parameter not in known:
+            raise TypeError(f"{name!r} has no parameter {parameter!r}; it has {list(known)}.")
+    return made.set_params(**parameters)
+
+
+def new_calibrator(method: Any, *, argument: str = "method", **parameters: Any) -> Calibrator:
+    """An unfitted calibrator for logits alone: by its name, or a copy of the one given."""
+    if isinstance(method, str):
+        load_class(method, argument)  # whose error names the argument
+        made = make(method, **parameters)
+    elif not isinstance(method, Calibrator):
+        raise TypeError(
+            f"`{argument}` must be a method's name or a calibrator; got {type(method).__name__}. "
+            'For example "hoki".'
+        )
+    elif parameters:
+        raise TypeError(
+            f"options {sorted(parameters)} go with a method's name; set them on the calibrator "
+            "itself."
+        )
+    else:
+        made = clone(method)
+    check_plain_logits(made.method, argument)
+    return made
+
+
+def load_class(name: Any, argument: str = "name") -> type[Any]:
+    """The class of a method; an error names the `argument` that held the name."""
+    if isinstance(name, str):
+        name = find_method(name)
+        if name in BUILT_IN or name in AUTOMATIC:
+            return _import_class(*(BUILT_IN | AUTOMATIC)[name])
+        if name not in _registered:
+            _find_entry_points()
+        if name in _registered:
+            return _registered[name]
+    raise ValueError(
+        f"`{argument}` must be one of {[*method_names(), *AUTOMATIC]}; got {name!r}.{suggest(name)}"
+    )
+
+
+def _import_class(module: str, name: str) -> type[Any]:
+    found: type[Any] = getattr(import_module(f"hokical.calibrators._{module}"), name)
+    return found
+
+
+def find_method(name: str) -> str:
+    """The name of a method that is called by an alias.
+
+    >>> find_method("temperature"), find_method("isotonic_ovr"), find_method("hoki")
+    ('temps', 'irova_ts', 'hoki')
+    """
+    return ALIASES.get(name, name)
+
+
+def suggest(name: Any) -> str:
+    """What to do about an unknown name, with a space before it; empty if no method is like it.
+
+    >>> suggest("vec")
+    ' Did you mean vecs or vector?'
+    """
+    import difflib
+
+    if str(name) in _HINTS:
+        return f" {_HINTS[name]}"
+    known = [*method_names(), *AUTOMATIC, *ALIASES]
+    alike = difflib.get_close_matches(str(name).lower(), known, 2)
+    return f" Did you mean {' or '.join(alike)}?" if alike else ""
+
+
+def load(path: str | os.PathLike[str]) -> Any:
+    """Read a calibrator that `save` wrote: an object of the same class, fitted as it was.
+
+    Raises CalibratorFileError for anything else. Loading and predicting need NumPy and
+    array-api-compat alone: scikit-learn, SciPy and numba are not imported.
+    """
+    document = read_document(path, find_rule)
+    name = document.get("method")
+    try:
+        other = OTHER_SCORES.get(str(name))
+        kind = _import_class(*other) if other else load_class(name, "method")
+    except ValueError as error:
+        raise CalibratorFileError(f"the file is of another package or version: {error}") from error
+    try:
+        return kind._from_document(document)
+    except (KeyError, AttributeError, TypeError, ValueError) as error:  # an edited file
+        raise CalibratorFileError(f"{path} holds no usable {kind.__name__}: {error}") from error
+
+
+def find_rule(record: str) -> None:
+    """Load rules of other packages if a record of a file is unknown."""
+    if not is_storable(record):
+        _find_entry_points()
+    method = record.removeprefix("rule:")
+    if method in OTHER_SCORES:
+        _import_class(*OTHER_SCORES[method])
+    if not is_storable(record) and method in IN_PAPER:
+        what = "a stability profile" if "profile" in method else f"the method {method!r}"
+        raise ValueError(
+            f"it holds {what}, which is in another package: `pip install hokical-paper`, or fit "
+            "again"
+        )
+
+
+@cache
+def _find_entry_points() -> None:
+    from importlib.metadata import entry_points  # it takes as long as all rules together
+
+    for entry in entry_points(group=GROUP):
+        register(entry.load())

@@ -1,0 +1,298 @@
+"""`hokical evaluate`: every metric of one data set, before and after calibration.
+
+`hokical compare`: methods side by side.
+
+`hokical shift`: class frequencies and accuracy of logits without labels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+import hokical
+from hokical.cli import options as opt
+from hokical.cli.application import check_method
+from hokical.cli.console import (
+    ALARM,
+    bad_option,
+    check_options,
+    event_index,
+    event_name,
+    metric_cells,
+    new_table,
+    say,
+    show_details,
+    show_event,
+    show_found,
+    show_json,
+    show_table,
+    spinner,
+    stdout,
+)
+from hokical.cli.reading import Source, read_calibrator
+from hokical.io.examples import Examples
+
+_FOOTNOTE = "AUROC, right against wrong: higher is better. Selective risk: most confident 80 %."
+
+
+def evaluate(
+    first: Annotated[
+        Path, opt.argument("CALIBRATOR|FILE", "File that `fit` saved, or else the test data.")
+    ],
+    second: Annotated[
+        Path | None, opt.argument("FILE", "Test data, logits with labels, after a calibrator.")
+    ] = None,
+    coverage: opt.Coverage = None,
+    report: opt.Report = None,
+    labels: opt.Labels = None,
+    label_column: opt.LabelColumn = None,
+    score_columns: opt.ScoreColumns = None,
+    classes: opt.Classes = None,
+    probabilities: opt.Probabilities = None,
+    confidence: opt.Confidence = None,
+    positive: opt.Positive = None,
+    groups: opt.Groups = None,
+    missing: opt.MissingRows = opt.Missing.error,
+    split: opt.Split = opt.Part.test,
+    as_json: opt.Json = False,
+) -> None:
+    """Measure calibration, with intervals and guarantees.
+
+    With a CALIBRATOR, before and after calibration; without, as it is. Of two
+    classes the probability of the event comes first.
+
+    A folder (or 'pattern*') of Parquet files is read in parts and may be
+    larger than memory.
+    """
+    if second is None and first.suffix == ".json":
+        raise bad_option("FILE", f"is missing: name the data after the calibrator {first}.")
+    path, calibrator = (first, None) if second is None else (second, first)
+    fitted = None if calibrator is None else read_calibrator(calibrator)
+    data: Any = Source(
+        path, split, labels=labels, label_column=label_column, score_columns=score_columns,
+        classes=classes, probabilities=probabilities, confidence=confidence, groups=groups,
+        missing=missing,
+    ).open(fitted)  # fmt: skip
+    own: dict[str, Any] = {"x": data}
+    if isinstance(data, Examples):
+        own = {"x": data.scores, "y": data.labels, "sample_weight": data.weights}
+        own["groups"] = data.groups
+    with spinner("Measuring"), check_options():
+        found = hokical.evaluate(
+            fitted, **own, coverage=coverage, class_names=data.classes, data_name=path.name,
+            positive=None if positive is None else _event_class(positive, data),
+        )  # fmt: skip
+    show_found(found, found, report, as_json, lambda: _show(found, path))
+
+
+def _event_class(positive: str, data: Any) -> Any:
+    """The event as `evaluate` takes it."""
+    scores = getattr(data, "scores", data)
+    n_classes = getattr(scores, "n_classes", 1)  # of confidences: refused in words
+    return event_index(positive, data.classes, n_classes)
+
+
+def _show(found: hokical.report.Evaluation, path: Path) -> None:
+    """All metrics in a table, then classes, sets and groups."""
+    columns, level = ["metric"], f"{1.0 - found.summary.options.delta:.0%} interval"
+    for each in found.both:
+        columns += [each.name, level]
+    table = new_table(columns)
+    for name in found.summary.estimates:
+        title = hokical.metrics.METRICS[name].full_title
+        table.add_row(title, *metric_cells(found.both, name))
+    title = f"{path.name}: {found.n:,} examples"
+    title += f"; {found.label}" if found.before is not None else ""
+    notes = (_FOOTNOTE,) if "selective_risk" in found.summary.estimates else ()
+    if found.binary is None:
+        show_table(title, table, *notes, "", found.headline)
+    else:
+        show_event(found, path.name)
+        said = f"{found.label_verdict} {found.label_details}"
+        show_table(f"Predicted label; {found.label}", table, *notes, "", said, "", found.headline)
+    show_details(found, found.both)
+
+
+def compare(
+    val: opt.Validation,
+    test: Annotated[
+        Path | None, opt.argument("TEST", "Test data; if omitted, VAL must hold both parts.")
+    ] = None,
+    methods: Annotated[str, opt.text("all, or names of `hokical methods`: hoki,temps.")] = "all",
+    coverage: opt.Coverage = None,
+    report: opt.Report = None,
+    seed: opt.Seed = 0,
+    labels: opt.Labels = None,
+    test_labels: Annotated[
+        Path | None, opt.text("File with the labels of TEST, if not in --labels.")
+    ] = None,
+    label_column: opt.LabelColumn = None,
+    score_columns: opt.ScoreColumns = None,
+    classes: opt.Classes = None,
+    probabilities: opt.Probabilities = None,
+    groups: opt.Groups = None,
+    missing: opt.MissingRows = opt.Missing.error,
+    as_json: opt.Json = False,
+) -> None:
+    """Fit methods on VAL and compare them on TEST."""
+    entrants = _choose_methods(methods)
+    given = Source(
+        val, opt.Part.val, labels=labels, label_column=label_column,
+        score_columns=score_columns, classes=classes, probabilities=probabilities,
+        groups=groups, missing=missing,
+    )  # fmt: skip
+    fitted_on, tested_on = _open_pair(given, test, test_labels or labels)
+    with check_options():
+        found = hokical.compare(
+            (fitted_on.scores, fitted_on.labels),
+            (tested_on.scores, tested_on.labels),
+            entrants,
+            data_names=(val.name, (test or val).name),
+            class_names=tested_on.classes,
+            coverage=coverage,
+            groups=(fitted_on.groups, tested_on.groups),
+            random_state=seed,
+        )
+    heading = f"{(test or val).name}: {tested_on.n_rows:,} examples"
+    show_comparison(found, heading, report, as_json)
+
+
+def _choose_methods(methods: str) -> list[str] | None:
+    """The methods by name; None for all that the data allow."""
+    if methods == "all":
+        return None
+    asked = [check_method(name) for name in opt.split_names(methods)]
+    if not asked:
+        raise bad_option("--methods", "name at least one method, or `all`.")
+    return list(dict.fromkeys(["uncalibrated", *asked]))
+
+
+def _open_pair(given: Source, test: Path | None, labels: Path | None) -> tuple[Examples, Examples]:
+    """The examples to fit on and to test on, of two files or of one with both parts."""
+    fitted_on = given.read()
+    if test is None and fitted_on.part is None:
+        raise typer.BadParameter(
+            f"{given.path} holds one set; pass TEST, data that nothing was fitted on."
+        )
+    names = ",".join(fitted_on.classes) or None  # in whose order the other's columns are put
+    if any("," in name for name in fitted_on.classes):
+        names = given.classes
+    new = replace(given, path=test or given.path, split=opt.Part.test, classes=names)
+    new = replace(new, labels=labels)
+    tested_on = new.read()
+    for rows in (fitted_on, tested_on):
+        if rows.kind == "confidence":
+            raise typer.BadParameter(
+                "`compare` needs logits or probabilities; for confidences use `fit`, then "
+                "`evaluate`."
+            )
+        if rows.weights is not None:
+            say("Weights are not used here.")
+    return fitted_on, tested_on
+
+
+def show_comparison(
+    comparison: hokical.report.comparison.Comparison,
+    title: str,
+    report: Path | None,
+    as_json: bool,
+) -> None:
+    """Write the report, and show table, classes and headline, or the numbers as JSON."""
+    subject = comparison[comparison.subject]
+
+    def show() -> None:
+        bold = ", the best in bold" if stdout().is_terminal else ""
+        note = f"ECE has 15 bins. Of ECE, Brier and log loss lower is better{bold}."
+        table = _results_table(comparison)
+        show_table(title, table, note, *_verdicts(comparison), "", comparison.headline)
+        show_details(subject, comparison.results)
+
+    for reason in dict.fromkeys(comparison.skipped.values()):
+        names = [name for name, why in comparison.skipped.items() if why == reason]
+        say(f"Left out: {', '.join(names)} ({reason}).")
+    show_found(comparison, subject, report, as_json, show, title)
+
+
+def _results_table(comparison: hokical.report.comparison.Comparison) -> Table:
+    """One row per method, the best of each score in bold."""
+    heads, rows = comparison.cells("[bold]{}[/bold]")
+    table = new_table([head.replace("classwise", "class") for head in heads])
+    for result, (_, *cells) in zip(comparison.results, rows, strict=True):
+        table.add_row(escape(result.name), *(mark.format(text) for text, mark in cells))
+    return table
+
+
+def _verdicts(comparison: hokical.report.comparison.Comparison) -> list[str]:
+    """Which methods differ clearly from the subject, which do not."""
+    found: dict[str, list[str]] = {}
+    for each in comparison.differences():
+        found.setdefault(each.verdict, []).append(each.method)
+    texts = [f"{verdict}: {', '.join(names)}" for verdict, names in sorted(found.items())]
+    against = f"Log loss compared with {comparison.subject} (5 %, Holm): "
+    return [f"{against}{'; '.join(texts)}."] if texts else []
+
+
+def shift(
+    calibrator: opt.CalibratorFile,
+    data: opt.NewData,
+    delta: Annotated[float, opt.Delta] = 0.05,
+    score_columns: opt.ScoreColumns = None,
+    probabilities: opt.Probabilities = None,
+    positive: opt.Positive = None,
+    groups: opt.Groups = None,
+    missing: opt.MissingRows = opt.Missing.error,
+    split: opt.Split = opt.Part.test,
+    as_json: opt.Json = False,
+) -> None:
+    """Estimate class frequencies and accuracy without labels.
+
+    Exits with 3 if new class frequencies do not explain the rows: then
+    nothing can be estimated without labels.
+    """
+    fitted = read_calibrator(calibrator)
+    if fitted.name == "confidence":
+        raise typer.BadParameter("`shift` needs a calibrator of logits, not of confidences.")
+    rows = Source(
+        data, split, score_columns=score_columns, probabilities=probabilities, groups=groups,
+        missing=missing,
+    ).read(fitted._without_groups(), "none")  # fmt: skip
+    with spinner("Estimating class frequencies"), check_options():
+        found = fitted.estimate_shift(rows.scores, delta=delta, groups=rows.groups)
+    names = rows.classes or tuple(map(str, range(fitted.n_classes_)))
+    event = event_index(positive, rows.classes, fitted.n_classes_)
+    if as_json:
+        show_json(_values(found, names) | ({} if event is None else {"event": names[event]}))
+    else:
+        said = "" if event is None else f"{_event_frequency(found, event, rows.classes)}\n"
+        stdout().print(Text(f"{said}{data.name}: {found}"))
+    if not found.holds:
+        raise typer.Exit(ALARM)
+
+
+def _event_frequency(
+    found: hokical.guarantees.ShiftEstimate, event: int, names: tuple[str, ...]
+) -> str:
+    """The share of events, of two classes, in words."""
+    old, new = (each[event] for each in (found.old_class_frequencies, found.class_frequencies))
+    low, high = found.class_frequencies_interval[event]
+    before = f"{old:.1%} among the calibration examples"
+    now = f"{new:.1%} estimated here ({low:.1%} to {high:.1%})" if found.holds else "unknown here"
+    return f"Events ({event_name(event, names)}): {before}, {now}."
+
+
+def _values(found: hokical.guarantees.ShiftEstimate, names: tuple[str, ...]) -> dict[str, Any]:
+    """The estimate for JSON; null is what cannot be estimated."""
+    known = ("n", "verdict", "guarantee", "holds", "p_value", "change_p_value", "label_shares",
+             "old_class_frequencies")  # fmt: skip
+    rest = ("accuracy", "adapted_accuracy", "log_loss", "brier", "accuracy_interval",
+            "class_frequencies", "class_frequencies_interval", "label_accuracy")  # fmt: skip
+    values = {name: getattr(found, name) for name in known} | {"classes": list(names)}
+    values |= {name: getattr(found, name) if found.holds else None for name in rest}
+    return values | {"by_group": {k: _values(part, names) for k, part in found.by_group.items()}}

@@ -1,0 +1,667 @@
+"""Outputs with more than one prediction per input: segmentation maps, tokens, anchors.
+
+`Dense` wraps a calibrator so that logits keep their shape.
+
+Arrays with a class axis as rows (positions, classes), some items at a time.
+
+A position is a place that has a prediction: a pixel, a token. Logits have the shape of their
+positions with one more axis, that of the classes; an item is an entry of the first axis.
+
+`Dense`: any calibrator, for outputs with a prediction per pixel or token.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from array_api_compat import device, is_writeable_array
+
+from hokical._core.arrays import (
+    NUMPY,
+    AnyArray,
+    Array,
+    Backend,
+    BoolArray,
+    IntArray,
+    backend_of,
+    to_host,
+    to_input_library,
+)
+from hokical._core.checks import check_count
+from hokical._core.messages import NotFittedError, sklearn_class
+from hokical._core.reading import as_weights, to_numpy
+from hokical._core.storage import CalibratorFileError
+from hokical.calibrators.calibrator import Calibrator
+from hokical.calibrators.catalog import load, new_calibrator
+from hokical.calibrators.stored import Estimator, refuse_groups
+from hokical.guarantees.calibration_data import Reused, row_draws
+from hokical.guarantees.control import RiskControl, control_risk
+from hokical.guarantees.sets import SetOptions
+from hokical.io.chunks import rows_per_chunk, split_parts
+from hokical.io.examples import LABELS, LOGITS, WEIGHTS
+from hokical.rules.base import OF_CLASSES, Output
+from hokical.streams import fit as fit_stream
+
+_WANTED = (
+    "a batch must be logits (n, ..., classes), a tuple (logits, labels) or (logits, labels, "
+    "sample_weight), or a mapping with these names and `mask`"
+)
+_PARTS = (LOGITS, LABELS, WEIGHTS, ("mask", "attention_mask"))
+
+
+class Positions(NamedTuple):
+    """Rows of logits (n, classes), their labels and weights (n,) or None, and their items (n,)."""
+
+    logits: Array
+    labels: IntArray | None
+    weights: AnyArray | None
+    items: IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class Maps:
+    """Logits with their labels, weights and mask, read a slab of items at a time.
+
+    `labels` and `mask` have the positions' shape, or are None; `weights` have it too, or are one
+    per item. Positions with `ignored` labels do not count. `first_item` is how many items came
+    before.
+    """
+
+    logits: Any
+    labels: Any
+    weights: Any
+    mask: Any
+    class_axis: int
+    ignored: tuple[int, ...] = ()
+    first_item: int = 0
+
+    def __post_init__(self) -> None:
+        shape, rank = self.shape, len(self.shape)
+        if rank < 2 or not -rank <= self.class_axis < rank or self.axis == 0:
+            raise ValueError(
+                "`logits` must have an axis of classes, `class_axis`, after at least one of items, "
+                f"such as (n, h, w, classes) or (n, classes, h, w); got shape {shape} and "
+                f"class_axis={self.class_axis}. Give a single item as `logits[None]`."
+            )
+        if self.n_classes < 2:
+            raise ValueError(
+                f"`logits` must have at least two classes; got {self.n_classes} on axis "
+                f"{self.axis} of shape {shape}. Give `class_axis`, the axis of the classes."
+            )
+        per_item = self.weights is not None and tuple(self.weights.shape) == self.positions[:1]
+        beside = {"labels": self.labels, "mask": self.mask}
+        for name, array in (beside | ({} if per_item else {"sample_weight": self.weights})).items():
+            if array is not None and tuple(array.shape) != self.positions:
+                raise ValueError(
+                    f"`{name}` must have the shape of the logits without the axis of the classes, "
+                    f"{self.positions}; got {tuple(array.shape)} beside logits {shape}. Give "
+                    "`class_axis`, the axis of the classes."
+                )
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(int(length) for length in self.logits.shape)
+
+    @property
+    def axis(self) -> int:
+        """The axis of the classes, counted from 0."""
+        return self.class_axis % len(self.shape)
+
+    @property
+    def n_classes(self) -> int:
+        return self.shape[self.axis]
+
+    @property
+    def positions(self) -> tuple[int, ...]:
+        """The shape without the classes."""
+        return self.shape[: self.axis] + self.shape[self.axis + 1 :]
+
+    def slabs(self) -> Iterator[tuple[slice, BoolArray]]:
+        """Items of about 30 MB of logits, at least one, and which of their positions count."""
+        n_items, *lengths = self.positions
+        step = max(1, rows_per_chunk(self.n_classes) // max(1, math.prod(lengths)))
+        for first in range(0, n_items, step):
+            items = slice(first, min(first + step, n_items))
+            keep = np.ones((items.stop - first, *lengths), np.bool_)
+            if self.mask is not None:
+                keep &= _check_mask(self.mask[items, ...])
+            if self.ignored and self.labels is not None:
+                keep &= ~np.isin(to_numpy(self.labels[items, ...], "labels"), self.ignored)
+            yield items, keep
+
+    def rows(self, items: slice, keep: BoolArray) -> Array:
+        """The logits (rows, classes) of a slab, checked; 0 where positions do not count."""
+        part = self.logits[items, ...]
+        here = part if stays_in_place(part) else to_numpy(part, "logits")
+        xp = _backend(here).namespace(here)
+        rows = xp.reshape(xp.moveaxis(here, self.axis, -1), (-1, self.n_classes))
+        if not keep.all():
+            counts = _backend(rows).from_host(keep.reshape(-1, 1), rows)
+            rows = xp.where(counts, rows, xp.zeros_like(rows))
+        if _backend(rows).kind(rows) == "float":
+            with np.errstate(all="ignore"):
+                bad = ~np.isfinite(to_host(xp.max(rows, axis=1)))
+            if bad.any():
+                raise ValueError(
+                    "`logits` must not hold NaN or +inf, nor -inf for every class; got such at "
+                    f"position {self._place(items, bad)}. If the position does not count, give "
+                    "`mask` with False there; -inf alone is allowed, for a masked class."
+                )
+        return rows
+
+    def read(self, most: int | None = None, seed: int = 0) -> Iterator[Positions]:
+        """The positions that count, slab after slab; at most `most` of an item, by the seed."""
+        for items, keep in self.slabs():
+            if most is not None:
+                keep = _draw_positions(keep, most, seed, self.first_item + items.start)
+            if keep.any():
+                rows = self.rows(items, keep)
+                backend = _backend(rows)
+                chosen = rows[backend.from_host(keep.reshape(-1), rows)]
+                labels = None if self.labels is None else self._labels(items, keep)
+                weights = None if self.weights is None else self._weights(items, keep)
+                numbers = np.nonzero(keep)[0] + items.start + self.first_item
+                yield Positions(backend.without_gradient(chosen), labels, weights, numbers)
+
+    def predict(
+        self, work: Callable[[Array], Sequence[Array]], fills: Sequence[Any], of_classes: bool
+    ) -> list[Array]:
+        """What `work` makes of rows (n, classes), in the shape of the positions or of the logits.
+
+        Where no position counts there is the fill of each result.
+        """
+        here = stays_in_place(self.logits)
+        xp = _backend(self.logits).namespace(self.logits) if here else np
+        where = {"device": device(self.logits)} if here else {}
+        results: list[Array] = []
+        for items, keep in self.slabs():
+            found = work(self.rows(items, keep))
+            if not results:
+                shape = self.shape if of_classes else self.positions
+                results = [xp.empty(shape, dtype=part.dtype, **where) for part in found]
+            counts = keep[..., None] if of_classes else keep
+            counts = _backend(found[0]).from_host(counts, found[0])
+            for result, part, fill in zip(results, found, fills, strict=True):
+                shaped = xp.reshape(part, (*keep.shape, *part.shape[1:]))
+                if not keep.all():
+                    shaped = xp.where(counts, shaped, xp.full_like(shaped, fill))
+                result[items, ...] = xp.moveaxis(shaped, -1, self.axis) if of_classes else shaped
+        return [to_input_library(result, self.logits) for result in results]
+
+    def _labels(self, items: slice, keep: BoolArray) -> IntArray:
+        labels = to_numpy(self.labels[items, ...], "labels")
+        if labels.dtype.kind not in ("iub" if self.n_classes == 2 else "iu"):
+            raise TypeError(
+                "`labels` must be integers, the index of each position's class; got dtype "
+                f"{labels.dtype}. Convert with `.astype(int)`."
+            )
+        wrong = ((labels < 0) | (labels >= self.n_classes)) & keep
+        if wrong.any():
+            value, place = labels[wrong][0], self._place(items, wrong)
+            raise ValueError(
+                f"`labels` must lie in [0, {self.n_classes - 1}], one index per class on axis "
+                f"{self.axis} of the logits; got {value} at position {place}. If it marks "
+                f"positions that do not count, give `ignore_label={value}`."
+            )
+        return labels[keep].astype(np.int64)
+
+    def _weights(self, items: slice, keep: BoolArray) -> AnyArray:
+        """Per position as they are; one per item for all of its positions."""
+        weights = to_numpy(self.weights[items, ...], "sample_weight")
+        return weights[keep] if weights.ndim == keep.ndim else weights[np.nonzero(keep)[0]]
+
+    def _place(self, items: slice, wrong: BoolArray) -> tuple[int, ...]:
+        """The first wrong position of a slab; items are counted over all batches."""
+        item, *inside = np.argwhere(wrong.reshape(-1, *self.positions[1:]))[0].tolist()
+        return (item + items.start + self.first_item, *inside)
+
+
+def open_maps(
+    logits: Any, labels: Any, mask: Any, weights: Any, class_axis: int, ignored: tuple[int, ...]
+) -> Iterator[Maps]:
+    """The maps of an array, or of batches."""
+    batches: Iterable[Any] = [(logits, labels, weights, mask)]
+    if holds_batches(logits):
+        if any(part is not None for part in (labels, mask, weights)):
+            raise TypeError(
+                "labels, masks and weights come with the batches, as (logits, labels, "
+                "sample_weight) or a mapping; they cannot be given beside them."
+            )
+        given = logits() if callable(logits) else logits
+        batches = (split_parts(batch, _PARTS, _WANTED) for batch in given)
+    first_item = 0
+    for batch in batches:
+        given, *beside = map(_as_array, batch)
+        labels, weights, mask = beside
+        found = Maps(given, labels, weights, mask, class_axis, ignored, first_item)
+        yield found
+        first_item += found.positions[0]
+
+
+def holds_batches(logits: Any) -> bool:
+    """Whether it is batches, and not one array."""
+    if hasattr(logits, "shape"):
+        return False
+    unfit = isinstance(logits, (str, bytes, Mapping, tuple))
+    if unfit or not (callable(logits) or isinstance(logits, Iterable)):
+        raise TypeError(
+            "`logits` must be an array (n, ..., classes), or a list or iterable of batches; got "
+            f"{type(logits).__name__}. Open files with `numpy.load(path, mmap_mode='r')`, and give "
+            "arrays by name, `fit(logits=..., labels=...)`."
+        )
+    return True
+
+
+def _as_array(data: Any) -> Any:
+    """Anything with a shape as it is, so that a file stays on disk; lists as arrays."""
+    return data if data is None or hasattr(data, "shape") else np.asarray(data)
+
+
+def stays_in_place(logits: Any) -> bool:
+    """Whether slabs of an array are worked on in its own library and on its device."""
+    backend = _backend(logits)
+    return backend is not NUMPY and not backend.is_lazy and bool(is_writeable_array(logits))
+
+
+def _draw_positions(counting: BoolArray, most: int, seed: int, first_item: int) -> BoolArray:
+    """At most `most` of the positions of each item that count, by the seed and its number."""
+    flat = counting.reshape(counting.shape[0], -1)
+    chosen = np.zeros_like(flat)
+    for row, (counts, taken) in enumerate(zip(flat, chosen, strict=True)):
+        places = np.flatnonzero(counts)
+        if places.size > most:
+            rng = np.random.default_rng([seed, first_item + row])
+            places = rng.choice(places, most, replace=False)
+        taken[places] = True
+    return chosen.reshape(counting.shape)
+
+
+def _backend(array: Array) -> Backend:
+    """What knows the array's library; NumPy of all others."""
+    return backend_of(array) or NUMPY
+
+
+def _check_mask(mask: Any) -> BoolArray:
+    """True or False, or the same as 1 and 0."""
+    array = to_numpy(mask, "mask")
+    if array.dtype.kind not in "biu" or not ((array == 0) | (array == 1)).all():
+        raise TypeError(
+            "`mask` must be True where a position counts and False elsewhere (or 1 and 0); got "
+            f"dtype {array.dtype}."
+        )
+    return array.astype(np.bool_)
+
+
+#: What `predict_set` passes on.
+_SET_OPTIONS = ("kind", "penalty", "free_ranks", "allow_empty")
+#: Positions of each item that sets are certified with.
+_PER_ITEM = 64
+
+
+class Dense(Estimator):
+    """Calibrate outputs that have a prediction at every position: segmentation maps, tokens.
+
+    Logits have any shape, with items on the first axis and the classes on another; labels, masks
+    and confidences have the same shape without it. One calibrator is fitted on all positions that
+    count. Arrays are read some items at a time, about 30 MB, so the memory of a fit does not grow
+    with the number of items.
+
+    Parameters
+    ----------
+    calibrator : Calibrator or str
+        What to fit: a calibrator, which stays as it is, or a name in the registry. One that is
+        fitted already predicts without a `fit`.
+    class_axis : int
+        The axis of the classes: -1 for (n, h, w, classes), 1 for (n, classes, h, w).
+    ignore_label : int or several, optional
+        Positions with such a label do not count: 255 in many segmentation sets, -100 for tokens.
+    max_positions_per_item : int, optional
+        Fit on at most this many positions of each item (an entry of the first axis), chosen at
+        random from those that count, by the seed `random_state` and the item's number alone. A few
+        hundred pixels carry most of the information of an image.
+
+    Attributes
+    ----------
+    calibrator_ : the fitted calibrator, for logits (positions, classes) of `n_classes_`
+    n_positions_, accuracy_ : of the fit and of the classifier's labels there; None with weights
+
+    Notes
+    -----
+    Positions of an item are not independent: neighbours are right and wrong together. A fit is not
+    affected, but whatever counts examples is: so `calibrator_` does not keep the positions of the
+    fit for guarantees, and `certify` counts one position per item.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hokical import Hoki
+    >>> from hokical.dense import Dense
+    >>> rng = np.random.default_rng(0)
+    >>> labels = rng.integers(4, size=(6, 20, 20))
+    >>> logits = 3 * (rng.normal(size=(6, 4, 20, 20)) + 2 * np.moveaxis(np.eye(4)[labels], 3, 1))
+    >>> labels[:, :2] = 255
+    >>> cal = Dense(Hoki(), class_axis=1, ignore_label=255).fit(logits, labels)
+    >>> cal.predict_confidence(logits).shape, cal.predict_proba(logits).shape
+    ((6, 20, 20), (6, 4, 20, 20))
+    """
+
+    def __init__(
+        self,
+        calibrator: Calibrator | str = "auto",
+        *,
+        class_axis: int = -1,
+        ignore_label: int | Sequence[int] | None = None,
+        max_positions_per_item: int | None = None,
+        random_state: int = 0,
+    ) -> None:
+        self.calibrator = calibrator
+        self.class_axis = class_axis
+        self.ignore_label = ignore_label
+        self.max_positions_per_item = max_positions_per_item
+        self.random_state = random_state
+
+    def fit(
+        self, logits: Any, labels: Any = None, sample_weight: Any = None, *, mask: Any = None
+    ) -> Self:
+        """Learn from the positions that count.
+
+        `logits` (n, ..., classes), or with the classes on `class_axis`, are an array of any
+        library, in any memory order, mapped into memory or HDF5; or batches: a list, a loader, an
+        iterator, or a function that returns one. A batch is (logits, labels), (logits, labels,
+        sample_weight), or a mapping with these names and `mask`; batches may differ in shape.
+
+        `labels` (n, ...) are the true classes; `mask` (n, ...) is True where a position counts, and
+        logits elsewhere may be anything; `sample_weight` (n, ...) or (n,) says how much each
+        position counts, or each position of an item. Batches bring their own.
+        """
+        calibrator = new_calibrator(self.calibrator, argument="calibrator")
+        given = (logits, labels, mask, sample_weight)
+        fit_stream(calibrator, self._source(given, self.max_positions_per_item))
+        table = calibrator.kept_.fit_scores
+        self.n_positions_ = None if table is None else table.total
+        self.accuracy_ = None if table is None else table.accuracy
+        calibrator.forget_examples()
+        self.calibrator_: Calibrator = calibrator
+        return self
+
+    def predict(self, logits: Any, *, mask: Any = None) -> Any:
+        """Labels (n, ...), int64; -1 where the mask is False.
+
+        Of batches, this and the other predictions give an iterator of results, one per batch.
+        """
+        return self._predict("labels", logits, mask, -1)
+
+    def predict_confidence(self, logits: Any, *, mask: Any = None) -> Any:
+        """The probability (n, ...) that each label is right; NaN where the mask is False.
+
+        Positions whose label is ignored in a fit are predicted like all others: labels are not
+        known here.
+        """
+        return self._predict("confidence", logits, mask, np.nan)
+
+    def predict_proba(self, logits: Any, *, mask: Any = None) -> Any:
+        """Probabilities in the shape of the logits; they sum to 1 along `class_axis`.
+
+        NaN where the mask is False.
+        """
+        return self._predict("proba", logits, mask, np.nan)
+
+    def score(
+        self, logits: Any, labels: Any = None, sample_weight: Any = None, *, mask: Any = None
+    ) -> float:
+        """Minus the Brier score of the confidence: larger is better, 0 is perfect."""
+        found = self._flatten(logits, labels, mask, sample_weight)
+        calibrator = self.fitted_calibrator()
+        return calibrator.score(found.logits, found.labels, sample_weight=found.weights)
+
+    def certify(
+        self, logits: Any, labels: Any = None, *, mask: Any = None, reused: Reused = "refuse"
+    ) -> Self:
+        """Count held-out positions, so that `predict_or_abstain` and `predict_set` are guaranteed.
+
+        The items are those that neither the classifier nor this calibrator was fitted on. The
+        calibrator given at the start stays as it is; `calibrator_` is a copy that has counted: one
+        position per item, and for sets up to 64, which count as one example together. `reused` is
+        that of `Calibrator.certify`.
+        """
+        found = self._flatten(logits, labels, mask, None, _PER_ITEM)
+        certified = deepcopy(self.fitted_calibrator())
+        certified.forget_examples()
+        share = 1.0 / np.bincount(found.items)[found.items]
+        certified.certify(found.logits, found.labels, share, reused=reused)
+        # Then the weighted share of missed positions is the mean share over items, and a threshold
+        # for it, with room for one item more, is that of conformal risk control.
+        noted = certified.kept_.held_out_conformity
+        assert noted is not None
+        noted = replace(noted, weights=share, unit=1.0)
+        order = np.lexsort((row_draws(self.random_state, found.items.size), found.items))
+        alone = order[np.unique(found.items[order], return_index=True)[1]]
+        assert found.labels is not None
+        certified.certify(found.logits[alone], found.labels[alone], reused=reused)
+        certified.kept_ = replace(certified.kept_, held_out_conformity=noted)
+        self.calibrator_ = certified
+        return self
+
+    def predict_set(
+        self, logits: Any, *, coverage: float = 0.9, mask: Any = None, **options: Any
+    ) -> Any:
+        """The classes that each position may have; `members` has the shape of the logits.
+
+        Of a new item at most a share 1 - coverage of the positions misses its true class, on
+        average over items (conformal risk control): a position that is drawn at random from one is
+        covered as often. Positions where the mask is False have empty sets. `options` are those of
+        `Calibrator.predict_set`: `kind`, `penalty`, `free_ranks` and `allow_empty`. Of batches it
+        is an iterator of `PredictionSets`.
+        """
+        calibrator, asked = self._certified("predict_set"), {"coverage": coverage, **options}
+        sets = calibrator._certified_sets(SetOptions.read(asked, _SET_OPTIONS))
+        promise = calibrator.predict_set(np.zeros((1, calibrator.n_classes_)), **asked)
+        share = f"Of a new item, at least {coverage:.4g} of the positions"
+        words = sets.guarantee(f"{share} have their true class in the set", "items")
+        judge = calibrator._with_rule(sets.rule(calibrator.rule_))
+
+        def one(maps: Maps) -> Any:
+            found = maps.predict(lambda rows: [judge._output("members", rows)], [False], True)[0]
+            return replace(promise, members=found, sizes=found.sum(maps.axis), guarantee=words)
+
+        return self._each(logits, mask, one)
+
+    def predict_or_abstain(
+        self, logits: Any, *, risk: float = 0.05, delta: float = 0.1, mask: Any = None
+    ) -> Any:
+        """Labels, and which of them to accept so that at most a fraction `risk` is wrong.
+
+        The fraction is that of a position drawn at random from a new item, given that it is
+        accepted. Arrays of the result have the shape of the positions; nothing is accepted, the
+        label is -1 and the confidence NaN where the mask is False. It is a `SelectivePrediction`,
+        or of batches an iterator of them.
+        """
+        calibrator = self._certified("predict_or_abstain")
+        asked: dict[str, Any] = {"risk": risk, "delta": delta}
+        promise = calibrator.predict_or_abstain(np.zeros((1, calibrator.n_classes_)), **asked)
+
+        def select(rows: Any) -> Sequence[Any]:
+            found = calibrator.predict_or_abstain(rows, **asked)
+            return found.labels, found.confidence, found.accepted
+
+        def one(maps: Maps) -> Any:
+            labels, confidence, accepted = maps.predict(select, [-1, np.nan, False], False)
+            return replace(promise, labels=labels, confidence=confidence, accepted=accepted)
+
+        return self._each(logits, mask, one)
+
+    def control_risk(
+        self, logits: Any, labels: Any, sample_weight: Any = None, **promise: Any
+    ) -> RiskControl:
+        """The last threshold at which the mean of a loss of your own is proven to be small.
+
+        `loss`, `risk`, `delta` and `thresholds` are those of `Calibrator.control_risk`, with one
+        item as one example: `loss(proba, labels, threshold)` gets arrays in memory, probabilities
+        in the shape of the logits and labels, and gives a number for each item (n,), such as the
+        share of a mask that is missed. `sample_weight` (n,) is of items.
+        """
+        proba, truth = to_host(self.predict_proba(logits)), to_host(labels)
+        weights = as_weights(sample_weight, len(proba))
+        return control_risk(proba, truth, weights=weights, **promise)
+
+    def draw_positions(
+        self, logits: Any, labels: Any = None, *, mask: Any = None, per_item: int = 1
+    ) -> tuple[Any, Any]:
+        """Logits (rows, classes) and labels (rows,) of positions drawn at random from each item.
+
+        One per item are as independent as the items are: a test set for everything that counts
+        rows, such as `hokical.compare`; its methods can be fitted on more. Items in which no
+        position counts are left out.
+
+        >>> logits, labels = np.zeros((5, 8, 8, 3)), np.zeros((5, 8, 8), int)
+        >>> rows, truth = Dense().draw_positions(logits, labels)
+        >>> rows.shape, truth.shape
+        ((5, 3), (5,))
+        """
+        return self._flatten(logits, labels, mask, None, per_item)[:2]
+
+    def save(self, path: str | os.PathLike[str], *, metadata: dict[str, Any] | None = None) -> None:
+        """Write the fitted calibrator and the options of this wrapper to a JSON file, atomically.
+
+        `Dense.load` gives both back. For `hokical.load`, the command line or an export it is an
+        ordinary calibrator's file. `metadata` is as in `Calibrator.save`.
+        """
+        ignored = self._check_options() or None
+        calibrator = deepcopy(self.fitted_calibrator())
+        calibrator.forget_examples()
+        options = {**self.get_params(deep=False), "ignore_label": ignored}
+        del options["calibrator"]
+        calibrator.save(path, metadata={**(metadata or {}), "dense": options})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], **options: Any) -> Self:
+        """A fitted `Dense` from a file; options given here replace those in the file."""
+        calibrator = load(path)
+        if not isinstance(calibrator, Calibrator):
+            raise CalibratorFileError(
+                f"{path} must hold a calibrator of logits; got a {type(calibrator).__name__}. Read "
+                "it with `hokical.load`."
+            )
+        try:
+            dense = cls(calibrator, **calibrator.metadata_.get("dense", {}))
+            dense._check_options()
+        except (TypeError, ValueError) as error:
+            raise CalibratorFileError(f"{path} has unusable options of Dense: {error}") from error
+        dense.set_params(**options)
+        return dense
+
+    @property
+    def n_classes_(self) -> int:
+        return self.fitted_calibrator().n_classes_
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "calibrator_") or hasattr(self.calibrator, "rule_")
+
+    def fitted_calibrator(self) -> Calibrator:
+        """The calibrator of the last fit, or the one given if that is fitted already."""
+        found = getattr(self, "calibrator_", self.calibrator)
+        if not isinstance(found, Calibrator) or not hasattr(found, "rule_"):
+            raise sklearn_class(NotFittedError)(
+                f"This {type(self).__name__} instance is not fitted yet. Call `fit` first, or give "
+                "a fitted calibrator."
+            )
+        refuse_groups(found.rule_)
+        return found
+
+    def _certified(self, name: str) -> Calibrator:
+        found = self.fitted_calibrator()
+        if found.kept_.held_out_conformity is None:
+            raise ValueError(
+                f"`{name}` needs certified items: positions of the fit are not independent of "
+                "their neighbours. Call `certify(logits, labels)` first, with items that nothing "
+                "was fitted on."
+            )
+        return found
+
+    def _check_options(self) -> tuple[int, ...]:
+        """The labels that are ignored; raise for invalid parameters."""
+        axis, most = self.class_axis, self.max_positions_per_item
+        if isinstance(axis, bool) or not isinstance(axis, (int, np.integer)):
+            raise TypeError(f"`class_axis` must be an integer; got {axis!r}.")
+        if most is not None:
+            check_count(most, name="max_positions_per_item")
+        check_count(self.random_state, name="random_state", least=0)
+        labels = np.atleast_1d([] if self.ignore_label is None else self.ignore_label)
+        if labels.size and labels.dtype.kind not in "iu":
+            raise TypeError(
+                "`ignore_label` must be an integer, several of them, or None; got "
+                f"{self.ignore_label!r}."
+            )
+        return tuple(labels.tolist())
+
+    def _read(
+        self, logits: Any, labels: Any, mask: Any, weights: Any, most: int | None
+    ) -> Iterator[Positions]:
+        """The positions that count, slab after slab."""
+        ignored, rows = self._check_options(), 0
+        for maps in open_maps(logits, labels, mask, weights, self.class_axis, ignored):
+            if maps.labels is None:
+                raise ValueError(
+                    "`labels` must be given: the true class of each position, of shape "
+                    f"{maps.positions}, or in each batch, as (logits, labels)."
+                )
+            for part in maps.read(most, self.random_state):
+                rows += part.items.size
+                yield part
+        if not rows:
+            raise ValueError(
+                "at least one position must count; got none. See `mask` (True where a position "
+                "counts) and `ignore_label`."
+            )
+
+    def _source(self, given: tuple[Any, Any, Any, Any], most: int | None = None) -> Any:
+        """Chunks for streams: of an iterator once, of arrays and loaders as often as needed."""
+
+        def chunks() -> Iterator[tuple[Any, ...]]:
+            return (part[:3] for part in self._read(*given, most))
+
+        return chunks() if isinstance(given[0], Iterator) else chunks
+
+    def _flatten(
+        self, logits: Any, labels: Any, mask: Any, weights: Any, most: int | None = None
+    ) -> Positions:
+        """All positions that count, or at most so many of each item, on the host."""
+        parts = list(self._read(logits, labels, mask, weights, most))
+        columns: list[Any] = [
+            None if column[0] is None else np.concatenate([to_host(part) for part in column])
+            for column in zip(*parts, strict=True)
+        ]
+        return Positions(*columns)
+
+    def _predict(self, what: Output, logits: Any, mask: Any, fill: Any) -> Any:
+        calibrator, of_classes = self.fitted_calibrator(), what in OF_CLASSES
+
+        def work(rows: Any) -> Sequence[Any]:
+            return [calibrator._output(what, rows)]
+
+        return self._each(logits, mask, lambda maps: maps.predict(work, [fill], of_classes)[0])
+
+    def _each(self, logits: Any, mask: Any, work: Callable[[Maps], Any]) -> Any:
+        """`work` of an array; of batches, an iterator of what it makes of each."""
+        self._check_options()
+        n_classes = self.n_classes_
+
+        def check_and_work(maps: Maps) -> Any:
+            if maps.n_classes != n_classes:
+                raise ValueError(
+                    f"`logits` must have the {n_classes} classes of the fit on axis {maps.axis}; "
+                    f"got shape {maps.shape}. Give `class_axis`, the axis of the classes."
+                )
+            return work(replace(maps, labels=None))  # so that none is ignored
+
+        found = map(check_and_work, open_maps(logits, None, mask, None, self.class_axis, ()))
+        return found if holds_batches(logits) else next(found)
+
+
+__all__ = ["Dense"]

@@ -1,0 +1,196 @@
+"""Upper bounds on the true calibration error from a held-out test set.
+
+CE = sum_j |E[D 1_j]| with D = 1{correct} - confidence and 1_j = "the confidence lies in bin j";
+the measured ECE replaces expectations by means over N test examples. `docs/theory.md` derives each
+bound; the tests check their coverage by simulation.
+
+Binomial and chi-square tests, and exact confidence intervals, by SciPy's special functions.
+"""
+
+import math
+from numbers import Real
+from typing import Any, Literal
+
+import numpy as np
+
+from hokical._core.arrays import FloatArray, IntArray
+from hokical._core.checks import check_choice, check_count
+
+#: Below this probability SciPy's quantiles of a Beta distribution lose digits.
+_LEAST_DELTA = 1e-100
+
+
+def scipy_special() -> Any:
+    """SciPy's special functions, which new guarantees need and predictions do not."""
+    try:
+        import scipy.special
+    except ImportError as error:
+        raise ImportError(
+            "a new guarantee needs SciPy, which is not installed; predictions do not. Install it: "
+            "pip install scipy."
+        ) from error
+    return scipy.special
+
+
+def binomial_tail(hits: Any, trials: Any, share: float) -> FloatArray:
+    """P(Binomial(trials, share) <= hits): the p-value of "the true share is at least `share`".
+
+    >>> float(binomial_tail(0, 2, 0.5).round(12))
+    0.25
+    """
+    hits, trials = np.asarray(hits, np.float64), np.asarray(trials, np.float64)
+    all_hit = hits >= trials  # includes no trials at all
+    tail = scipy_special().betainc(np.where(all_hit, 1.0, trials - hits), hits + 1.0, 1.0 - share)
+    return np.asarray(np.where(all_hit, 1.0, tail))
+
+
+def clopper_pearson(hits: Any, trials: Any, *, delta: float = 0.05) -> FloatArray:
+    """Exact confidence intervals (..., 2) for the share behind `hits` of `trials`, 0 <= hits <=
+    trials.
+
+    Whatever the true share is, the interval misses it with probability at most `delta`, at most
+    half of that on either side. No trials give [0, 1].
+
+    >>> clopper_pearson(9, 10).round(4)
+    array([0.555 , 0.9975])
+    """
+    if check_chance("delta", delta) < _LEAST_DELTA:
+        raise ValueError(f"`delta` must be at least {_LEAST_DELTA} here; got {delta!r}.")
+    found, all_of = np.broadcast_arrays(np.asarray(hits, float), np.asarray(trials, float))
+    if not ((found >= 0.0) & (found <= all_of)).all():
+        raise ValueError(
+            f"`hits` must lie between 0 and `trials`; got {hits!r} of {trials!r}. Pass counts, "
+            "not rates."
+        )
+    counts = np.stack([found, all_of - found])
+    # The upper end is a lower tail too, of the misses: so it is right for the smallest `delta`.
+    ends = beta_quantile(np.where(counts > 0.0, counts, 1.0), counts[::-1] + 1.0, 0.5 * delta)
+    low, missed = np.where(counts > 0.0, ends, 0.0)
+    return np.stack([low, 1.0 - missed], axis=-1)
+
+
+def check_chance(name: str, value: Any) -> float:
+    """A number strictly between 0 and 1."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0.0 < float(value) < 1.0:
+        raise ValueError(f"`{name}` must lie strictly between 0 and 1; got {value!r}.")
+    return float(value)
+
+
+def beta_quantile(a: Any, b: Any, tail: float) -> FloatArray:
+    """The number (...) below which Beta(a, b) has the probability `tail`."""
+    special = scipy_special()
+    found = np.asarray(special.betaincinv(a, b, tail))
+    # SciPy 1.17 is wrong for Beta(1000, 1e9), among others: there, bisect what it inverts.
+    wrong = ~(np.abs(special.betainc(a, b, found) / tail - 1.0) < 1e-4)
+    low, high = np.zeros(found.shape), np.ones(found.shape)
+    for _ in range(100 if wrong.any() else 0):
+        middle = 0.5 * (low + high)
+        below = special.betainc(a, b, middle) < tail
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    return np.where(wrong, low, found)
+
+
+def chi_square_tail(freedom: int, statistic: float) -> float:
+    """The probability that a chi-square variable of `freedom` degrees exceeds the statistic.
+
+    >>> round(chi_square_tail(1, 3.841), 3), round(chi_square_tail(2, 5.991), 3)
+    (0.05, 0.05)
+    """
+    return float(scipy_special().chdtrc(freedom, statistic))
+
+
+def merge_cells(expected: FloatArray, least: float) -> IntArray:
+    """Groups (cells,) of neighbouring cells that each expect at least so many examples.
+
+    >>> merge_cells(np.array([3.0, 3.0, 9.0, 2.0, 1.0]), 5.0)
+    array([0, 0, 1, 1, 1])
+    """
+    group = np.zeros(expected.shape[0], dtype=np.int64)
+    cell, held = 0, 0.0
+    for place, weight in enumerate(expected):
+        group[place], held = cell, held + weight
+        if held >= least:
+            cell, held = cell + 1, 0.0
+    if held < least and cell > 0:  # too few are left over: they join the last full cell
+        group[group == cell] = cell - 1
+    return group
+
+
+Method = Literal["mcdiarmid", "bousquet", "union", "paper"]
+
+#: The part of delta spent on bounding the true Brier score, where a measured one is given.
+_BRIER_SHARE = 0.1
+
+
+def calibration_bound(
+    ece: float,
+    n: int,
+    n_bins: int = 15,
+    delta: float = 0.05,
+    *,
+    method: Method = "mcdiarmid",
+    brier: float | None = None,
+) -> float:
+    """An upper bound on the true calibration error that holds with probability 1 - delta.
+
+    `ece` is the equal-width ECE over `n_bins` bins J, measured on `n` test examples N that were not
+    used to fit anything; `delta` is the probability, over test sets, that the bound fails; `brier`,
+    the mean of (1{correct} - confidence)^2 on the same examples, uses part of it. No bound exceeds
+    1, as no calibration error does. The `method` is one of
+
+    - "mcdiarmid": ECE + sqrt(J/N) + sqrt(2 ln(1/delta)/N); with `brier` the first root
+      shrinks to sqrt(J brier/N).
+    - "bousquet": needs `brier`; the deviation term shrinks with it too. The tightest.
+    - "union": Hoeffding in every bin and a union over the bins.
+    - "paper": Theorem 2 as published. Its proof has gaps (a factor of J in the union over bins,
+      and the range in Hoeffding's inequality), but for up to 116 bins it follows from "union",
+      which is smaller there; beyond, nothing proves it.
+
+    >>> round(calibration_bound(0.01, 10_000), 4)
+    0.0732
+    >>> round(calibration_bound(0.01, 10_000, method="bousquet", brier=0.05), 4)
+    0.0271
+    """
+    for name, value in (("ece", ece), ("brier", 0.0 if brier is None else brier)):
+        if not isinstance(value, Real) or not 0.0 <= value <= 1.0:
+            raise ValueError(f"`{name}` must lie in [0, 1]; got {value!r}.")
+    n, n_bins, delta = check_count(n, name="n"), check_count(n_bins), check_chance("delta", delta)
+    check_choice("method", method, Method)
+    if brier is not None and method in ("union", "paper"):
+        raise ValueError(f'`brier` cannot be used by method="{method}"; leave it out.')
+    if brier is None and method == "bousquet":
+        raise ValueError(
+            '`method="bousquet"` needs `brier`, the top-label Brier score; got None. Pass it, or '
+            'use `method="mcdiarmid"`.'
+        )
+    return min(1.0, float(ece) + _deviation(method, int(n), n_bins, delta, brier))
+
+
+def brier_upper_bound(brier: float, n: int, delta: float) -> float:
+    """True mean squared error bounded with probability 1 - delta (Chernoff, by inverting KL)."""
+    budget = -math.log(delta) / n
+    low, high = float(brier), 1.0
+    while low < (middle := 0.5 * (low + high)) < high:
+        divergence = (1.0 - brier) * math.log((1.0 - brier) / (1.0 - middle))
+        divergence += brier * math.log(brier / middle) if brier > 0.0 else 0.0
+        low, high = (middle, high) if divergence <= budget else (low, middle)
+    return high
+
+
+def _deviation(method: Method, n: int, n_bins: int, delta: float, brier: float | None) -> float:
+    """How far the true error may lie above the measured one."""
+    if method == "union":
+        return (n_bins + 1) * math.sqrt(math.log(2.0 * n_bins / delta) / (2.0 * n))
+    if method == "paper":
+        return n_bins * math.sqrt(2.0 / n) * math.sqrt(2.0 * math.log(2.0) - math.log(delta))
+    mean_square, rest = 1.0, delta
+    if brier is not None:
+        mean_square = brier_upper_bound(brier, n, _BRIER_SHARE * delta)
+        rest = (1.0 - _BRIER_SHARE) * delta
+    expected = math.sqrt(n_bins * mean_square / n)
+    log_term = math.log(1.0 / rest)
+    if method == "mcdiarmid":
+        return expected + math.sqrt(2.0 * log_term / n)
+    reach = 2.0  # |f - E f| for the functions f = sum_j +-D 1_j in [-1, 1]
+    spread = math.sqrt(2.0 * log_term * (mean_square + 2.0 * reach * expected) / n)
+    return expected + spread + reach * log_term / (3.0 * n)

@@ -1,0 +1,546 @@
+"""A scikit-learn classifier with calibrated confidence.
+
+An ensemble keeps the models of the folds, each with a calibrator that was fitted on the held-out
+part of its fold, and averages their probabilities. Without it, the scores of all held-out parts are
+pooled, one calibrator is fitted on them, and the estimator is fitted again on all the data: one
+model, as fast as the estimator alone. It has seen more data than the models of the folds, so its
+scores are of another scale than those that the calibrator was fitted on.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import replace
+from typing import Any, Literal, Self
+
+import numpy as np
+from sklearn import get_config
+from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+from sklearn.frozen import FrozenEstimator
+from sklearn.metrics import accuracy_score
+from sklearn.model_selection import check_cv
+from sklearn.utils import Tags, get_tags, validation
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
+from sklearn.utils.parallel import Parallel, delayed
+
+from hokical._core.arrays import AnyArray, BoolArray, FloatArray
+from hokical._core.groups import read_columns
+from hokical._core.messages import warn_user
+from hokical._core.reading import as_weights, class_index, pair_rows
+from hokical.calibrators.automatic import AutoCalibrator
+from hokical.calibrators.calibrator import Calibrator
+from hokical.calibrators.catalog import make, new_calibrator
+from hokical.calibrators.decisions import Decisions, cost_table, decide
+from hokical.calibrators.multilabel import MultilabelCalibrator
+from hokical.calibrators.shift import in_order
+from hokical.guarantees.calibration_data import Reused, RowSketch, refuse_rows_of_fit, row_draws
+from hokical.guarantees.selective import SelectivePrediction
+from hokical.guarantees.sets import Detections
+from hokical.guarantees.shift import ShiftEstimate
+from hokical.integrations.sklearn import held_out as held_out
+from hokical.integrations.sklearn.held_out import CalibratedFold, ClassifierExamples, HeldOutScores
+
+_ENSEMBLE_FROM = 500  # examples: with five folds, a hundred for each calibrator
+
+
+def _own_name(method: Any, data: ClassifierExamples) -> Any:
+    """The method that has scikit-learn's name; others as they are."""
+    if not isinstance(method, str) or data.several:
+        return method
+    sigmoid = "platt" if np.unique(data.y).size <= 2 else "vecs"
+    return {"sigmoid": sigmoid, "isotonic": "irova_ts"}.get(method, method)
+
+
+class CalibratedClassifier(
+    ClassifierMixin,  # type: ignore[misc]
+    MetaEstimatorMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+):
+    """Wrap a classifier so that its confidence is calibrated.
+
+    Logits are the estimator's `decision_function`, or the logarithm of its `predict_proba`. There,
+    a probability of 0 shows the estimator's resolution (no tree voted for the class): zeros are
+    raised to half the smallest probability seen on held-out data, or to 2.2e-16 if that is more.
+    The most likely class of the calibrated probabilities is predicted, as by scikit-learn's own;
+    `keep_labels=True` predicts the estimator's.
+
+    Parameters
+    ----------
+    estimator : scikit-learn classifier
+        Needs `decision_function` or `predict_proba`. May be a Pipeline or a search.
+    method : str or Calibrator
+        A name in the registry, or a calibrator. scikit-learn's names work too: "temperature",
+        "sigmoid" (`platt`; of more than two classes `vecs`, a slope and an intercept for each) and
+        "isotonic" (`irova_ts`, an isotonic regression of each class against the others).
+    cv : int, splitter, iterable of (train, test) or "prefit"
+        How to hold out data; an int is a number of stratified folds, not shuffled. Every held-out
+        prediction counts once, so splits may overlap or omit examples. With "prefit", or if the
+        estimator is a `FrozenEstimator`, the estimator has been fitted on other data, and all the
+        data is used to calibrate. Prefer `FrozenEstimator`: it survives `clone`, and so a search.
+    keep_labels : bool
+        True: `predict` gives the estimator's own label, the class of its largest score, with every
+        method that preserves labels (see `hokical methods`), and
+        `predict_confidence` the probability of that label. Another class can then have the largest
+        entry of `predict_proba`, whose probabilities are the same either way. It takes precedence
+        over the `keep_labels` of an `AutoCalibrator` that is given as `method`.
+    ensemble : bool or "auto"
+        True: the mean of the calibrated probabilities of the models of the folds, as in
+        scikit-learn; "auto" is True with at least 500 examples, unless the estimator is fitted
+        already, or with `keep_labels`: a fold of fewer is too small for a calibrator of its own.
+        False: one model, fitted on all the data, as fast as the estimator alone.
+    n_jobs : int, optional
+        How many folds to fit in parallel, as in scikit-learn.
+
+    Attributes
+    ----------
+    classes_ : (classes,), the labels, in the order of the columns of `predict_proba`; of several
+        labels, their column numbers
+    models_ : what predicts, one pair of `model` and `calibrator`, or one per fold
+    calibrator_ : the calibrator, fitted on `n_calibration_` held-out predictions; of an ensemble,
+        one that takes the logarithms of the mean probabilities, for guarantees
+    reason_ : what the default chose, and why
+    estimator_ : the estimator, fitted on all the data; not of an ensemble, nor is the next
+    lowest_logit_ : logits are raised to this; -inf if they come from `decision_function`
+    n_features_in_, feature_names_in_ : those of the estimator
+
+    Notes
+    -----
+    An example whose class does not occur in the training part of its fold is not used to calibrate,
+    with a warning: the final model would not make that mistake. For the other examples of the fold
+    that class is masked (-inf), as it was for the fold's model. A fold whose training part has
+    only one class is not used at all.
+
+    `sample_weight` trains the estimator, if its `fit` (or that of the last step of a Pipeline)
+    takes it, and the calibrator goes by `calibration_weight` alone: class weights in training would
+    otherwise make probabilities of a population in which classes are as common as weighted. There
+    is no `decision_function`: it would rank examples by raw scores, unlike `predict_proba`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from sklearn.ensemble import RandomForestClassifier
+    >>> from hokical import CalibratedClassifier
+    >>> X, y = load_wine(return_X_y=True)
+    >>> forest = RandomForestClassifier(20, random_state=0)
+    >>> model = CalibratedClassifier(forest, method="temps").fit(X[::2], y[::2])
+    >>> model.predict_proba(X[1::2]).shape, bool(model.predict_confidence(X[1::2]).min() > 1 / 3)
+    ((89, 3), True)
+    """
+
+    def __init__(
+        self,
+        estimator: Any,
+        *,
+        method: str | Calibrator = "auto",
+        cv: int | Literal["prefit"] | Any = 5,
+        keep_labels: bool = False,
+        ensemble: bool | Literal["auto"] = "auto",
+        n_jobs: int | None = None,
+    ) -> None:
+        self.estimator = estimator
+        self.method = method
+        self.cv = cv
+        self.keep_labels = keep_labels
+        self.ensemble = ensemble
+        self.n_jobs = n_jobs
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        calibration_weight: Any = None,
+        calibration_groups: Any = None,
+        **params: Any,
+    ) -> Self:
+        """Fit the estimator and calibrate it on held-out data.
+
+        `X` (n, features) is whatever the estimator takes: arrays, data frames, sparse matrices,
+        lists. `y` (n,) are labels, numbers or text; or (n, labels) of 0 and 1, labels that do not
+        exclude each other, for which probabilities are (n, labels). `sample_weight` (n,) says how
+        much each example counts in training, `calibration_weight` (n,) how much it counts in the
+        calibration; rows of weight 0 calibrate nothing. `params` are those of the estimator's
+        `fit`, such as `cat_features` or `eval_set`, cut by fold where they have an entry per row;
+        `groups` (n,) is the splitter's. With scikit-learn's metadata routing they go to whom they
+        are requested by.
+
+        `calibration_groups` (n,), or several columns, are groups of people, sites, subjects that
+        the calibrator learns from, see `AutoCalibrator.fit`; the estimator does not see them. If
+        they clearly help, predictions need them, as `groups`: `predict_proba(X, groups=...)`.
+        """
+        for name in [name for name in vars(self) if name.endswith("_")]:  # of an earlier fit
+            delattr(self, name)
+        held_out.check_estimator(self.estimator)
+        pair_rows(X, calibration_groups, None, None, ("X", "calibration_groups"))
+        X, labels = held_out.check_examples(self, X, y, sample_weight)
+        validation.validate_data(self, X, skip_check_array=True)
+        weights = as_weights(sample_weight, len(labels))
+        known = as_weights(calibration_weight, len(labels), name="calibration_weight")
+        groups = calibration_groups
+        groups = None if groups is None else read_columns(groups, len(labels))
+        own, of_splits = self._route(params, weights)
+        data = ClassifierExamples(X, labels, own, known, groups)
+        calibrator = self._new_calibrator(data)
+        used = np.ones(len(labels), np.bool_) if weights is None else weights > 0.0
+        counts = used if known is None else used & (known > 0.0)
+        final, averages = None, not data.several and self._is_ensemble(len(labels))
+        if not averages:
+            final = self.estimator if self._prefit else data.fit(self.estimator)
+        if data.several:
+            self.classes_ = np.arange(labels.shape[1])
+        else:
+            self.classes_ = np.unique(labels) if averages else held_out.classes_of(final)
+        parts = self._hold_out(data, final, of_splits, counts)
+        self.n_calibration_ = sum(part.rows.size for part in parts)
+        self._fit_rows = RowSketch.from_hashes(held_out.example_hashes(X)[used])
+        if averages:
+            self.models_ = [self._calibrate(one.model, calibrator, [one], data) for one in parts]
+            self.calibrator_ = self._calibrate_mean(parts, data)
+        else:
+            one = self._calibrate(final, calibrator, parts, data)
+            self.models_, self.calibrator_ = [one], one.calibrator
+            self.estimator_, self.lowest_logit_ = final, one.lowest
+        reasons = dict.fromkeys(getattr(pair.calibrator, "reason_", "") for pair in self.models_)
+        if any(reasons):
+            self.reason_ = "; ".join(reasons)
+        return self
+
+    def predict(self, X: Any, *, groups: Any = None) -> AnyArray:
+        """Labels (n,): the most likely class, or the estimator's own with `keep_labels`.
+
+        Several labels are (n, labels) of 0 and 1: those with a probability of at least one half.
+        `groups` are those of the rows, here and below, if `fit` learned from `calibration_groups`.
+        """
+        if self.keep_labels:
+            return np.asarray(self.classes_[self._ask("predict", X, groups=groups)])
+        proba = self.predict_proba(X, groups=groups)
+        if self._several:
+            return np.asarray(proba >= 0.5, np.int64)
+        return np.asarray(self.classes_[proba.argmax(axis=1)])
+
+    def predict_proba(self, X: Any, *, groups: Any = None) -> FloatArray:
+        """Calibrated probabilities (n, classes), columns in the order of `classes_`.
+
+        Of several labels, the probability (n, labels) of each.
+        """
+        return np.asarray(self._ask("predict_proba", X, groups=groups))
+
+    def predict_confidence(self, X: Any, *, groups: Any = None) -> FloatArray:
+        """The probability (n,) that each predicted label is right; (n, labels) of several."""
+        if self.keep_labels:
+            return np.asarray(self._ask("predict_confidence", X, groups=groups))
+        proba = self.predict_proba(X, groups=groups)
+        if self._several:
+            return np.maximum(proba, 1.0 - proba)
+        return np.asarray(proba.max(axis=1))
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> float:
+        """Accuracy, as of every classifier in scikit-learn."""
+        return float(accuracy_score(y, self.predict(X, groups=groups), sample_weight=sample_weight))
+
+    def certify(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        groups: Any = None,
+        reused: Reused = "refuse",
+    ) -> Self:
+        """Note rows that nothing was fitted on, for `predict_or_abstain` and `predict_set`.
+
+        Rows of `fit` are refused, unless `reused="ignore"` says that they only look alike.
+        """
+        X, labels = held_out.check_examples(self, X, y, sample_weight, groups)
+        logits = self._logits(X, groups)
+        found = self._fit_rows.holds_too_many(held_out.example_hashes(X))
+        refuse_rows_of_fit(found, "X", reused)
+        truth = labels if self._several else class_index(labels, self.classes_, "y")
+        self.calibrator_.certify(logits, truth, sample_weight, groups=groups, reused=reused)
+        return self
+
+    def predict_set(self, X: Any, *, groups: Any = None, **options: Any) -> Any:
+        """The labels that each row may have, by name; options are those of Calibrator.
+
+        Call `certify` first, as for `predict_or_abstain`. For several labels, see
+        `MultilabelCalibrator.predict_set`.
+        """
+        found = self._ask("predict_set", X, groups=groups, **options)
+        return found if self._several else replace(found, classes=self.classes_.tolist())
+
+    def predict_or_abstain(
+        self, X: Any, *, groups: Any = None, **options: Any
+    ) -> SelectivePrediction:
+        """Labels, and which to accept so that at most a fraction `risk` is wrong; see Calibrator.
+
+        Call `certify` first: held-out folds are scored by other models than the final one, and are
+        no proof of what it does. Only a fitted estimator with `decision_function` needs none.
+        Labels and confidence are those of `predict` and `predict_confidence`. Where a method such
+        as Hoki keeps the estimator's label and another class is more likely, nothing is accepted.
+        """
+        found: SelectivePrediction = self._ask("predict_or_abstain", X, groups=groups, **options)
+        if not self.keep_labels and self.calibrator_.rule_.preserves_labels:
+            proba = self.predict_proba(X, groups=groups)
+            labels, confidence = proba.argmax(axis=1), proba.max(axis=1)
+            accepted = found.accepted & (labels == found.labels)  # others were not tested
+            found = replace(found, labels=labels, confidence=confidence, accepted=accepted)
+        return replace(found, labels=self.classes_[found.labels])
+
+    def predict_interval(
+        self, X: Any, *, label: Any = None, groups: Any = None, **options: Any
+    ) -> FloatArray:
+        """An interval (n, 2) for the accuracy of labels with a similar score; see Calibrator.
+
+        With `label`, one of `classes_`, for the probability of that class. Call `certify` first, as
+        for `predict_or_abstain`.
+        """
+        if label is not None:
+            options["label"] = self._place(label)
+        return np.asarray(self._ask("predict_interval", X, groups=groups, **options))
+
+    def detect(self, X: Any, label: Any, *, groups: Any = None, **options: Any) -> Detections:
+        """Flag rows that may be of one class, so that few of its examples are missed.
+
+        `label` is one of `classes_`. Call `certify` first; see `Calibrator.detect`.
+        """
+        index = self._place(label)
+        found: Detections = self._ask("detect", X, index, groups=groups, **options)
+        words = found.guarantee.replace(f"class {index}", f"class {label}", 1)
+        return replace(found, guarantee=words)
+
+    def _place(self, label: Any) -> int:
+        """The column of a label."""
+        return int(class_index(np.array([label]), self.classes_, "label")[0])
+
+    def _ask(self, name: str, X: Any, *more: Any, groups: Any, **options: Any) -> Any:
+        """What the calibrator's method of this name gives for rows of the estimator."""
+        logits = self._logits(X, groups)
+        self._check_has(name)
+        given = options if groups is None else options | {"groups": groups}
+        try:
+            return getattr(self.calibrator_, name)(logits, *more, **given)
+        except ValueError as error:  # in the words of this class
+            text = str(error).replace("certify(logits, labels", "certify(X, y")
+            raise ValueError(text) from error
+
+    def _check_has(self, name: str) -> None:
+        """Raise unless the calibrator has a method, which those of several labels may not."""
+        validation.check_is_fitted(self, "models_")
+        if not hasattr(self.calibrator_, name):
+            raise TypeError(
+                f"`{name}` is for one label per row; this model has several. Use `predict_proba`, "
+                "or `predict_set(X, coverage=0.9)` after `certify`."
+            )
+
+    def predict_action(self, X: Any, costs: Any, *, groups: Any = None) -> Decisions:
+        """The action of least expected cost for each row, with what it is expected to cost.
+
+        `costs` (classes, actions), rows in the order of `classes_`, or of two classes
+        (false_positive, false_negative). Actions are labels if there is a column for each, else
+        column numbers.
+        """
+        self._check_has("predict_action")
+        table = cost_table(costs, self.classes_.size)
+        found = decide(self.predict_proba(X, groups=groups), table, self.classes_.size)
+        if table.shape[1] != self.classes_.size:
+            return found
+        return replace(found, actions=self.classes_[found.actions])
+
+    def estimate_shift(
+        self, X: Any, sample_weight: Any = None, *, delta: float = 0.05, groups: Any = None
+    ) -> ShiftEstimate:
+        """Class frequencies and accuracy of rows without labels; see `Calibrator.estimate_shift`.
+
+        `adapt()` of what is found is a classifier like this one. Rows are compared with held-out
+        predictions of the fit, which are of the single models of an ensemble: so each row is
+        scored by one of them, and the accuracy is theirs; their mean is usually better. Without
+        an ensemble the final model has seen more data than those of the folds, and "something else
+        changed" may be a false alarm: to rely on it, calibrate a `FrozenEstimator` on data that it
+        has not seen.
+        """
+        self._check_has("estimate_shift")
+        learned = getattr(self.calibrator_, "groups_", None) is not None
+        logits = self._logits(X, groups if learned else None, of_one=True)
+        judge: Calibrator = getattr(self, "_single_calibrator", self.calibrator_)
+        found = judge.estimate_shift(logits, sample_weight, delta=delta, groups=groups)
+        names = tuple(map(str, self.classes_.tolist()))
+        own: dict[str, Any] = {"class_names": names, "_calibrator": self}
+        if judge is not self.calibrator_:
+            own["_of"] = " of single models of the ensemble, whose mean is usually better,"
+        parts = {name: replace(part, **own) for name, part in found.by_group.items()}
+        return replace(found, by_group=parts, **own)
+
+    def reweight_classes(self, frequencies: Any) -> Self:
+        """A copy for other class frequencies, which are known; see `Calibrator.reweight_classes`.
+
+        They are in the order of `classes_`, or a mapping of labels to frequencies.
+        """
+        self._check_has("reweight_classes")
+        if isinstance(frequencies, Mapping):
+            frequencies = in_order(frequencies, self.classes_.tolist())
+        return self._change(lambda calibrator: calibrator.reweight_classes(frequencies))
+
+    def _reweight(self, weights: FloatArray) -> Self:
+        """A copy for rows among which each class is `weights` (classes,) times as frequent."""
+        return self._change(lambda calibrator: calibrator._reweight(weights))
+
+    def _change(self, change: Callable[[Any], Any]) -> Self:
+        """A copy with other calibrators of what is predicted."""
+        twin = copy(self)
+        twin.calibrator_ = change(self.calibrator_)
+        if hasattr(self, "estimator_"):
+            twin.models_ = [replace(self.models_[0], calibrator=twin.calibrator_)]
+        else:
+            twin._single_calibrator = change(self._single_calibrator)
+        return twin
+
+    def _logits(self, X: Any, groups: Any = None, *, of_one: bool = False) -> FloatArray:
+        """The estimator's logits (n, classes), raised to the lowest; or those of the mean.
+
+        Or, of each row, those of one model of an ensemble, the same for copies of a row.
+        """
+        validation.check_is_fitted(self, "models_")
+        validation._check_feature_names(self, X, reset=False)
+        if hasattr(self, "estimator_"):
+            return self.models_[0].logits(X)
+        found = [pair.spread(pair.logits(X), self.classes_, groups) for pair in self.models_]
+        if of_one:
+            n, twins = len(found[0]), self._fit_rows.has_twins
+            draws = row_draws(0, n) if twins else held_out.example_hashes(X)
+            found = [np.stack(found)[(draws * len(found)).astype(np.int64), np.arange(n)]]
+        return held_out.log_of_mean(found)
+
+    def _new_calibrator(self, data: ClassifierExamples) -> Any:
+        """What is fitted on the scores, if it can use these examples."""
+        calibrator = new_calibrator(_own_name(self.method, data))
+        is_default = isinstance(calibrator, AutoCalibrator)
+        grouped = data.groups is not None
+        if (data.several and (grouped or not is_default)) or (
+            grouped and not calibrator.method.learns_groups
+        ):
+            raise ValueError(
+                '`method` must be "auto" with `calibration_groups`, or several labels, but not '
+                f"both; got {self.method!r}. Use the default, or leave the groups out."
+            )
+        if is_default:
+            calibrator.set_params(keep_labels=bool(self.keep_labels))
+        return MultilabelCalibrator() if data.several else calibrator
+
+    def get_metadata_routing(self) -> MetadataRouter:
+        """Where scikit-learn's metadata go: to the estimator's `fit`, and to the splitter."""
+        router = MetadataRouter(owner=type(self).__name__).add_self_request(self)
+        to_fit = MethodMapping().add(caller="fit", callee="fit")
+        to_split = MethodMapping().add(caller="fit", callee="split")
+        return router.add(estimator=self.estimator, method_mapping=to_fit).add(
+            splitter=self.cv, method_mapping=to_split
+        )
+
+    def _route(
+        self, params: dict[str, Any], weights: FloatArray | None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What the estimator's `fit` is given, and the splitter."""
+        given = {} if weights is None else {"sample_weight": weights}
+        if get_config()["enable_metadata_routing"]:
+            routed = process_routing(self, "fit", **given, **params)
+            return dict(routed.estimator.fit), dict(routed.splitter.split)
+        taken = validation.has_fit_parameter(self.estimator, "sample_weight")
+        if given and (self._prefit or not taken):
+            why = "is fitted already" if self._prefit else "does not take it in `fit`"
+            given = {}
+            warn_user(
+                f"`sample_weight` was not used: {type(self.estimator).__name__} {why}. Pass the "
+                "weights of a step of a Pipeline as `step__sample_weight`, and those of the "
+                "calibration as `calibration_weight`.",
+                UserWarning,
+            )
+        of_splits = {"groups": params.pop("groups")} if "groups" in params else {}
+        return params | given, of_splits
+
+    @property
+    def _several(self) -> bool:
+        """Whether rows have several labels."""
+        return isinstance(self.calibrator_, MultilabelCalibrator)
+
+    @property
+    def _prefit(self) -> bool:
+        named = isinstance(self.cv, str) and self.cv == "prefit"
+        return named or isinstance(self.estimator, FrozenEstimator)
+
+    def _is_ensemble(self, n_examples: int) -> bool:
+        one_model = self._prefit or self.keep_labels
+        if self.ensemble not in (True, False, "auto") or (self.ensemble is True and one_model):
+            raise ValueError(
+                '`ensemble` must be True, False or "auto", and not True for a fitted estimator or '
+                f"with `keep_labels`: there is one model then; got {self.ensemble!r}. Leave it out."
+            )
+        if self.ensemble == "auto":
+            return not one_model and n_examples >= _ENSEMBLE_FROM
+        return bool(self.ensemble)
+
+    def _hold_out(
+        self, data: ClassifierExamples, final: Any, of_splits: dict[str, Any], counts: BoolArray
+    ) -> list[HeldOutScores]:
+        """Scores of examples that count and that the model giving them has not seen, by fold."""
+        every, splits = np.arange(len(data.y)), [(None, counts)]
+        if not self._prefit:
+            splits = check_cv(self.cv, data.y, classifier=True).split(data.X, data.y, **of_splits)
+        # A splitter may give masks.
+        parts = [(None if a is None else every[a], every[b][counts[b]]) for a, b in splits]
+        found = Parallel(n_jobs=self.n_jobs)(
+            delayed(data.hold_out)(self.estimator, *part, keep_model=final is None)
+            for part in parts
+        )
+        held_out.warn_of_lost_rows(found, sum(test.size for _, test in parts))
+        return [part for part in found if part.rows.size]
+
+    def _calibrate(
+        self, model: Any, calibrator: Any, parts: list[HeldOutScores], data: ClassifierExamples
+    ) -> CalibratedFold:
+        """The model, and a calibrator that was fitted on the pooled held-out scores."""
+        labels, weights, groups = data.of_parts(parts)
+        scores = [part.scores for part in parts]
+        if data.several:
+            logits, given = np.concatenate(scores), hasattr(model, "predict_proba")
+            lowest = held_out.label_resolution(logits) if given else -math.inf
+            logits = np.clip(logits, lowest, -lowest)
+            return CalibratedFold(model, calibrator.fit(logits, labels, weights), lowest)
+        classes = held_out.classes_of(model)
+        exact = hasattr(model, "decision_function")
+        lowest = -math.inf if exact else held_out.resolution(scores, classes.size)
+        logits = np.concatenate([part.logits(classes, lowest) for part in parts])
+        labels = class_index(labels, classes, "y")
+        fitted = clone(calibrator).fit(logits, labels, weights, groups=groups)
+        if not self._prefit or lowest > -math.inf:
+            # Scores of the models of folds, or raised to a limit that these very examples set, are
+            # not independent examples of what the final model does.
+            fitted.forget_examples()
+        return CalibratedFold(model, fitted, lowest)
+
+    def _calibrate_mean(self, parts: list[HeldOutScores], data: ClassifierExamples) -> Any:
+        """A calibrator that keeps probabilities as they are, of which guarantees can be made.
+
+        Another one, for `estimate_shift`, is of the probabilities of single models.
+        """
+        found = []
+        for part, pair in zip(parts, self.models_, strict=True):
+            logits, (_, _, groups) = np.maximum(part.scores, pair.lowest), data.of_parts([part])
+            found.append(pair.spread(logits, self.classes_, groups))
+        labels, weights, _ = data.of_parts(parts)
+        labels = class_index(labels, self.classes_, "y")
+        logits = held_out.log_of_mean([np.concatenate(found)])
+        fitted: Any = make("uncalibrated").fit(logits, labels, weights)
+        fitted.forget_examples()
+        self._single_calibrator = make("temps").fit(logits, labels, weights)
+        if data.groups is not None:
+            fitted.groups_ = []  # its models may have used them
+        return fitted
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        inner = get_tags(self.estimator)
+        tags.input_tags = inner.input_tags
+        tags.non_deterministic = inner.non_deterministic
+        if inner.classifier_tags is not None:
+            tags.classifier_tags = inner.classifier_tags
+        return tags

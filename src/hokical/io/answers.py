@@ -1,0 +1,495 @@
+"""Answers of language models: log-probabilities, evaluation logs, agreement of repeated samples."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, overload
+
+import numpy as np
+
+from hokical._core.arrays import FloatArray, IntArray
+from hokical._core.topk import TopK
+from hokical.io.tables import DataFileError, find_format, json_records, read_text, report_damage
+
+#: What tokenizers and prompts put around a letter.
+_AROUND = " \t\n\r\u2581\u0120\u010a()[]*.:\"'"
+
+_GENERATED = (
+    "it is of a generation task, whose answers are text without log-likelihoods of choices. Run a "
+    "multiple-choice variant of the task, or read the log-probabilities of the answers' tokens "
+    "with `read_logprobs`"
+)
+_ABSENT = object()
+#: What entries of another format raise while they are taken apart.
+_OTHER_FORMAT = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+
+
+class ChoiceScores(NamedTuple):
+    """Scores (n, choices) of the replies that name a choice, their `rows`, and how many do not."""
+
+    scores: TopK
+    rows: IntArray
+    n_skipped: int = 0
+
+
+class SequenceScores(NamedTuple):
+    """Log-probabilities of the replies' texts, their `rows`, and how many replies have none.
+
+    `total` (n,) are sums over the tokens, `n_tokens` (n,) how many there are; `texts` (n,).
+    """
+
+    total: FloatArray
+    n_tokens: IntArray
+    texts: list[str]
+    rows: IntArray
+    n_skipped: int = 0
+
+    @property
+    def mean(self) -> FloatArray:
+        """The mean log-probability of a token (n,): the sum, normalised by length."""
+        return np.asarray(self.total / self.n_tokens)
+
+
+class _Place(NamedTuple):
+    """A position of a reply: the token that was sampled there, and log-probabilities by token."""
+
+    token: str
+    tokens: dict[str, float]
+
+
+def read_logprobs(
+    source: Any,
+    choices: Sequence[str],
+    *,
+    position: Literal["last", "first"] = "last",
+    after: str | None = None,
+    least_mass: float = 0.5,
+) -> ChoiceScores:
+    """Multiple-choice answers from the replies of a language model's API.
+
+    Reads responses, chat completions, completions and batch output in OpenAI's format, which many
+    servers return, Gemini's candidates, and vLLM's own `outputs`: as JSON, or as the objects of
+    their Python clients. The answer is the last choice that is stated, as after a reasoning; a word
+    such as "A" at the beginning of a sentence is taken for a choice too, so let the model end with
+    "Answer: B" and pass `after="Answer:"`. Spellings such as " A", "(A" and "a" are added up. A
+    choice that is not among the returned tokens is bounded by the last of them.
+
+    Parameters
+    ----------
+    source : path of a .json or .jsonl file, or replies
+        With `logprobs` and as many `top_logprobs` as the API gives.
+    choices : the possible answers, such as "ABCD" or ["yes", "no"]; class k is choices[k]
+    position : {"last", "first"}
+        Which of the choices that a reply states is its answer.
+    after : str, optional
+        The answer is the first choice after the last occurrence of this text, in any case; replies
+        without it have none.
+    least_mass : float
+        The probability that all choices together must have at that place. Below it the reply is no
+        answer: a refusal, or another word.
+
+    Returns
+    -------
+    ChoiceScores
+        Replies without log-probabilities or without an answer are left out and counted
+        (`n_skipped`); `rows` are the others.
+
+    Examples
+    --------
+    >>> top = [{"token": "B", "logprob": -0.2}, {"token": " A", "logprob": -2.0}]
+    >>> token = {"token": "B", "logprob": -0.2, "top_logprobs": top}
+    >>> reply = {"choices": [{"logprobs": {"content": [token]}}]}
+    >>> read_logprobs([reply], ["A", "B", "C"]).scores.labels
+    array([1])
+    """
+    index = _as_index(choices)
+    if position not in ("last", "first"):
+        raise ValueError(f'`position` must be "last" or "first"; got {position!r}.')
+    if not 0.0 <= least_mass <= 1.0:
+        raise ValueError(f"`least_mass` must lie in [0, 1]; got {least_mass!r}.")
+    values, ceilings, rows = list[FloatArray](), list[float](), list[int]()
+    replies, unread = _records(source), None
+    for row, reply in enumerate(replies):
+        try:
+            places = [*_positions(reply)]
+            places = places if after is None else _places_after(places, after)
+            tokens = _find_answer(places, index, {*choices}, "first" if after else position)
+        except _OTHER_FORMAT as error:
+            unread = unread or _bad(source, row, "a reply with `logprobs`", error)
+            continue
+        scores = _choice_scores(tokens, index)
+        if np.isfinite(scores).any() and np.exp(scores).sum() >= least_mass:
+            values.append(scores)
+            ceilings.append(min(tokens.values()))
+            rows.append(row)
+    if not rows:
+        raise unread or ValueError(
+            f"no reply has one of the choices {list(choices)} among its tokens, with a probability "
+            f"of {least_mass:g} together. A choice must be one token: let the model answer with a "
+            "letter or a number."
+        )
+    table = np.array(values)
+    classes = np.where(np.isfinite(table), np.arange(len(choices)), -1)
+    found = TopK(table, classes, len(choices), ceiling=ceilings)
+    return ChoiceScores(found, np.array(rows), len(replies) - len(rows))
+
+
+def _as_index(choices: Sequence[str]) -> dict[str, int]:
+    """The class of every choice by its spelling: as it is, and without case where that differs."""
+    exact = {choice: place for place, choice in enumerate(choices)}
+    if len(exact) < max(len(choices), 2):
+        raise ValueError(f"`choices` must be at least two different answers; got {choices!r}.")
+    folded = {choice.casefold(): place for choice, place in exact.items()}
+    return folded | exact if len(folded) == len(exact) else exact
+
+
+def _class_of(token: str, index: dict[str, int]) -> int | None:
+    """The choice that a token spells."""
+    bare = token.strip(_AROUND)
+    return index.get(bare, index.get(bare.casefold()))
+
+
+def _find_answer(
+    places: list[_Place], index: dict[str, int], choices: set[str], position: str
+) -> dict[str, float]:
+    """The log-probabilities where the answer is stated; where none is, those at the beginning.
+
+    Choices as they are written go before those in another case, such as the article "a".
+    """
+    stated = [k for k, place in enumerate(places) if _class_of(place.token, index) is not None]
+    exact = [k for k in stated if places[k].token.strip(_AROUND) in choices]
+    whole = [k for k in exact or stated if not _goes_on(places, k)]
+    for found in (whole, exact, stated):
+        if found:
+            return places[found[-1 if position == "last" else 0]].tokens
+    return places[0].tokens if places else {}
+
+
+def _places_after(places: list[_Place], after: str) -> list[_Place]:
+    """Those after the last occurrence of a text."""
+    words = [_as_text(place.token) for place in places]
+    found = "".join(words).casefold().rfind(after.casefold())
+    ends = np.cumsum([len(word.casefold()) for word in words])
+    first = np.searchsorted(ends, found + len(after.casefold()), side="right")
+    return places[int(first) :] if found >= 0 else []
+
+
+def _goes_on(places: list[_Place], k: int) -> bool:
+    """Whether the next token continues a word, as "ob" after "B"."""
+    following = _as_text(places[k + 1].token) if k + 1 < len(places) else ""
+    return following[:1].isalnum() and _as_text(places[k].token)[-1:].isalnum()
+
+
+def _as_text(token: str) -> str:
+    """A token as it is read, without the signs of tokenizers for a space and a new line."""
+    return token.translate({0x2581: " ", 0x120: " ", 0x10A: "\n"})
+
+
+def _choice_scores(tokens: dict[str, float], index: dict[str, int]) -> FloatArray:
+    """The log-probability (choices,) of each choice, in all spellings; -inf if it is not there."""
+    scores = np.full(max(index.values()) + 1, -np.inf)
+    for token, value in tokens.items():
+        place = _class_of(token, index)
+        if place is not None:
+            scores[place] = np.logaddexp(scores[place], value)
+    return scores
+
+
+def read_sequence_logprobs(source: Any, *, after: str | None = None) -> SequenceScores:
+    """The log-probability of free answers: the sum over their tokens, and the mean of a token.
+
+    `source` is as in `read_logprobs`, and needs no `top_logprobs`. With `after` the tokens after
+    the last occurrence of this text count, in any case. Of the mean, `np.exp(found.mean)` is a
+    confidence in (0, 1] for `hokical.calibrate_confidence`.
+
+    >>> content = [{"token": "Par", "logprob": -0.5}, {"token": "is", "logprob": -0.1}]
+    >>> found = read_sequence_logprobs([{"choices": [{"logprobs": {"content": content}}]}])
+    >>> found.texts, found.total, found.mean
+    (['Paris'], array([-0.6]), array([-0.3]))
+    """
+    replies, unread = _records(source), None
+    totals, counts, texts, rows = list[float](), list[int](), list[str](), list[int]()
+    for row, reply in enumerate(replies):
+        try:
+            places = [*_positions(reply)]
+        except _OTHER_FORMAT as error:
+            unread = unread or _bad(source, row, "a reply with `logprobs`", error)
+            continue
+        places = places if after is None else _places_after(places, after)
+        if places:
+            totals.append(sum(place.tokens[place.token] for place in places))
+            counts.append(len(places))
+            texts.append("".join(_as_text(place.token) for place in places).strip())
+            rows.append(row)
+    if not rows:
+        wanted = "" if after is None else f" after {after!r}"
+        raise unread or ValueError(f"no reply has tokens{wanted}.")
+    n_skipped = len(replies) - len(rows)
+    return SequenceScores(np.array(totals), np.array(counts), texts, np.array(rows), n_skipped)
+
+
+def read_lm_eval(source: Any) -> tuple[FloatArray, IntArray]:
+    """Logits (n, choices) and labels (n,) from lm-evaluation-harness samples (`--log_samples`).
+
+    For multiple-choice tasks: the log-likelihood of each choice. Questions with fewer choices than
+    others have -inf (masked) in the last columns. `source` is the path of a samples_TASK.jsonl
+    file, or the parsed lines.
+
+    >>> line = {"target": "1", "filtered_resps": [["-3.5", "False"], ["-1.25", "True"]]}
+    >>> read_lm_eval([line])
+    (array([[-3.5 , -1.25]]), array([1]))
+    """
+    found, labels = [], []
+    for row, sample in enumerate(_records(source)):
+        try:
+            answers = sample["filtered_resps"]
+            if any(isinstance(answer, str) for answer in answers):
+                raise ValueError(_GENERATED)
+            found.append([float(answer[0]) for answer in answers])
+            labels.append(_target(sample, len(answers)))
+        except _OTHER_FORMAT as error:
+            raise _bad(source, row, "a multiple-choice sample", error) from error
+    if not found:
+        raise ValueError("`source` must hold at least one sample; got none.")
+    logits = np.full((len(found), max(map(len, found))), -np.inf)
+    for row, scores in enumerate(found):
+        logits[row, : len(scores)] = scores
+    return logits, np.array(labels)
+
+
+def _target(sample: dict[str, Any], n_choices: int) -> int:
+    """The index of the right choice, given as such, as a letter or as the text of the choice."""
+    target = sample["target"]
+    target = target[0] if isinstance(target, list) else target
+    text = str(target).strip(_AROUND)
+    if text.isdecimal():
+        if int(text) >= n_choices:
+            raise ValueError(f"its target {text} is none of its {n_choices} choices")
+        return int(text)
+    texts = [str(choice) for choice in sample.get("doc", {}).get("choices", [])]
+    return texts.index(str(target)) if str(target) in texts else "ABCDEFGHIJ".index(text)
+
+
+def _get(record: Any, *names: str, default: Any = _ABSENT) -> Any:
+    """The first of these entries of a mapping, or attributes of an object, that is there."""
+    for name in names:
+        if isinstance(record, Mapping):
+            if name in record:
+                return record[name]
+        elif hasattr(record, name):
+            return getattr(record, name)
+    if default is _ABSENT:
+        raise KeyError(names[0])
+    return default
+
+
+def _positions(reply: Any) -> Iterator[_Place]:
+    """At each position the token that was sampled, and the log-probabilities."""
+    if not isinstance(reply, Mapping) and not hasattr(reply, "__dict__"):
+        raise TypeError(f"got {type(reply).__name__}")
+    reply = _get(reply, "response", default=reply)
+    reply = _get(reply, "body", default=reply)  # a line of batch output
+    if _get(reply, "type", default=None) == "message" and _get(reply, "content", default=None):
+        raise ValueError(
+            "Anthropic's messages have no log-probabilities. Ask the model for its confidence, or "
+            "for several answers, and use `hokical.calibrate_confidence`"
+        )
+    outputs = _get(reply, "outputs", default=None)  # vLLM
+    if outputs:
+        yield from _vllm_positions(outputs[0])
+        return
+    if _get(reply, "output", default=None) is not None:  # OpenAI's responses: after the reasoning
+        items = (_get(item, "content", default=None) or () for item in _get(reply, "output"))
+        parts = (_get(part, "logprobs", default=None) for texts in items for part in texts)
+        found = next(filter(None, parts), None)
+    elif _get(reply, "candidates", default=None) is not None:
+        first = _get(reply, "candidates")[0]
+        found = _get(first, "logprobsResult", "logprobs_result", default=None)
+    else:
+        found = _get(_get(reply, "choices")[0], "logprobs")
+    if found is None:
+        raise ValueError("its `logprobs` are null")
+    chosen = _get(found, "chosenCandidates", "chosen_candidates", default=None)
+    content = found if isinstance(found, list) else _get(found, "content", default=None)
+    if chosen is not None:  # Gemini
+        tops = _get(found, "topCandidates", "top_candidates")
+        for one, top in zip(chosen, tops, strict=True):
+            yield _place(one, _get(top, "candidates"), "logProbability", "log_probability")
+    elif content:  # responses and chat
+        for each in content:
+            yield _place(each, _get(each, "top_logprobs", default=()) or (), "logprob")
+    else:  # completions
+        names = ("tokens", "top_logprobs", "token_logprobs")
+        for token, table, value in zip(*(_get(found, name) for name in names), strict=True):
+            yield _Place(token, {**(table or {}), token: float(value)})
+
+
+def _place(chosen: Any, others: Iterable[Any], *names: str) -> _Place:
+    """A position from records of a token and its log-probability."""
+    listed = {_get(one, "token"): float(_get(one, *names)) for one in (*others, chosen)}
+    return _Place(_get(chosen, "token"), listed)
+
+
+def _vllm_positions(output: Any) -> Iterator[_Place]:
+    """Positions of vLLM, which has tables of log-probabilities by the numbers of tokens."""
+    tables, sampled = _get(output, "logprobs"), _get(output, "token_ids", default=None)
+    if tables is None:
+        raise ValueError("its `logprobs` are null")
+    for k, table in enumerate(tables):
+        found = {
+            str(number): (str(_get(one, "decoded_token")), float(_get(one, "logprob")))
+            for number, one in table.items()
+        }
+        best = max(found, key=lambda number: found[number][1])
+        token, value = found[best if sampled is None else str(sampled[k])]
+        tokens: dict[str, float] = {}
+        for each, own in found.values():  # tokens of one spelling
+            tokens[each] = float(np.logaddexp(tokens[each], own)) if each in tokens else own
+        yield _Place(token, tokens if token in tokens else tokens | {token: value})
+
+
+def _records(source: Any) -> list[Any]:
+    """The JSON objects of a file, as one list or one a line, or the replies given."""
+    if isinstance(source, (str, os.PathLike)):
+        path = Path(source)
+        find_format(path)  # for its errors about files that are not there, empty or not text
+        with report_damage(path, "JSON, or JSON lines"):
+            return json_records(read_text(path).strip())
+    parts = ("choices", "outputs", "output", "candidates", "response")
+    one = isinstance(source, Mapping) or any(hasattr(source, name) for name in parts)
+    return [source] if one else list(source)
+
+
+def _bad(source: Any, row: int, wanted: str, error: Exception) -> ValueError:
+    reason = f"missing {error}" if isinstance(error, KeyError) else str(error)
+    problem = f"expected {wanted} in entry {row}; {reason}."
+    asked = "logprobs" in wanted and "calibrate_confidence" not in reason
+    remedy = "Ask the API for `logprobs` and `top_logprobs`." if asked else ""
+    if isinstance(source, (str, os.PathLike)):
+        return DataFileError(Path(source), problem, remedy)
+    return ValueError(f"`source`: {problem} {remedy}".strip())
+
+
+def agreement(
+    samples: Iterable[Iterable[Any]], normalize: Callable[[Any], Hashable] | None = None
+) -> tuple[list[Any], FloatArray]:
+    """The most frequent answer of each question, and the share (n,) of its samples that agree.
+
+    `samples` are the answers to each question, sampled several times. `normalize` makes answers
+    that mean the same equal; by default text is stripped of spaces, final full stops and case. Of
+    equally frequent answers the first counts.
+
+    >>> from hokical.io import agreement
+    >>> answers, share = agreement([["Paris", "paris.", "Lyon"], ["4", "5", "4"]])
+    >>> answers, share.round(2)
+    (['paris', '4'], array([0.67, 0.67]))
+    """
+    key = _normalize if normalize is None else normalize
+    answers, shares = [], []
+    for row, given in enumerate(samples):
+        counts = Counter() if isinstance(given, str) else Counter(map(key, given))
+        if not counts:
+            raise ValueError(
+                f"`samples` must have a list of answers for each question; got {given!r} in row "
+                f"{row}. Leave out questions without an answer."
+            )
+        answer, count = counts.most_common(1)[0]
+        answers.append(answer)
+        shares.append(count / counts.total())
+    return answers, np.array(shares)
+
+
+def _normalize(answer: Any) -> Any:
+    return answer.strip().rstrip(".").strip().casefold() if isinstance(answer, str) else answer
+
+
+#: Words for how sure somebody is, with probabilities: of the IPCC's guidance on uncertainties
+#: (Mastrandrea et al., 2010) for "likely" and its kin, the others in between.
+STATED_WORDS: Mapping[str, float] = {
+    "impossible": 0.0, "exceptionally unlikely": 0.01, "extremely unlikely": 0.05,
+    "very unlikely": 0.1, "highly unlikely": 0.1, "no idea": 0.1, "unlikely": 0.33,
+    "very uncertain": 0.2, "very unsure": 0.2, "not confident": 0.3, "low confidence": 0.3,
+    "not sure": 0.35, "not certain": 0.35, "unsure": 0.35, "uncertain": 0.35,
+    "about as likely as not": 0.5, "possible": 0.5, "possibly": 0.5, "maybe": 0.5, "perhaps": 0.5,
+    "medium confidence": 0.6, "moderate confidence": 0.6, "somewhat confident": 0.6,
+    "moderately confident": 0.6, "likely": 0.66, "probable": 0.7, "probably": 0.7,
+    "fairly sure": 0.75, "fairly confident": 0.75, "pretty sure": 0.8, "quite sure": 0.8,
+    "confident": 0.85, "sure": 0.85, "high confidence": 0.9, "very likely": 0.9,
+    "highly likely": 0.9, "very sure": 0.95, "very confident": 0.95, "highly confident": 0.95,
+    "extremely likely": 0.95, "extremely confident": 0.97, "almost certain": 0.97,
+    "almost certainly": 0.97, "virtually certain": 0.99, "certainly": 0.98, "certain": 0.98,
+    "absolutely sure": 1.0, "absolutely certain": 1.0, "completely sure": 1.0,
+    "completely certain": 1.0,
+}  # fmt: skip
+
+_NUMBER = r"(\d+(?:\.\d+)?|\.\d+)"
+#: How a confidence is written as a number, with what it is divided by; earlier ones go first.
+_STATED = (
+    (rf"{_NUMBER}\s*(?:-|\u2013|to)\s*{_NUMBER}\s*(?:%|per\s?cent\b)", 100.0),
+    (rf"{_NUMBER}\s*(?:%|per\s?cent\b)", 100.0),
+    (rf"{_NUMBER}\s*(?:/|out\s+of|in)\s*{_NUMBER}\b", None),
+    (rf"(?:confidence|probability|certainty)\W+(?:\w+\W+){{0,2}}?{_NUMBER}\b", 1.0),
+    (r"(?<![\d.])(0?\.\d+|1\.0+)(?!\d)", 1.0),
+)
+
+
+@overload
+def read_stated(answers: str, words: Mapping[str, float] | None = None) -> float: ...
+@overload
+def read_stated(answers: Iterable[Any], words: Mapping[str, float] | None = None) -> FloatArray: ...
+def read_stated(answers: Any, words: Mapping[str, float] | None = None) -> Any:
+    """The confidence in [0, 1] that a text states, or (n,) of several texts; NaN if it has none.
+
+    Understands percentages ("90 %", "80-90 percent": the middle), fractions ("9/10", "9 out of
+    10", "0.9"), numbers after "confidence" or "probability", up to 1 or else percentages, and words
+    such as "very likely". Numbers go before words, and of several of a kind the last counts: pass
+    the part of a reply that states the confidence, where the answer has numbers too. `words`
+    replaces the table of words, `hokical.io.STATED_WORDS`; {} reads numbers alone. What words mean
+    is learned by `hokical.calibrate_confidence`: their order is what matters.
+
+    >>> read_stated("I am 90% sure")
+    0.9
+    >>> read_stated(["9 out of 10", "Confidence: 85", "Very unlikely.", "Paris"])
+    array([0.9 , 0.85, 0.1 ,  nan])
+    >>> read_stated("pas sûr", words={"sûr": 0.9, "pas sûr": 0.3})
+    0.3
+    """
+    table = STATED_WORDS if words is None else words
+    known = {" ".join(word.casefold().split()): float(value) for word, value in table.items()}
+    if bad := {word: value for word, value in known.items() if not 0.0 <= value <= 1.0}:
+        raise ValueError(f"`words` must have confidences in [0, 1]; got {bad}.")
+    longest = sorted(map(re.escape, known), key=len, reverse=True)
+    pattern = re.compile(rf"\b(?:{'|'.join(longest)})\b") if known else None
+    if isinstance(answers, str):
+        return _stated(answers, known, pattern)
+    return np.array([_stated(each, known, pattern) for each in answers], np.float64)
+
+
+def _stated(answer: Any, words: Mapping[str, float], pattern: re.Pattern[str] | None) -> float:
+    """What one answer states, or a number that it is."""
+    if answer is None or isinstance(answer, bool):
+        return np.nan
+    text = " ".join(str(answer).casefold().split())
+    if re.fullmatch(_NUMBER, text):
+        return _fraction(float(text))
+    for form, unit in _STATED:
+        for found in reversed(re.findall(form, text)):
+            numbers = [float(each) for each in np.atleast_1d(found).tolist()]
+            if unit is None:
+                part, whole = numbers
+                if part <= whole and 0.0 < whole <= 100.0:
+                    return part / whole
+                continue
+            value = sum(numbers) / len(numbers) / unit
+            return _fraction(value) if unit == 1.0 else (value if value <= 1.0 else np.nan)
+    found = pattern.findall(text) if pattern else []
+    return words[found[-1]] if found else np.nan
+
+
+def _fraction(value: float) -> float:
+    """A number up to 1 as it is, up to 100 as a percentage; NaN beyond."""
+    return value if value <= 1.0 else value / 100.0 if value <= 100.0 else np.nan

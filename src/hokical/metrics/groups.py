@@ -1,0 +1,431 @@
+"""Calibration by group: a good average can hide people, subjects, sites or classes.
+
+Is a number of right predictions what their probabilities predict? Tests of sums of events.
+
+Without weights the distribution of the sum is exact. A weighted sum is tested by Lugannani and
+Rice's saddlepoint approximation with a correction for its steps, which is conservative for few
+rows: in simulations of 3 to 3000 rows a test had at most its level of false alarms.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from hokical._core.arrays import BoolArray, FloatArray, IntArray
+from hokical._core.groups import GroupCoding, count_rows
+from hokical._core.reading import as_weights
+from hokical.guarantees.bounds import check_chance, clopper_pearson
+from hokical.metrics.examples import Outcomes, as_examples, as_predictions
+
+#: More events than this are merged if their probabilities agree to 1/256.
+_EVENTS, _PROBABILITIES = 1024, 256
+#: p-values below this are rounding.
+LEAST_P = 1e-10
+
+
+def sum_distribution(probabilities: FloatArray) -> tuple[int, FloatArray]:
+    """Of the number of independent events that happen: k, and P(number = k + 0, 1, ...).
+
+    Of up to 1024 events by adding one after the other. Of more, those whose probabilities agree to
+    1/256 have their mean, which can only widen the distribution (Hoeffding, 1956,
+    doi:10.1214/aoms/1177728178), by about 1e-5; all numbers that are left out are together as
+    likely as rounding, 1e-10.
+
+    >>> sum_distribution(np.array([0.5, 0.5]))
+    (0, array([0.25, 0.5 , 0.25]))
+    """
+    if probabilities.size > _EVENTS:
+        return _sum_many(probabilities)
+    found = np.zeros(probabilities.size + 1)
+    found[0] = 1.0
+    for k, p in enumerate(probabilities.tolist()):
+        happened = p * found[: k + 1]
+        found[: k + 1] *= 1.0 - p
+        found[1 : k + 2] += happened
+    return 0, found
+
+
+def _sum_many(probabilities: FloatArray) -> tuple[int, FloatArray]:
+    """The distribution of merged events, from its characteristic function."""
+    place = np.minimum((probabilities * _PROBABILITIES).astype(np.int64), _PROBABILITIES - 1)
+    counts = np.bincount(place, minlength=_PROBABILITIES).astype(np.float64)
+    sums, kept = np.bincount(place, probabilities, _PROBABILITIES), counts > 0
+    p, counts = np.clip(sums[kept] / counts[kept], 0.0, 1.0), counts[kept]
+    spread = math.sqrt(float(counts @ (p * (1.0 - p))))
+    width = 1 << math.ceil(math.log2(24.0 * spread + 64.0))  # beyond which nothing matters
+    first = math.floor(float(counts @ p)) - width // 2
+    angle = 2.0 * np.pi / width * np.arange(width // 2 + 1)
+    log_size, turn = np.zeros(angle.size), first * angle
+    for one, count in zip(p.tolist(), counts.tolist(), strict=True):
+        factor = 1.0 + one * (np.exp(-1j * angle) - 1.0)
+        with np.errstate(divide="ignore"):  # a factor can be 0, and the product then is
+            log_size += count * np.log(np.abs(factor))
+        turn += count * np.angle(factor)
+    return first, np.clip(np.fft.irfft(np.exp(log_size + 1j * turn), width), 0.0, 1.0)
+
+
+def sum_p_value(p: FloatArray, correct: BoolArray, weight: FloatArray | None) -> float:
+    """Two-sided p-value of the (weighted) number of events, if their probabilities are `p` (n,)."""
+    if weight is not None:
+        return _weighted_p_value(p, correct, weight / weight.max())
+    first, found = sum_distribution(p)
+    place = min(max(int(correct.sum()) - first, 0), found.size - 1)
+    tail = min(float(found[: place + 1].sum()), float(found[place:].sum()))
+    return min(max(2.0 * tail, LEAST_P), 1.0)
+
+
+def _weighted_p_value(p: FloatArray, correct: BoolArray, weight: FloatArray) -> float:
+    """The same with weights, by Lugannani and Rice (1980, doi:10.2307/1426607).
+
+    The sum is moved towards its mean by half the weight of a typical event, as for a lattice.
+    """
+    from scipy.optimize import minimize_scalar
+    from scipy.special import ndtr
+
+    unsure, sign = p * (1.0 - p), math.copysign(1.0, float(weight @ (correct - p)))
+    if (correct != p)[unsure == 0.0].any():  # a certainty was wrong
+        return LEAST_P
+    variance, turned = float(weight**2 @ unsure), sign * weight
+    half = 0.5 * variance / float(weight @ unsure) if variance > 0.0 else 0.0
+    size = float(turned @ (correct - p)) - half
+    if size <= 0.1 * math.sqrt(variance):  # where the formula has no digits, and nothing is found
+        return 1.0
+    with np.errstate(divide="ignore"):  # of a certainty
+        log_p, log_q = np.log(p), np.log1p(-p)
+
+    def exponent(t: float) -> float:
+        return float(np.logaddexp(log_q, log_p + t * turned).sum() - t * (turned @ p)) - t * size
+
+    found = minimize_scalar(exponent, bounds=(0.0, 64.0), options={"xatol": 1e-9})
+    t, r = float(found.x), math.sqrt(max(-2.0 * found.fun, 1e-12))
+    tilted = p / (p + (1.0 - p) * np.exp(-t * turned))
+    u = t * math.sqrt(float(weight**2 @ (tilted * (1.0 - tilted))))
+    density = math.exp(-0.5 * r * r) / math.sqrt(2.0 * math.pi)
+    return min(max(2.0 * (float(ndtr(-r)) + density * (1.0 / u - 1.0 / r)), LEAST_P), 1.0)
+
+
+def mean_p_values(n: FloatArray, predicted: FloatArray, observed: FloatArray) -> FloatArray:
+    """Upper bounds of p-values from means alone: Chernoff's bound, for rows of any probabilities.
+
+    (Hoeffding, 1963, doi:10.1080/01621459.1963.10500830.)
+    """
+    from scipy.special import rel_entr
+
+    distance = rel_entr(observed, predicted) + rel_entr(1.0 - observed, 1.0 - predicted)
+    return np.asarray(np.minimum(1.0, 2.0 * np.exp(-n * distance)))
+
+
+def holm(p_values: FloatArray) -> FloatArray:
+    """Holm's adjusted p-values, in the given order; NaN stays and does not count.
+
+    >>> holm(np.array([0.01, 0.04, 0.03]))
+    array([0.03, 0.06, 0.06])
+    """
+    adjusted = np.full(p_values.shape, np.nan)
+    order = np.argsort(p_values)[: int((~np.isnan(p_values)).sum())]
+    factors = np.arange(order.shape[0], 0, -1)
+    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(p_values[order] * factors))
+    return adjusted
+
+
+#: Pairs of groups with fewer examples are left out: they can prove next to nothing.
+LEAST_OF_PAIR = 20
+#: What is asked of every table: is the predicted label right?
+LABEL = "label"
+#: Segments of confidence inside which groups are tested too, and their share of `delta`.
+SEGMENTS, SEGMENT_SHARE = 4, 0.2
+
+
+@dataclass(frozen=True)
+class GroupRow:
+    """The `n` rows of a group: mean predicted probability, observed share with interval, and test.
+
+    `z` is the sum of what happened less what was predicted, in standard deviations; `p_value` the
+    probability of such a sum if every prediction were right. It is `flagged` if that is ruled out,
+    allowing for the number of groups. `asked` is "label" if predicted and observed are of the
+    predicted label being right, or the class whose probability was tested.
+    """
+
+    name: str
+    n: int
+    predicted: float
+    observed: float
+    low: float
+    high: float
+    z: float
+    p_value: float
+    flagged: bool
+    asked: str = LABEL
+
+    @property
+    def gap(self) -> float:
+        """Predicted less observed; above 0 where the predictions are over-confident."""
+        return self.predicted - self.observed
+
+    @property
+    def oe_ratio(self) -> float:
+        """Observed to expected; above 1 where the predictions are too low. NaN if none expected."""
+        return self.observed / self.predicted if self.predicted > 0.0 else math.nan
+
+    @property
+    def full_name(self) -> str:
+        """The name, with the class that was asked about."""
+        return self.name if self.asked == LABEL else f"{self.name} ({self.asked})"
+
+
+@dataclass(frozen=True)
+class GroupTable:
+    """One row per group, and per pair of groups of different columns; see `group_table`.
+
+    `segments` are the parts of groups, by confidence, that are certainly miscalibrated.
+    """
+
+    rows: tuple[GroupRow, ...]
+    delta: float
+    segments: tuple[GroupRow, ...] = ()
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """What was asked of each group: "label", and the positive class of two."""
+        return tuple(dict.fromkeys(row.asked for row in self.rows))
+
+    @property
+    def flagged(self) -> tuple[GroupRow, ...]:
+        """The groups that are certainly miscalibrated, the smallest p-value first."""
+        return tuple(row for row in self.worst() if row.flagged)
+
+    def worst(self, limit: int | None = None) -> tuple[GroupRow, ...]:
+        """The rows by p-value, the smallest first."""
+        return tuple(sorted(self.rows, key=lambda row: (row.p_value, -abs(row.z)))[:limit])
+
+    def __getitem__(self, name: str | float) -> GroupRow:
+        found = {row.full_name: row for row in self.rows}
+        key = str(name).removesuffix(".0") if isinstance(name, float) else str(name)
+        if key not in found:
+            raise KeyError(f"no group is called {name!r}; there are {', '.join([*found][:20])}")
+        return found[key]
+
+    @property
+    def verdict(self) -> str:
+        """In words, for all groups at once."""
+        bad, parts = self.flagged, self.segments
+        n_groups = len({row.name for row in self.rows})
+        if not bad and not parts:
+            return f"no group of {n_groups} is clearly miscalibrated"
+        row = (bad or parts)[0]
+        ratio = "" if row.asked == LABEL else f" (O:E {row.oe_ratio:.2f})"
+        found = (
+            f"{row.full_name}: {row.n:,} rows, predicted {row.predicted:.1%}, observed "
+            f"{row.observed:.1%}{ratio}"
+        )
+        if not bad:
+            return f"no whole group is clearly miscalibrated, but a part is, {found}"
+        n_bad = len({row.name for row in bad})
+        return f"{n_bad} of {n_groups} groups are miscalibrated, most clearly {found}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and strings."""
+        return {"verdict": self.verdict, "asked": list(self.asked), **asdict(self)}
+
+    def __str__(self) -> str:
+        width = max(len("group"), *(len(row.full_name) for row in self.rows))
+        lines = [
+            f"{row.full_name:{width}} {row.n:>8,} {row.predicted:>9.1%} {row.observed:>9.1%} "
+            f"({row.low:.1%} to {row.high:.1%}){'  miscalibrated' if row.flagged else ''}"
+            for row in self.rows
+        ]
+        head = f"{'group':{width}} {'rows':>8} {'predicted':>9} {'observed':>9}"
+        events = ", and ".join(name for name in self.asked if name != LABEL)
+        asked = f"Asked: is the label right, and {events}?"
+        end = f"{self.verdict[0].upper()}{self.verdict[1:]}."
+        return "\n".join([head, *lines, *([asked] if len(self.asked) > 1 else []), end])
+
+
+def group_table(
+    proba: Any,
+    labels: Any,
+    groups: Any,
+    *,
+    sample_weight: Any = None,
+    delta: float = 0.05,
+    class_names: Sequence[str] = (),
+) -> GroupTable:
+    """Which groups are miscalibrated? A row for each: predicted, observed, and a test.
+
+    Parameters
+    ----------
+    proba : array of shape (n, classes), or confidence of shape (n,)
+        Of probabilities, the label is the likeliest class, and its probability the confidence. Of
+        two classes the probability of the second is tested as well, in rows of their own: a risk
+        can be wrong where the label is right as often as predicted.
+    labels : array of shape (n,)
+        The true classes; with a confidence (n,), whether each prediction was right.
+    groups : array of shape (n,), or several columns
+        Text or numbers; a mapping, a DataFrame, a structured array or (n, columns) for several
+        columns, whose groups overlap. Then pairs of groups of two columns, of at least 20 rows, are
+        tested too. So is each group within each quarter of the confidences. Numbers with more than
+        20 different values are cut at deciles, but for whole numbers (n,) alone, which are names,
+        such as the predicted labels.
+    sample_weight : array of shape (n,), optional
+        How much each row counts, as in a survey. Shares and tests are weighted; intervals are those
+        of as many rows as the weights are worth, which is approximate.
+    delta : float
+        Probability that anything is flagged if every prediction is right (Holm's method on exact
+        p-values, which holds however groups overlap): four fifths of it for groups and pairs, one
+        fifth for parts of them by confidence. Intervals of the observed share (Clopper and
+        Pearson's) are at 1 - delta each.
+    class_names : sequence of str
+        Names of the classes, by column.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> site = rng.choice(["north", "south", "west"], size=3000)
+    >>> confidence = rng.uniform(0.6, 1.0, size=3000)
+    >>> right = rng.uniform(size=3000) < confidence - 0.1 * (site == "west")
+    >>> table = group_table(confidence, right, site)
+    >>> [row.name for row in table.flagged], table.segments[0].name
+    (['west'], 'west, confidence 0.90 to 1.00')
+    """
+    weights = None if sample_weight is None else as_weights(sample_weight, count_rows(labels))
+    if np.ndim(proba) != 2:
+        return audit({LABEL: as_examples(proba, labels)}, groups, weights, delta)
+    data = as_predictions(proba, labels)
+    questions = {LABEL: data.top_label} | class_question(data.proba, data.labels, class_names)
+    return audit(questions, groups, weights, delta)
+
+
+def class_question(
+    proba: Any, labels: IntArray, names: Sequence[str] = (), positive: int = 1
+) -> dict[str, Outcomes]:
+    """Of two classes, the probability of one and whether it is the true one."""
+    if proba.shape[1] != 2:
+        return {}
+    name = str(names[positive]) if names else f"class {positive}"
+    risk = np.clip(np.asarray(proba[:, positive], np.float64), 0.0, 1.0)
+    return {name: Outcomes(risk, labels == positive, None)}
+
+
+def audit(
+    questions: dict[str, Outcomes], groups: Any, weights: FloatArray | None, delta: float
+) -> GroupTable:
+    """The table of checked rows, one or several questions about the same ones."""
+    check_chance("delta", delta)
+    n = next(iter(questions.values())).n_rows
+    seen = slice(None) if weights is None else np.flatnonzero(weights)
+    coding, codes = GroupCoding.read(groups, n, weights)
+    weight = None if weights is None else weights[seen]
+    cells = list(_cells(coding, codes[seen]))
+    tests, parts = [], []
+    for asked, given in questions.items():
+        rows = Outcomes(given.confidence[seen], given.correct[seen], weight)
+        tests += [(name, asked, *_test(rows, own)) for name, own in cells]
+        inside = _segments(rows.confidence, cells)
+        parts += [(name, asked, *_test(rows, own)) for name, own in inside]
+    groups = _make_rows(tests, delta, (1.0 - SEGMENT_SHARE) * delta)
+    found = _make_rows(parts, delta, SEGMENT_SHARE * delta) if parts else ()
+    worst = sorted((row for row in found if row.flagged), key=lambda row: row.p_value)
+    return GroupTable(groups, delta, tuple(worst))
+
+
+def label_table(names: Sequence[str], sums: FloatArray, delta: float) -> GroupTable:
+    """A table from sums by group: rows, weight, its squares, confidence and correct, (5, groups).
+
+    p-values are bounds, as single rows are not known.
+    """
+    places = np.flatnonzero(sums[1] > 0.0)
+    count, weight, squares, confidence, correct = sums[:, places]
+    predicted, observed = (np.clip(s / weight, 0.0, 1.0) for s in (confidence, correct))
+    worth = weight**2 / squares
+    z = (observed - predicted) / np.sqrt(np.maximum(predicted * (1.0 - predicted), 1e-12) / worth)
+    p = mean_p_values(worth, predicted, observed)
+    columns = (count.astype(np.int64), worth, predicted, observed, z, p)
+    numbers = zip(*(column.tolist() for column in columns), strict=True)
+    tests = [(names[k], LABEL, *row) for k, row in zip(places.tolist(), numbers, strict=True)]
+    return GroupTable(_make_rows(tests, delta, delta), delta)
+
+
+def label_rows(
+    rows: Outcomes, predicted: IntArray, names: Sequence[str], delta: float
+) -> GroupTable:
+    """The table of the groups that got each predicted label, with exact tests."""
+    cells = [(str(names[k] if names else k), own) for k, own in _split(predicted)]
+    tests = [(name, LABEL, *_test(rows, own)) for name, own in cells]
+    return GroupTable(_make_rows(tests, delta, delta), delta)
+
+
+def count_items(table: GroupTable, n_items: int) -> GroupTable:
+    """The table with tests for which rows of one item are one example."""
+    n, predicted, observed = (
+        np.array([getattr(row, name) for row in table.rows], np.float64)
+        for name in ("n", "predicted", "observed")
+    )
+    p = mean_p_values(np.minimum(n, n_items), predicted, observed)
+    flags = (holm(p) <= table.delta).tolist()
+    tested = zip(table.rows, p.tolist(), flags, strict=True)
+    rows = tuple(replace(row, p_value=value, flagged=flag) for row, value, flag in tested)
+    return replace(table, rows=rows)
+
+
+def _make_rows(tests: list[tuple[Any, ...]], delta: float, level: float) -> tuple[GroupRow, ...]:
+    """Rows with intervals, and flags at `level` that allow for the number of tests."""
+    names, asked, n, worth, predicted, observed, z, p = zip(*tests, strict=True)
+    trials, share = np.array(worth), np.array(observed)
+    hits = np.minimum(np.round(share * trials, 9), trials)
+    low, high = clopper_pearson(hits, trials, delta=delta).T
+    flags = (holm(np.array(p)) <= level).tolist()
+    columns = (names, n, predicted, observed, low.tolist(), high.tolist(), z, p, flags, asked)
+    return tuple(GroupRow(*row) for row in zip(*columns, strict=True))
+
+
+def _cells(coding: GroupCoding, codes: IntArray) -> Iterator[tuple[str, IntArray]]:
+    """The groups that occur, then pairs of groups of two columns: name, and numbers of rows."""
+    names = [coding.full_names(k) for k in range(len(coding.columns))]
+    for k, own in enumerate(names):
+        yield from ((own[c], rows) for c, rows in _split(codes[:, k]) if rows.size)
+    for i, j in combinations(range(len(names)), 2):
+        for cell, rows in _split(codes[:, i] * len(names[j]) + codes[:, j]):
+            if rows.size >= LEAST_OF_PAIR:
+                first, second = divmod(cell, len(names[j]))
+                yield f"{names[i][first]}, {names[j][second]}", rows
+
+
+def _segments(
+    confidence: FloatArray, cells: list[tuple[str, IntArray]]
+) -> Iterator[tuple[str, IntArray]]:
+    """What of each group lies in each quarter of the confidences."""
+    ends = np.quantile(confidence, np.arange(1, SEGMENTS) / SEGMENTS)
+    place, edges = np.searchsorted(ends, confidence, side="right"), [0.0, *ends.tolist(), 1.0]
+    for name, own in cells:
+        for k in range(SEGMENTS):
+            some = own[place[own] == k]
+            if LEAST_OF_PAIR <= some.size < own.size:
+                yield f"{name}, confidence {edges[k]:.2f} to {edges[k + 1]:.2f}", some
+
+
+def _split(codes: IntArray) -> Iterator[tuple[int, IntArray]]:
+    """Each code that occurs, with the numbers of its rows."""
+    order = np.argsort(codes, kind="stable")
+    for rows in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1):
+        yield int(codes[rows[0]]), rows
+
+
+def _test(rows: Outcomes, own: IntArray) -> tuple[int, float, float, float, float, float]:
+    """Of a group: rows, how many they are worth, predicted, observed, standardised gap, p-value."""
+    confidence, correct = rows.confidence[own], rows.correct[own]
+    weight = None if rows.weight is None else rows.weight[own]
+    share = np.ones(own.size) if weight is None else weight / weight.mean()
+    predicted, observed = float((share * confidence).mean()), float((share * correct).mean())
+    spread = float(np.sqrt((share**2 * confidence * (1.0 - confidence)).mean() / own.size))
+    gap = observed - predicted
+    certain = 0.0 if abs(gap) < 1e-9 else math.copysign(math.inf, gap)  # a certainty was wrong
+    z = gap / spread if spread > 0.0 else certain
+    p = sum_p_value(confidence, correct, weight)
+    worth = own.size / float((share**2).mean())
+    return own.size, worth, predicted, observed, z, p

@@ -1,0 +1,480 @@
+"""Plots: each `draw_...` takes the arrays of a metric, an Axes to draw on, and matplotlib's styles.
+
+Drawing needs matplotlib (the extra `plot`); `reliability` computes numbers without it.
+
+Axes, colours and legends of the plots: the only module that imports matplotlib.
+
+Reliability diagram: how often labels were right, by confidence; and histogram of confidence.
+
+The probability of an event: calibration curve, distribution by outcome, and decision curve.
+
+Risk-coverage curves: the share of wrong predictions among the most confident ones.
+
+Prediction sets: how large they are, and how often sets of each size hold the true class.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from hokical._core.arrays import FloatArray, IntArray
+from hokical._core.checks import bin_edges, bin_index, check_count
+from hokical._core.lazy import import_optional
+from hokical.guarantees.bounds import clopper_pearson
+from hokical.metrics.calibration import gap_norm
+from hokical.metrics.levels import Bins, Levels, read_levels
+from hokical.metrics.ranking import area_under_risk, risk_coverage
+from hokical.metrics.risk_models import (
+    BinarySummary,
+    CalibrationCurve,
+    DecisionCurve,
+    RiskBands,
+    binary_summary,
+    decision_curve,
+)
+from hokical.metrics.summaries import summarize_sets
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes as Axes
+else:
+    Axes = Any  # plots can be computed without matplotlib
+
+#: Distinct for colour-blind readers, and readable on white and on dark ground.
+BLUE, ORANGE, GREY = "#3f74b5", "#e08a3c", "#808080"
+
+
+def axes_or_new(ax: Axes | None) -> Axes:
+    """The given Axes, or those of a new figure."""
+    if ax is None:
+        ax = import_optional("matplotlib.pyplot", "plot").subplots(layout="constrained")[1]
+    return ax
+
+
+def ink(ax: Axes) -> Any:
+    """The colour of the Axes' own words: black, or white in `style.use("dark_background")`."""
+    return ax.xaxis.label.get_color()
+
+
+def legend_beside(ax: Axes) -> None:
+    """A legend right of the Axes that is never cut, however many and long its names are.
+
+    The figure grows for it if it holds nothing else; otherwise the letters get smaller.
+    """
+    handles, names = ax.get_legend_handles_labels()
+    names = [textwrap.fill(name, 36) for name in names]
+    lines = 1.3 * sum(name.count("\n") + 1 for name in names) + 0.6 * len(names) + 1
+    figure: Any = ax.figure
+    if figure.axes == [ax] and hasattr(figure, "set_layout_engine"):  # not a part of a figure
+        figure.set_layout_engine(figure.get_layout_engine() or "constrained")
+        width, height = figure.get_size_inches()
+        figure.set_size_inches(max(width, 8.0), max(height, 9.0 / 72 * lines + 1.0))
+    size = min(9.0, 72 * ax.get_window_extent().height / figure.dpi / lines)
+    ax.legend(
+        handles, names, fontsize=size, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False
+    )
+
+
+#: Where axes of probability may end; bars of a histogram; marks of a rug.
+_TOPS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
+_BARS, _MARKS = 25, 120
+
+
+@dataclass(frozen=True, eq=False)
+class EventPicture:
+    """What diagrams of an event show, on axes from 0 to `top`.
+
+    `curve` is None where none can be fitted. `events` and `others` (bars,) are shares of the rows
+    with and without the event whose probability lies between two of the `edges`; `rug_events` and
+    `rug_others` are quantiles of their probabilities.
+    """
+
+    top: float
+    curve: CalibrationCurve | None
+    bands: RiskBands
+    edges: FloatArray
+    events: FloatArray
+    others: FloatArray
+    rug_events: FloatArray
+    rug_others: FloatArray
+    decision: DecisionCurve
+
+    @classmethod
+    def from_summary(
+        cls, found: BinarySummary, edges: Any = None, top: float | None = None
+    ) -> Self:
+        """Of a summary; `edges` are those of the bands, `top` the end of the axes."""
+        levels, bands = found.levels, found.bands(edges)
+        top = axis_top(found) if top is None else top
+        cuts = np.linspace(0.0, top, _BARS + 1)
+        place = np.minimum((levels.confidence / top * _BARS).astype(np.int64), _BARS - 1)
+        sides = (levels.correct, levels.errors)
+        events, others = (
+            np.bincount(place, weight, _BARS) / (float(weight.sum()) or 1.0) for weight in sides
+        )
+        rugs = [_quantiles(levels, weight) for weight in sides]
+        net = found.decision_curve(top * np.arange(1, 100) / 100.0)
+        return cls(top, found.curve, bands, cuts, events, others, rugs[0], rugs[1], net)
+
+    def draw_curve(self, ax: Axes | None, delta: float, **style: Any) -> Axes:
+        """The smooth curve with its band, points of bands with intervals, and rugs."""
+        ax = axes_or_new(ax)
+        ax.plot([0, self.top], [0, self.top], color=GREY, linestyle="--", label="calibrated")
+        if self.curve is not None:
+            look: dict[str, Any] = {"color": BLUE, "label": "smooth curve"} | style
+            (line,) = ax.plot(self.curve.probability, self.curve.observed, **look)
+            band: dict[str, Any] = {"color": line.get_color(), "alpha": 0.18, "linewidth": 0}
+            ends = (self.curve.low, self.curve.high)
+            ax.fill_between(self.curve.probability, *ends, **band, label=f"{1 - delta:.0%} band")
+        rows = self.bands.rows
+        x, y = [row.mean_probability for row in rows], [row.observed for row in rows]
+        ends = ([r.observed - r.low for r in rows], [r.high - r.observed for r in rows])  # type: ignore[assignment]
+        marks: dict[str, Any] = {"fmt": "o", "markersize": 4, "elinewidth": 1, "capsize": 2}
+        ax.errorbar(x, y, yerr=np.maximum(ends, 0.0), color=ink(ax), label="bands", **marks)
+        rug: dict[str, Any] = {"linestyle": "", "marker": "|", "markersize": 7, "alpha": 0.5}
+        ax.plot(
+            self.rug_events, np.full(self.rug_events.size, 1.02 * self.top), color=ORANGE, **rug
+        )
+        ax.plot(self.rug_others, np.full(self.rug_others.size, -0.02 * self.top), color=GREY, **rug)
+        ends_of_axis = (-0.05 * self.top, 1.06 * self.top)
+        ax.set(xlim=(0, self.top), ylim=ends_of_axis)
+        ax.set(xlabel="predicted probability", ylabel="observed share of events")
+        ax.legend(loc="upper left", frameon=False)
+        return ax
+
+
+def axis_top(found: BinarySummary) -> float:
+    """A round number that nearly all probabilities and observed shares lie below."""
+    levels = found.levels
+    most = levels.confidence[np.searchsorted(np.cumsum(levels.weight), 0.995 * levels.total)]
+    largest = max(float(most), *(row.observed for row in found.bands().rows))
+    return next((top for top in _TOPS if top >= largest), 1.0)
+
+
+def _quantiles(levels: Levels, weight: FloatArray) -> FloatArray:
+    reached = np.cumsum(weight)
+    count = int(min(_MARKS, np.ceil(reached[-1])))
+    if count == 0:
+        return np.zeros(0)
+    wanted = (np.arange(count) + 0.5) / count * reached[-1]
+    place = np.minimum(np.searchsorted(reached, wanted), reached.size - 1)
+    return np.asarray(levels.confidence[place])
+
+
+def draw_calibration_curve(
+    probability: Any,
+    outcome: Any,
+    ax: Axes | None = None,
+    *,
+    edges: Any = None,
+    delta: float = 0.05,
+    sample_weight: Any = None,
+    **style: Any,
+) -> Axes:
+    """Smooth calibration curve of an event with a band, over bands of probability with intervals.
+
+    Marks above are rows with the event, marks below rows without. `edges` are those of
+    `hokical.metrics.risk_bands`, other arguments those of `hokical.metrics.binary_summary`; `style`
+    is that of matplotlib's lines.
+    """
+    found = binary_summary(probability, outcome, sample_weight, delta=delta)
+    return EventPicture.from_summary(found, edges).draw_curve(ax, delta, **style)
+
+
+def draw_distribution(
+    probability: Any,
+    outcome: Any,
+    ax: Axes | None = None,
+    *,
+    sample_weight: Any = None,
+    **style: Any,
+) -> Axes:
+    """Distribution of the probabilities of rows with the event, above, and without, below.
+
+    Arguments are those of `hokical.metrics.binary_summary`; `style` is that of matplotlib's bars.
+    """
+    found = EventPicture.from_summary(binary_summary(probability, outcome, sample_weight))
+    ax = axes_or_new(ax)
+    shape: dict[str, Any] = {"width": np.diff(found.edges), "align": "edge"}
+    shape |= {"edgecolor": ax.get_facecolor()} | style
+    ax.bar(found.edges[:-1], found.events, **({"color": ORANGE, "label": "event"} | shape))
+    ax.bar(found.edges[:-1], -found.others, **({"color": GREY, "label": "no event"} | shape))
+    ax.axhline(0.0, color=ink(ax), linewidth=0.8)
+    ax.set(
+        xlim=(0, found.top), xlabel="predicted probability", ylabel="share of the outcome's rows"
+    )
+    ax.yaxis.set_major_formatter(lambda value, _: f"{abs(value):.0%}")
+    ax.legend(loc="upper right", frameon=False)
+    return ax
+
+
+def draw_decision_curve(
+    proba: Any,
+    labels: Any,
+    ax: Axes | None = None,
+    *,
+    thresholds: Any = None,
+    delta: float = 0.05,
+    label: str = "model",
+    sample_weight: Any = None,
+    **style: Any,
+) -> Axes:
+    """Net benefit by threshold with its band, beside treating all and none.
+
+    Call it again with the same Axes and another `label` to compare. Arguments are as in
+    `hokical.metrics.decision_curve`; `style` is that of matplotlib's lines.
+    """
+    ax = axes_or_new(ax)
+    curve = decision_curve(proba, labels, thresholds, delta=delta, sample_weight=sample_weight)
+    if not ax.lines:
+        ax.plot(curve.threshold, curve.treat_all, color=GREY, linestyle="--", label="treat all")
+        ax.axhline(0.0, color=ink(ax), linewidth=0.8, label="treat none")
+    (line,) = ax.plot(curve.threshold, curve.net_benefit, **({"label": label} | style))
+    band: dict[str, Any] = {"color": line.get_color(), "alpha": 0.15, "linewidth": 0}
+    ax.fill_between(curve.threshold, curve.low, curve.high, **band)
+    top = max(float(np.max(np.asarray(each.get_ydata()))) for each in ax.lines)
+    ax.set(xlim=(0, 1), ylim=(-0.1 * top, 1.15 * top))
+    ax.set(xlabel="threshold of the risk", ylabel="net benefit")
+    ax.legend(loc="upper right", frameon=False)
+    return ax
+
+
+@dataclass(frozen=True, eq=False)
+class Reliability:
+    """The occupied bins of a reliability diagram, (bins,) each, in order of confidence.
+
+    `low` and `high` are a bin's ends (of equal-mass bins, the lowest and highest confidence
+    inside), `weight` and `correct` the weight of its examples and of the correct ones, `count` the
+    weight in whole examples; `accuracy_low` and `accuracy_high` are Clopper and Pearson's interval,
+    one bin at a time.
+    """
+
+    low: FloatArray
+    high: FloatArray
+    count: IntArray
+    weight: FloatArray
+    correct: FloatArray
+    confidence: FloatArray
+    accuracy: FloatArray
+    accuracy_low: FloatArray
+    accuracy_high: FloatArray
+    ece: float
+    n_bins: int
+    scheme: Bins
+    delta: float
+
+    @classmethod
+    def from_levels(cls, levels: Levels, n_bins: int, bins: Bins, delta: float = 0.05) -> Self:
+        """The bins of a table of levels."""
+        n_bins = check_count(n_bins)
+        found, starts = levels.by_bin(n_bins, bins), levels.bin_starts(n_bins, bins)
+        gap, weight, hits = found
+        worth = weight * levels.rows_per_weight
+        accuracy = hits / weight
+        ends = clopper_pearson(np.minimum(accuracy * worth, worth), worth, delta=delta).T
+        low, high = _bin_ends(levels, starts, n_bins, bins)
+        columns = (low, high, np.rint(weight).astype(np.int64), weight, hits)
+        shares = ((hits - gap) / weight, accuracy, ends[0], ends[1])
+        return cls(*columns, *shares, gap_norm(found), n_bins, bins, float(delta))
+
+    @property
+    def gap(self) -> FloatArray:
+        """accuracy - confidence: below 0 in over-confident bins."""
+        return self.accuracy - self.confidence
+
+    def draw(self, ax: Axes | None = None, **style: Any) -> Axes:
+        """Bars of accuracy, the gap to the confidence, bands, and a strip of counts below."""
+        ax = axes_or_new(ax)
+        shape: dict[str, Any] = {"width": self.high - self.low, "align": "edge"}
+        gap: dict[str, Any] = {"facecolor": "none", "edgecolor": ORANGE, "hatch": "////"}
+        bars = {"color": BLUE, "edgecolor": ax.get_facecolor(), "label": "accuracy"} | style
+        ax.bar(self.low, self.accuracy, **bars, **shape)
+        gap |= {"bottom": self.accuracy, "label": "gap to the confidence"}
+        ax.bar(self.low, -self.gap, **gap, **shape)
+        ends = (self.accuracy - self.accuracy_low, self.accuracy_high - self.accuracy)
+        band: dict[str, Any] = {"fmt": "o", "markersize": 3, "elinewidth": 1, "capsize": 2}
+        band |= {"yerr": np.maximum(ends, 0.0), "label": f"{1.0 - self.delta:.0%} interval"}
+        ax.errorbar(self.confidence, self.accuracy, color=ink(ax), **band)
+        ax.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--", label="calibrated")
+        self._draw_counts(ax)
+        ax.set(xlim=(0, 1), ylim=(-0.2, 1.02), yticks=np.arange(6) / 5)
+        ax.set(xlabel="confidence", ylabel="accuracy")
+        ax.set_title(f"ECE {self.ece:.4f} ({self.n_bins} bins of equal {self.scheme})")
+        ax.legend(loc="upper left", edgecolor="none")  # bands may be behind it
+        return ax
+
+    def _draw_counts(self, ax: Axes) -> None:
+        """The counts, in a strip below the diagram, the largest at full height."""
+        height = 0.11 * self.weight / self.weight.max()
+        shape: dict[str, Any] = {"width": self.high - self.low, "align": "edge", "bottom": -0.19}
+        ax.bar(self.low, height, color=GREY, edgecolor=ax.get_facecolor(), **shape)
+        ax.axhline(0.0, color=ink(ax), linewidth=0.8)
+        ax.text(0.01, -0.04, f"examples per bin, most {self.count.max()}", fontsize=8, va="center")
+
+
+def reliability(
+    proba: Any,
+    labels: Any,
+    *,
+    n_bins: int = 15,
+    bins: Bins = "width",
+    delta: float = 0.05,
+    sample_weight: Any = None,
+) -> Reliability:
+    """Accuracy per confidence bin, with counts and intervals; arguments as in `ece`.
+
+    An interval misses its bin's accuracy with probability `delta` at most; with weights it is that
+    of as many rows as they are worth, which is approximate.
+
+    >>> data = reliability([0.92, 0.95, 0.97, 0.55], [True, True, False, True], n_bins=10)
+    >>> data.count.tolist(), data.accuracy.round(3).tolist()
+    ([1, 3], [1.0, 0.667])
+    """
+    levels = read_levels(proba, labels, sample_weight)
+    return Reliability.from_levels(levels, n_bins, bins, delta)
+
+
+def draw_reliability(
+    proba: Any,
+    labels: Any,
+    ax: Axes | None = None,
+    *,
+    n_bins: int = 15,
+    bins: Bins = "width",
+    delta: float = 0.05,
+    sample_weight: Any = None,
+    **style: Any,
+) -> Axes:
+    """Reliability diagram; arguments as in `reliability`, `style` is that of matplotlib's bars."""
+    options: dict[str, Any] = {"n_bins": n_bins, "bins": bins, "delta": delta}
+    return reliability(proba, labels, sample_weight=sample_weight, **options).draw(ax, **style)
+
+
+def _bin_ends(
+    levels: Levels, starts: IntArray, n_bins: int, bins: Bins
+) -> tuple[FloatArray, FloatArray]:
+    """Ends of each occupied bin; of equal mass, the lowest and highest confidence inside."""
+    confidence = levels.confidence
+    if bins == "width":
+        edges, place = bin_edges(n_bins), bin_index(confidence[starts], n_bins)
+        return edges[place], edges[place + 1]
+    return confidence[starts], confidence[np.append(starts[1:], confidence.size) - 1]
+
+
+def draw_histogram(
+    proba: Any,
+    labels: Any,
+    ax: Axes | None = None,
+    *,
+    n_bins: int = 20,
+    sample_weight: Any = None,
+    **style: Any,
+) -> Axes:
+    """Histogram of confidence, right and wrong examples stacked; arguments as in `ece`.
+
+    Lines mark the mean confidence and the accuracy. `style` is that of matplotlib's bars.
+    """
+    ax, levels = axes_or_new(ax), read_levels(proba, labels, sample_weight)
+    edges, place = bin_edges(check_count(n_bins)), bin_index(levels.confidence, n_bins)
+    right, wrong = (np.bincount(place, w, n_bins) for w in (levels.correct, levels.errors))
+    shape: dict[str, Any] = {"width": np.diff(edges), "align": "edge"}
+    shape |= {"edgecolor": ax.get_facecolor()} | style
+    ax.bar(edges[:-1], right, **({"color": BLUE, "label": "right"} | shape))
+    stacked = {"color": ORANGE, "label": "wrong", "bottom": right, "hatch": "////"}
+    ax.bar(edges[:-1], wrong, **(stacked | shape))
+    mean = float(levels.weight @ levels.confidence) / levels.total
+    accuracy = float(levels.correct.sum()) / levels.total
+    ax.axvline(mean, color=ink(ax), label=f"mean confidence {mean:.1%}")
+    ax.axvline(accuracy, color=ink(ax), linestyle=":", label=f"accuracy {accuracy:.1%}")
+    ax.set(xlim=(0, 1), xlabel="confidence", ylabel="examples")
+    ax.legend(loc="upper left", frameon=False)
+    return ax
+
+
+#: At lower coverages few examples are left, and their risk does not set the axis.
+_READABLE_COVERAGE = 0.05
+_POINTS = 200
+
+
+@dataclass(frozen=True, eq=False)
+class RiskCoverage:
+    """Answering where confidence >= `threshold` covers `coverage` at `risk`; (points,) each.
+
+    About 200 points at evenly spaced coverages, a subset of the curve's, not interpolated; `area`
+    is the AURC of the whole curve.
+    """
+
+    threshold: FloatArray
+    coverage: FloatArray
+    risk: FloatArray
+    area: float
+
+    @classmethod
+    def from_levels(cls, levels: Levels) -> Self:
+        """The curve of a table of levels."""
+        coverage, risk = risk_coverage(levels)
+        wanted = np.arange(1, _POINTS + 1) / _POINTS
+        kept = np.unique(np.minimum(np.searchsorted(coverage, wanted), coverage.shape[0] - 1))
+        curve = (levels.confidence[::-1][kept], coverage[kept], risk[kept])
+        return cls(*curve, area_under_risk(levels))
+
+
+def draw_risk_coverage(
+    proba: Any,
+    labels: Any,
+    ax: Axes | None = None,
+    *,
+    label: str | None = None,
+    sample_weight: Any = None,
+    **style: Any,
+) -> Axes:
+    """One curve; call it again with the same Axes and another `label` to compare.
+
+    `proba`, `labels` and `sample_weight` are as in `ece`; `style` is that of matplotlib's lines.
+    """
+    data, ax = RiskCoverage.from_levels(read_levels(proba, labels, sample_weight)), axes_or_new(ax)
+    shown = f"AURC {data.area:.4f}" if label is None else f"{label} (AURC {data.area:.4f})"
+    dashes = ("-", "--", "-.", ":")[len(ax.lines) % 4]
+    ax.plot(data.coverage, data.risk, **({"linestyle": dashes, "label": shown} | style))
+    curves = [np.asarray(line.get_xydata()) for line in ax.lines]
+    top = max(points[points[:, 0] >= _READABLE_COVERAGE, 1].max() for points in curves)
+    ax.set(xlim=(0, 1), ylim=(0, max(1.1 * top, 1e-3)))
+    ax.set(xlabel="coverage (most confident first)", ylabel="risk (share wrong)")
+    if len(ax.lines) > 6:  # more names than fit above the curves
+        legend_beside(ax)
+    else:
+        ax.legend(loc="upper left", frameon=False)
+    return ax
+
+
+def draw_sets(
+    members: Any, labels: Any, ax: Axes | None = None, *, goal: float | None = None, **style: Any
+) -> Axes:
+    """Share of the sets of each size as bars, and their coverage with intervals as points.
+
+    `members` (n, classes), bool, are those of `predict_set`, `labels` (n,) the true classes; `goal`
+    is the coverage that was asked for. `style` is that of matplotlib's bars.
+    """
+    found = summarize_sets(members, labels, goal=goal)
+    axes, rows, n = axes_or_new(ax), found.by_size, found.overall.n
+    places = list(range(len(rows)))
+    bars: dict[str, Any] = {"color": BLUE, "alpha": 0.5, "label": "share of sets"} | style
+    axes.bar(places, [row.n / n for row in rows], **bars)
+    ends = [[row.coverage - row.low for row in rows], [row.high - row.coverage for row in rows]]
+    heights = [row.coverage for row in rows]
+    axes.errorbar(places, heights, yerr=ends, fmt="o", color=ORANGE, label="true class inside")
+    if found.goal is not None:
+        axes.axhline(found.goal, color=GREY, linestyle="--", label="asked for")
+    axes.set_xticks(places, [row.name for row in rows])
+    axes.set(xlabel="classes in the set", ylim=(0.0, 1.02))
+    axes.legend(frameon=False, loc="center")
+    return axes
+
+
+__all__ = [
+    "draw_calibration_curve", "draw_decision_curve", "draw_distribution", "draw_histogram",
+    "draw_reliability", "draw_risk_coverage", "draw_sets", "reliability",
+]  # fmt: skip

@@ -1,0 +1,280 @@
+"""The probability that an answer is right, as a curve over the confidence stated with it.
+
+Probabilities of labels that do not exclude each other, from one score for each.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, fields
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from hokical._core.arrays import Array, Backend, FloatArray, IntArray, Namespace, to_float64
+from hokical._core.checks import check_array, check_rising, store_float
+from hokical._core.groups import GroupCoding, combine_codes
+from hokical._core.special import expit
+from hokical._core.storage import storable
+from hokical.rules.binary_isotonic import between_knots
+
+#: Log-odds of answers are cut here: none is certain.
+FARTHEST = 20.0
+#: Features that can differ by group.
+N_OWN = 3
+#: Most numbers of curves that are stored in a graph.
+_MOST_NUMBERS = 1 << 22
+
+
+def confidence_keys(confidence: Array, xp: Namespace = np) -> Array:
+    """Confidences (n,) as they are compared: rounded to float32, so that .9 is .9 everywhere."""
+    return xp.astype(xp.astype(confidence, xp.float32), xp.float64)
+
+
+def cut_logs(confidence: Array, closest: float, xp: Namespace = np) -> tuple[Array, Array]:
+    """log p and log(1 - p), (n,) each, of confidences cut to [closest, 1 - closest]."""
+    cut = xp.clip(confidence, closest, 1.0 - closest)
+    return xp.log(cut), xp.log1p(-cut)
+
+
+@storable("rule:signals")
+@dataclass(frozen=True, eq=False)
+class SignalCombination:
+    """One confidence from several signals of an answer.
+
+    Its log-odds are the mean log-odds of the signals, plus `intercept`, plus `rise` (k,) times
+    their log p and `fall` (k,) times their log(1 - p), cut as those of a curve.
+    """
+
+    intercept: float
+    rise: FloatArray
+    fall: FloatArray
+    closest: float
+
+    def __post_init__(self) -> None:
+        check_array("rise", self.rise, (None,))
+        check_array("fall", self.fall, self.rise.shape)
+        store_float(self, "intercept", -1e6, 1e6)
+        store_float(self, "closest", 1e-12, 0.1)
+
+    def combine(self, signals: FloatArray) -> FloatArray:
+        """The confidence (n,) of signals (n, k)."""
+        log_p, log_rest = cut_logs(signals, self.closest)
+        odds = self.intercept + np.mean(log_p - log_rest, axis=1)
+        odds = odds + log_p @ self.rise + log_rest @ self.fall
+        return np.asarray(expit(np.clip(odds, -FARTHEST, FARTHEST), np))
+
+
+@storable("rule:confidence")
+@dataclass(frozen=True, eq=False)
+class ConfidenceCurve:
+    """Log-odds of the confidence plus `coef` times features, plus those of the groups.
+
+    Confidences are cut to [`closest`, 1 - `closest`]: a stated 0 or 1 means no more. The features
+    (n, 3 + knots + atoms) are 1, the log-odds and the log of p (1 - p), which span log p and
+    log(1 - p), less their `centre` (2,); hinges of the log-odds at `knots`; and indicators of the
+    confidences `atoms`. `tables` hold, for each column of `coding`, what the first three
+    coefficients are changed by (groups + 1, 3); the last row, for an unknown group, is 0. Where a
+    `grid` of confidences is given, with `counts` of examples, curves are made non-decreasing there.
+    `pairs` of columns have tables too, after those of the columns: of all combinations of groups.
+    `signals` combine several numbers per answer to the confidence.
+    """
+
+    name: ClassVar[str] = "confidence"
+
+    coef: FloatArray
+    centre: FloatArray
+    knots: FloatArray
+    atoms: FloatArray
+    closest: float
+    coding: GroupCoding | None = None
+    tables: tuple[FloatArray, ...] = ()
+    grid: FloatArray | None = None
+    counts: FloatArray | None = None
+    signals: SignalCombination | None = None
+    pairs: tuple[tuple[int, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        check_array("centre", self.centre, (2,))
+        store_float(self, "closest", 1e-12, 0.1)
+        for name in ("knots", "atoms", "grid"):
+            points = getattr(self, name)
+            if points is not None and np.size(points):
+                check_array(name, points, (None,))
+                check_rising(name, points)
+        check_array("coef", self.coef, (N_OWN + self.knots.size + self.atoms.size,))
+        if any(not 0 <= a < b < len(self.sizes) for a, b in self.pairs):
+            raise ValueError(f"`pairs` must be of columns of groups; got {self.pairs!r}.")
+        if not isinstance(self.tables, tuple) or len(self.tables) != len(self._terms):
+            raise ValueError("`tables` must have one table for each column and pair of groups.")
+        for table, term in zip(self.tables, self._terms, strict=True):
+            check_array("tables", table, (math.prod(self.sizes[k] for k in term), N_OWN))
+        if self.grid is not None:
+            check_array("counts", self.counts, self.grid.shape, 1e-300)
+
+    @property
+    def needed_groups(self) -> GroupCoding | None:
+        """As of a `Rule`."""
+        return self.coding
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """How many codes each column of groups has."""
+        return self.coding.sizes if self.coding else ()
+
+    @property
+    def _terms(self) -> list[tuple[int, ...]]:
+        """The columns of each table."""
+        return [*((k,) for k in range(len(self.sizes))), *self.pairs]
+
+    def combine(self, stated: FloatArray) -> FloatArray:
+        """One confidence (n,) per answer, of what is stated: that, or signals (n, k)."""
+        return stated if self.signals is None else self.signals.combine(stated)
+
+    def log_odds(self, confidence: Array, xp: Namespace = np) -> Array:
+        """Those of the confidences (n,) themselves."""
+        log_p, log_rest = cut_logs(confidence, self.closest, xp)
+        return log_p - log_rest
+
+    def features(self, confidence: Array, xp: Namespace = np) -> Array:
+        """The features (n, c) of confidences (n,)."""
+        log_p, log_rest = cut_logs(confidence, self.closest, xp)
+        odds = log_p - log_rest
+        parts = [xp.ones_like(odds)[:, None]]
+        parts.append(xp.stack([odds, log_p + log_rest], axis=1) - self.centre)
+        if self.knots.size:
+            parts.append(xp.clip(odds[:, None] - self.knots, 0.0, None))
+        if self.atoms.size:
+            stated = xp.equal(confidence_keys(confidence, xp)[:, None], self.atoms)
+            parts.append(xp.astype(stated, xp.float64))
+        return xp.concat(parts, axis=1)
+
+    def codes(self, groups: Any, n_rows: int) -> IntArray:
+        """The code (n, columns) of the group of each row; groups of None are unknown."""
+        if self.coding is not None and groups is not None:
+            return self.coding.codes(groups, n_rows)
+        return np.tile(np.array(self.sizes, np.int64) - 1, (n_rows, 1))
+
+    def proba(self, confidence: Array, codes: Array, xp: Namespace = np) -> Array:
+        """The probability (n,) that answers of this confidence and group are right."""
+        if self.grid is None:
+            return self._curve(confidence, codes, xp)
+        size, keys = self.grid.size, confidence_keys(confidence, xp)
+        cells, cell = self._cells(codes, _MOST_NUMBERS // size, xp)
+        curves = [self._curve(self.grid, np.tile(each, (size, 1))) for each in cells]
+        values = np.array([_make_rising(curve, self.counts) for curve in curves]).ravel()
+        count = xp.searchsorted(self.grid, keys, side="right")
+        knots = np.tile(self.grid, len(cells))
+        return between_knots(knots, values, count, cell * size, size, keys, xp)
+
+    def _curve(self, confidence: Array, codes: Array, xp: Namespace = np) -> Array:
+        odds = self.curve_log_odds(confidence, codes, xp)
+        return expit(xp.clip(odds, -FARTHEST, FARTHEST), xp)
+
+    def curve_log_odds(self, confidence: Array, codes: Array, xp: Namespace = np) -> Array:
+        """Calibrated log-odds (n,), before curves are made non-decreasing."""
+        features = self.features(confidence, xp)
+        odds = self.log_odds(confidence, xp) + xp.sum(features * self.coef, axis=1)
+        for table, term in zip(self.tables, self._terms, strict=True):
+            columns, sizes = [codes[:, k] for k in term], [self.sizes[k] for k in term]
+            own = xp.take(table, combine_codes(columns, sizes, xp), axis=0)
+            odds = odds + xp.sum(features[:, :N_OWN] * own, axis=1)
+        return odds
+
+    def _cells(self, codes: Array, most: int, xp: Namespace) -> tuple[IntArray, Array]:
+        """Combinations of groups (cells, columns), and which of them each row has, (n,).
+
+        Those that occur in codes of NumPy; all of them, at `most` so many, where a graph is traced.
+        """
+        if xp is np:
+            cells, cell = np.unique(codes, axis=0, return_inverse=True)
+            return cells, cell.reshape(-1)
+        n_cells, n_columns = math.prod(self.sizes), len(self.sizes)
+        if n_cells > most:
+            raise ValueError(
+                f"`monotone` curves of {n_cells:,} combinations of groups are too many for a "
+                "graph. Fit with fewer columns of groups, or without `monotone`."
+            )
+        cells = np.array([*np.ndindex(self.sizes)], np.int64).reshape(n_cells, n_columns)
+        return cells, combine_codes([codes[:, k] for k in range(n_columns)], self.sizes, xp)
+
+
+def _make_rising(values: FloatArray, counts: Any) -> FloatArray:
+    """The non-decreasing sequence nearest to the values (m,), by weighted squares.
+
+    Isotonic regression: at i it is the largest over a <= i of the least over b >= i of the means
+    of a ... b.
+    """
+    sums, sizes = (np.append(0.0, np.cumsum(part)) for part in (values * counts, counts))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        means = (sums[None, 1:] - sums[:-1, None]) / (sizes[None, 1:] - sizes[:-1, None])
+    means[np.tril_indices(values.size, -1)] = np.inf
+    least = np.minimum.accumulate(means[:, ::-1], axis=1)[:, ::-1]
+    least[np.tril_indices(values.size, -1)] = -np.inf
+    return np.asarray(least.max(axis=0))
+
+
+#: Scores and calibrated log-odds are cut here.
+FARTHEST_SCORE = 30.0
+
+
+def _widest() -> FloatArray:
+    return np.array([-FARTHEST_SCORE, FARTHEST_SCORE])
+
+
+def score_features(
+    scores: Array, backend: Backend, edges: Array, ends: Array
+) -> tuple[Array, Array, Array, Array]:
+    """Of scores of any shape: log-odds, the log of p (1 - p), and what lies outside either edge.
+
+    Log-odds are cut to the `ends` (2,).
+    """
+    xp = backend.namespace(scores)
+    wide = to_float64(scores, xp)
+    odds = xp.minimum(xp.maximum(wide, ends[0]), ends[1])
+    size = xp.abs(odds)
+    return odds, -(size + 2.0 * xp.log1p(xp.exp(-size))), wide < edges[0], wide > edges[1]
+
+
+@storable("rule:multilabel")
+@dataclass(frozen=True, eq=False)
+class MultilabelCurves:
+    """Log-odds of label k: `shift`, `slope` times the score, `tilt` times the log of p (1 - p).
+
+    Each is (labels,). Scores are cut to the `ends` (2,). Those outside the `edges` (2,), where the
+    scores of the fit pile up as rounded ones do, add the `jumps` (2, labels), or (2, 1).
+    """
+
+    name: ClassVar[str] = "multilabel"
+
+    shift: FloatArray
+    slope: FloatArray
+    tilt: FloatArray
+    edges: FloatArray = field(default_factory=_widest)
+    ends: FloatArray = field(default_factory=_widest)
+    jumps: FloatArray = field(default_factory=lambda: np.zeros((2, 1)))
+
+    def __post_init__(self) -> None:
+        check_array("shift", self.shift, (None,))
+        for name in ("slope", "tilt"):
+            check_array(name, getattr(self, name), self.shift.shape)
+        for name in ("edges", "ends"):
+            check_array(name, getattr(self, name), (2,), -FARTHEST_SCORE, FARTHEST_SCORE)
+        check_array("jumps", self.jumps, (2, None))
+        if self.jumps.shape[1] not in (1, self.shift.size):
+            raise ValueError("`jumps` must be (2, labels), or (2, 1).")
+
+    def proba(self, scores: Array, backend: Backend) -> Array:
+        """Probabilities (n, labels), float64, of scores (n, labels)."""
+        numbers = {f.name: backend.from_host(getattr(self, f.name), scores) for f in fields(self)}
+        return curve_proba(scores, backend, SimpleNamespace(**numbers))
+
+
+def curve_proba(scores: Array, backend: Backend, rule: Any) -> Array:
+    """The same with the attributes of a rule that are where the scores are."""
+    xp = backend.namespace(scores)
+    odds, spread, low, high = score_features(scores, backend, rule.edges, rule.ends)
+    eta = rule.shift + rule.slope * odds + rule.tilt * spread
+    eta = eta + xp.where(low, rule.jumps[0], 0.0) + xp.where(high, rule.jumps[1], 0.0)
+    return expit(xp.clip(eta, -FARTHEST_SCORE, FARTHEST_SCORE), xp)

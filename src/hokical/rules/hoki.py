@@ -1,0 +1,278 @@
+"""Hoki as a rule: label stability, then the fitted curve or the recorded steps (Algorithm 2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hokical._core.arrays import Array, FloatArray, IntArray, Namespace
+from hokical._core.checks import (
+    MOST_STEPS,
+    bin_edges,
+    bin_index,
+    check_array,
+    check_rising,
+    store_count,
+    store_float,
+)
+from hokical._core.logits import Logits
+from hokical._core.storage import storable
+from hokical.rules.base import Rule
+from hokical.rules.probabilities import distribute_remainder
+from hokical.stability import gumbel as gumbel
+from hokical.stability.noise import Gumbel, Noise
+from hokical.stability.sampled import MOST_DRAWS, Draws, survivals
+from hokical.stability.tables import EXACT_LEVELS
+
+#: Within a level confidence can change by 1 at most.
+_STEEPEST = 2.0 * MOST_DRAWS
+_ROUNDING = 1e-12
+
+
+@storable("hoki-steps")
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """The recursion's alpha and beta (steps, bins), NaN in bins that leave a confidence as it is.
+
+    Below the least stability that was `seen` (2,), confidence falls towards `chance`, that of a
+    guess; above the greatest it stays. Algorithm 2 as printed has [0, 1] for it.
+    """
+
+    alpha: FloatArray
+    beta: FloatArray
+    seen: FloatArray = field(default_factory=lambda: np.array([0.0, 1.0]))
+    chance: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_array("alpha", self.alpha, (None, None), 0.0, 1.0, nan_allowed=True)
+        check_array("beta", self.beta, self.alpha.shape, 0.0, 1.0, nan_allowed=True)
+        if self.alpha.shape[0] > MOST_STEPS:
+            raise ValueError(
+                f"`alpha` must have at most {MOST_STEPS} steps; got {self.alpha.shape[0]}."
+            )
+        if (np.isnan(self.alpha) != np.isnan(self.beta)).any():
+            raise ValueError("`alpha` and `beta` must be NaN in the same places.")
+        check_array("seen", self.seen, (2,), 0.0, 1.0)
+        store_float(self, "chance", 0.0, 0.5)
+        if self.seen[0] > self.seen[1]:
+            raise ValueError(f"`seen` must be the smaller number first; got {self.seen}.")
+
+    def confidence(self, stability: Array, logits: Logits) -> Array:
+        """Confidence (n,) of rows that start at their softmax confidence."""
+        return self.replay(stability, gumbel.stability(logits, 1.0), logits)
+
+    def replay(self, stability: Array, start: Array, logits: Logits) -> Array:
+        """Algorithm 2: confidence (n,) from stability (n,) and starting confidence (n,)."""
+        xp, confidence = logits.xp, start
+        least, given = self.seen[:1], stability
+        stability = xp.minimum(xp.maximum(stability, least), self.seen[1:])
+        inner = logits.from_host(bin_edges(self.alpha.shape[1])[1:-1])
+        for step in range(self.alpha.shape[0]):
+            where = logits.backend.without_gradient(confidence)
+            bins = xp.searchsorted(inner, where, side="right")
+            alpha, beta = xp.take(self.alpha[step, :], bins), xp.take(self.beta[step, :], bins)
+            empty = xp.isnan(alpha)
+            alpha = xp.where(empty, xp.zeros_like(alpha), alpha)
+            beta = xp.where(empty, xp.zeros_like(beta), beta)
+            updated = xp.clip((alpha - beta) * stability + beta, 0.0, 1.0)
+            confidence = xp.where(empty, confidence, updated)
+        return xp.where(given < least, self._lower(confidence, given, xp), confidence)
+
+    def _lower(self, confidence: Array, stability: Array, xp: Namespace) -> Array:
+        """Confidence (n,) at less stability than was seen, from that at the least; see `Curve`."""
+        least, chance = self.seen[:1], self.chance
+        room = xp.maximum(least - chance, xp.full_like(least, 1e-9))
+        line = chance + (confidence - chance) * ((stability - chance) / room)
+        low = xp.where(confidence < least, xp.minimum(confidence, stability), line)
+        floor = xp.minimum(confidence, xp.full_like(confidence, chance))
+        return xp.where(least > chance, xp.maximum(low, floor), confidence)
+
+
+@storable("hoki-curve")
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """Confidence as a function of stability, for rows that all start in one place.
+
+    Runs of stability levels share a line: `first` (k,), the first level of each run, rising from 0,
+    and its `slope` and `base` (k,): confidence = slope * stability + base, cut to [0, 1].
+    """
+
+    first: FloatArray
+    slope: FloatArray
+    base: FloatArray
+
+    def __post_init__(self) -> None:
+        check_array("first", self.first, (None,), 0.0, MOST_DRAWS)
+        check_array("slope", self.slope, self.first.shape, -_STEEPEST, _STEEPEST)
+        check_array("base", self.base, self.first.shape, -_STEEPEST, _STEEPEST)
+        check_rising("first", self.first)
+        if self.first[0] != 0.0 or (self.first != np.rint(self.first)).any():
+            raise ValueError("`first` must be whole numbers that rise from 0.")
+
+    @classmethod
+    def from_steps(cls, steps: Steps, levels: int, start: float) -> Curve:
+        """Replay the steps at every level, and keep what was set last, in runs."""
+        curve = cls(np.zeros(1), np.zeros(1), np.full(1, start))
+        for alphas, betas in zip(steps.alpha, steps.beta, strict=True):
+            level, bins = curve._cut_by_bins(steps.alpha.shape[1], levels)
+            slope, base = (alphas - betas)[bins], betas[bins]
+            if np.isnan(alphas).any():  # a bin without examples leaves them as they are
+                unset, run = np.isnan(slope), curve._runs(level)
+                slope[unset], base[unset] = curve.slope[run[unset]], curve.base[run[unset]]
+            curve = cls.from_lines(level, slope, base)
+        return curve
+
+    @classmethod
+    def from_lines(cls, level: IntArray, slope: FloatArray, base: FloatArray) -> Curve:
+        """From the line (k,) that holds from each of some levels on, rising from 0."""
+        changes = (np.diff(slope) != 0.0) | (np.diff(base) != 0.0)
+        first = np.append(0, 1 + np.flatnonzero(changes))
+        return cls(level[first].astype(np.float64), slope[first], base[first])
+
+    def held_by(self, seen: IntArray, levels: int, chance: float) -> Curve:
+        """The same at the levels that were `seen` (k,), and between them where they leave a gap.
+
+        In a gap it stays within the range of the two ends, and above the greatest level seen it
+        stays as it is there. Below the least it falls on a line to (chance, chance), as flat logits
+        have that stability; or, if confidence is below stability there already, it stays until
+        stability is below it, and follows that.
+        """
+        # Along one line nothing leaves the range of the ends: look where another one begins.
+        bends = np.unique(np.append(np.searchsorted(seen, self.first), seen.size))[1:]
+        gaps = [np.arange(seen[bend - 1], seen[bend] + 1) for bend in bends[:-1]]
+        gaps.append(np.arange(seen[-1], levels + 1))
+        level = np.unique(np.concatenate([seen[:1], self.first[self.first > seen[0]], *gaps]))
+        run, found = self._runs(level), self.at(level, levels)
+        gap = np.searchsorted(seen, level, side="right")
+        ends = self.at(seen[gap - 1], levels), self.at(seen[np.minimum(gap, seen.size - 1)], levels)
+        low, high = np.minimum(*ends), np.maximum(*ends)
+        astray = (found < low - _ROUNDING) | (found > high + _ROUNDING)
+        slope = np.where(astray, 0.0, self.slope[run])
+        base = np.where(astray, np.clip(found, low, high), self.base[run])
+        below = np.arange(seen[0])
+        lines = _lines_below(seen[0] / levels, found[0], chance, below / levels)
+        parts = zip((below, *lines), (level, slope, base), strict=True)
+        return self.from_lines(*(np.concatenate(pair) for pair in parts))
+
+    def confidence(self, stability: Array, level: Array, logits: Logits) -> Array:
+        """Confidence (n,) at stability (n,), which lies on the level (n,)."""
+        xp = logits.xp
+        run = xp.searchsorted(self.first, level, side="right") - 1
+        return xp.clip(xp.take(self.slope, run) * stability + xp.take(self.base, run), 0.0, 1.0)
+
+    def at(self, level: IntArray, levels: int) -> FloatArray:
+        """Confidence (n,) on the host at levels (n,)."""
+        run = self._runs(level)
+        return np.asarray(np.clip(self.slope[run] * (level / levels) + self.base[run], 0.0, 1.0))
+
+    def table(self, levels: int) -> FloatArray:
+        """Confidence at every level, (levels + 1,)."""
+        return self.at(np.arange(levels + 1), levels)
+
+    def _runs(self, level: IntArray) -> IntArray:
+        """The run of each level (n,)."""
+        return np.searchsorted(self.first, level, side="right") - 1
+
+    def _cut_by_bins(self, n_bins: int, levels: int) -> tuple[IntArray, IntArray]:
+        """Levels (k,), among them the first of each bin in each run, and the bins (k,).
+
+        A line rises or falls all along, rounded too, so the first of a bin is found by halves,
+        beginning where it is without rounding.
+        """
+        last = np.append(self.first[1:] - 1.0, levels)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            lines = (bin_edges(n_bins)[1:-1, None] - self.base) / self.slope
+        cross = np.floor(lines * levels)
+        cross = cross[(cross >= self.first) & (cross < last)]
+        level = np.unique(np.concatenate([self.first, last, cross, cross + 1.0])).astype(np.int64)
+        while True:
+            bins = bin_index(self.at(level, levels), n_bins)
+            wide = np.flatnonzero((np.diff(bins) != 0) & (np.diff(level) > 1))
+            if not wide.size:
+                return level, bins
+            level = np.sort(np.append(level, (level[wide] + level[wide + 1]) // 2))
+
+
+def _lines_below(
+    least: float, confidence: float, chance: float, stability: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Slope and base at each stability (n,) below the least seen, which has that confidence."""
+    if least <= chance:
+        return np.zeros(stability.size), np.full(stability.size, confidence)
+    rise = 1.0 if confidence < least else (confidence - chance) / (least - chance)
+    base = 0.0 if confidence < least else chance * (1.0 - rise)
+    line, floor = rise * stability + base, min(confidence, chance)
+    slope = np.where((line > floor) & (line < confidence), rise, 0.0)
+    return slope, np.where(slope > 0.0, base, np.clip(line, floor, confidence))
+
+
+@dataclass(frozen=True, eq=False)
+class HokiRule(Rule):
+    """Stability under `noise`, exact or over `draws`, on `levels` levels; then the `link`."""
+
+    name: ClassVar[str] = "hoki"
+    accepts_top_k: ClassVar[bool] = True
+
+    noise: Noise
+    draws: Draws | None
+    levels: int
+    link: Curve | Steps
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.noise, Noise) or not isinstance(self.link, (Curve, Steps)):
+            raise ValueError("`noise` and `link` must be a noise and a curve or steps.")
+        if self.draws is not None and not (
+            isinstance(self.draws, Draws) and self.draws.noise == self.noise
+        ):
+            raise ValueError(f"`draws` must be None or draws of {self.noise}; got {self.draws!r}.")
+        expected = EXACT_LEVELS if self.draws is None else self.draws.n_draws
+        store_count(self, "levels", expected, expected)
+        if isinstance(self.link, Curve) and self.link.first[-1] > self.levels:
+            raise ValueError(f"`first` must lie within the {self.levels} levels.")
+
+    @property
+    def n_classes(self) -> int | None:
+        return None if self.draws is None else self.draws.n_classes
+
+    @property
+    def cheap_proba(self) -> bool:
+        """Under Gumbel noise they are a softmax; otherwise they cost more than the stability."""
+        return isinstance(self.noise, Gumbel)
+
+    @property
+    def n_parameters(self) -> int:
+        """Two per bin that is in use."""
+        return 2 * (
+            len(self.link.first) if isinstance(self.link, Curve) else self.link.alpha.shape[1]
+        )
+
+    def level(self, logits: Logits) -> Array:
+        """Stability of each row as a level, (n,) float64, whole numbers from 0 to `levels`."""
+        xp = logits.xp
+        if self.draws is not None:
+            return xp.astype(survivals(logits, self.draws), xp.float64)
+        exact = self.noise.stability(logits) * float(self.levels)
+        return logits.backend.follow(logits.xp.round(exact), exact)
+
+    def confidence_at(self, level: NDArray[np.int64], start: FloatArray) -> FloatArray:
+        """Confidence (n,) on the host at levels (n,), from starts (n,) where these matter."""
+        if isinstance(self.link, Curve):
+            return self.link.at(level, self.levels)
+        no_rows = Logits(np.zeros((1, 2)), np.zeros(1))
+        return np.asarray(self.link.replay(level / self.levels, start, no_rows))
+
+    def confidence(self, logits: Logits) -> Array:
+        level = self.level(logits)
+        stability = level / float(self.levels)
+        if isinstance(self.link, Steps):
+            return self.link.confidence(stability, logits)
+        whole = logits.backend.without_gradient(level)
+        return self.link.confidence(stability, whole, logits)
+
+    def proba(self, logits: Logits) -> Array:
+        noise = self.noise.unbounded()
+        shares = noise.distribution(logits)
+        return distribute_remainder(logits, self.confidence(logits), shares, noise.width)

@@ -1,0 +1,230 @@
+"""Exact stability under Gaussian noise, by Chebyshev moments of the margins.
+
+With margins d_i = (top - z_i)/scale >= 0 the stability of the top label is
+
+    gamma = integral phi(u) prod_{i not top} Phi(u + d_i) du.
+
+The log product at a quadrature node u is c(u) . m with the moments m_r = sum_i T_r(t(d_i)) (see
+`tables`). The moments do not depend on u: one pass over the logits of multiply-adds, no table
+look-ups, no scatter, and the work per node no longer grows with the number of classes. Margins
+beyond REACH are clipped, and the series is made to vanish there. The equally spaced rule converges
+exponentially fast. In all, gamma is off by at most 2e-7 up to 1000 classes, 1e-6 at 10,000 and 1e-5
+at 100,000.
+"""
+
+import math
+
+import numpy as np
+
+from hokical._core.arrays import Array, FloatArray, Namespace
+from hokical._core.jit import has_kernels
+from hokical._core.logits import Logits, by_blocks, kernel_rows, put_masked
+from hokical._core.special import (
+    at_most,
+    chebyshev_polynomials,
+    constant,
+    log_ndtr,
+    normalized_exponential,
+)
+from hokical.stability import tables as tables
+from hokical.stability.tables import (
+    DEGREE,
+    NODE_LIMIT,
+    REACH,
+    SHORTEST_STEP,
+    TAIL_LIMIT,
+    Quadrature,
+    node_step,
+)
+
+_ROOT_HALF = math.sqrt(0.5)
+#: Arrays of a block that the distribution uses again and again; they stay in cache.
+_ARRAYS_AT_ONCE = 4
+#: Rows that BLAS sees at once.
+LANES = 8
+#: Margins, in scales, beyond which the probability to win is 0 in float64.
+_FARTHEST = 1e3
+
+
+def stability(logits: Logits, scale: Array) -> Array:
+    """gamma of every row, (n,) float64, over the columns and the tail."""
+    fused = logits.backend.stability("gaussian", logits, scale)
+    return portable_stability(logits, scale) if fused is None else fused
+
+
+def portable_stability(logits: Logits, scale: Array) -> Array:
+    """`stability` for arrays of any library."""
+    hidden = logits.tail is not None
+    step = SHORTEST_STEP if hidden else node_step(logits.n_classes)
+    rule = tables.gaussian_quadrature(-NODE_LIMIT, step)
+    per_row = 16 * rule.nodes.size if hidden else _floats_per_row(logits)
+    return by_blocks(lambda block: _gamma(block, scale, rule), logits, per_row)
+
+
+def distribution(logits: Logits, scale: Array) -> Array:
+    """pi of every row and class, (n, classes): the probability that the class is the noisy argmax.
+
+    pi_k = G(d_k) with G(d) = integral P(u) phi(u + d)/Phi(u + d) du and P the product over *all*
+    classes. log G is smooth, so each row interpolates it in d and evaluates it at its margins.
+    Beyond REACH it goes on like the probability Phi(-d/sqrt 2) that a far class overtakes another,
+    which is right to a percent or so unless several classes lead together.
+    """
+    rule = tables.gaussian_quadrature(-TAIL_LIMIT, node_step(logits.n_classes))
+    per_row = max(_ARRAYS_AT_ONCE * logits.n_columns, _floats_per_row(logits))
+    return by_blocks(lambda block: _probabilities(block, scale, rule), logits, per_row)
+
+
+def _gamma(logits: Logits, scale: Array, rule: Quadrature) -> Array:
+    """gamma (n,) of a block: the product at every node includes the equal classes of the tail."""
+    xp, tail = logits.xp, logits.tail
+    own, weights = (constant(table, logits.values) for table in (rule.own, rule.weights))
+    logs = log_products(logits, scale, rule) - own
+    if tail is not None:
+        hidden = log_ndtr(rule.nodes + tail.scaled_margin(scale)[:, None], np)
+        logs = logs + tail.count[:, None] * hidden
+    return xp.clip(xp.sum(xp.exp(logs) * weights, axis=1), 0.0, 1.0)
+
+
+def _probabilities(logits: Logits, scale: Array, rule: Quadrature) -> Array:
+    """pi (n, classes) of a block, by a rule with nodes down to -TAIL_LIMIT."""
+    xp, step = logits.xp, node_step(logits.n_classes)
+    hazard, to_powers = (constant(table, logits.values) for table in tables.switch_tables(step))
+    products = xp.exp(log_products(logits, scale, rule))
+    at_points = contract_in_lanes(products, hazard, xp)
+    powers = contract_in_lanes(xp.log(at_points), to_powers, xp)
+    return probabilities_from_powers(logits, scale, powers)
+
+
+def probabilities_from_powers(logits: Logits, scale: Array, powers: Array) -> Array:
+    """G of every margin, from the powers (n, R + 1) of log G; 0 if masked; rows sum to 1."""
+    xp = logits.xp
+    margins = at_most(logits.margins / scale, _FARTHEST, xp)
+    t = at_most(margins, REACH, xp) * (2.0 / REACH) - 1.0
+    log_pi = (_compiled_sums if has_kernels(logits) else portable_sums)(powers, t, xp)
+    log_pi = _extend_past_reach(log_pi, margins, xp)
+    return normalized_exponential(put_masked(log_pi, -xp.inf, logits), xp)
+
+
+def _extend_past_reach(log_pi: Array, margins: Array, xp: Namespace) -> Array:
+    """How log G goes on beyond REACH; NumPy's is changed in place, where it must be."""
+    far = margins > REACH
+    if xp is np and not far.any():
+        return log_pi
+    some = margins[far] if xp is np else margins
+    further = log_ndtr(some * -_ROOT_HALF, xp) - _LOG_OVERTAKE_AT_REACH
+    if xp is not np:
+        return xp.where(far, log_pi + further, log_pi)
+    log_pi[far] += further
+    return log_pi
+
+
+def log_products(logits: Logits, scale: Array, rule: Quadrature) -> Array:
+    """sum_i log Phi(u + d_i) over all columns at every node of the rule, (n, K)."""
+    moments = chebyshev_moments(logits, 2.0 / (REACH * scale))
+    return contract_in_lanes(moments, constant(rule.series, logits.values), logits.xp)
+
+
+def chebyshev_moments(logits: Logits, step: Array) -> Array:
+    """sum_i T_r(min(step d_i, 2) - 1) for r = 0 ... R, (n, R + 1)."""
+    own = logits.backend.chebyshev_moments(logits, step)
+    if own is not None:
+        return own
+    return (_compiled_moments if has_kernels(logits) else portable_moments)(logits, step)
+
+
+def _compiled_moments(logits: Logits, step: float) -> FloatArray:
+    from hokical.stability import kernels as _kernels
+
+    found = np.empty((logits.n_rows, DEGREE + 1))
+    _kernels.chebyshev_moments(kernel_rows(logits), logits.top, step, found)
+    for b in range(4, DEGREE, 4):  # sum T_a T_b becomes sum T_(b+a) = 2 sum T_a T_b - sum T_(b-a)
+        products, before = found[:, b + 1 : b + 5], found[:, b - 4 : b]
+        products += products
+        products -= before[:, ::-1]
+    return found
+
+
+def portable_moments(logits: Logits, step: Array) -> Array:
+    """`chebyshev_moments` for arrays of any library."""
+
+    def work(block: Logits) -> Array:
+        t = block.xp.clip(block.margins * step, None, 2.0) - 1.0
+        if not block.is_numpy:
+            return moments_of(t, block.xp)
+        # Of one row NumPy would add the classes in another order than of several.
+        rows = t if t.shape[0] > 1 else np.concatenate([t, t])
+        return moments_by_class(np.ascontiguousarray(rows.T))[:, : t.shape[0]].T
+
+    return by_blocks(work, logits, DEGREE // 2 * logits.n_columns)
+
+
+def moments_by_class(t: FloatArray) -> FloatArray:
+    """sum_i T_r(t_i) in NumPy, (R + 1, n), for t (classes, n): all rows at once, class by class.
+
+    T_(h + r) = 2 T_h T_r - T_(h - r) for the upper half.
+    """
+    terms = chebyshev_polynomials(t, DEGREE // 2)
+    found = np.empty((DEGREE + 1, t.shape[1]))
+    low, high = found[: DEGREE // 2 + 1], found[DEGREE // 2 + 1 :]
+    np.add.reduce(terms, axis=1, out=low)
+    np.add.reduce(terms[1:] * (2.0 * terms[-1]), axis=1, out=high)
+    high -= low[-2::-1]
+    return found
+
+
+def moments_of(t: Array, xp: Namespace) -> Array:
+    """sum_i T_r(t_i), (n, R + 1), without stacks of arrays, which runtimes would write out.
+
+    Half of the polynomials are enough, for T_(h + r) = 2 T_h T_r - T_(h - r).
+    """
+    half, twice = DEGREE // 2, 2.0 * t
+    terms = [t, twice * t - 1.0]
+    while len(terms) < half:
+        terms.append(twice * terms[-1] - terms[-2])
+    low = [xp.sum(term, axis=1, keepdims=True) for term in terms]
+    low = [0.0 * low[0] + float(t.shape[1]), *low]
+    products = [xp.sum(terms[-1] * term, axis=1, keepdims=True) for term in terms]
+    high = 2.0 * xp.concat(products, axis=1) - xp.concat(low[half - 1 :: -1], axis=1)
+    return xp.concat([*low, high], axis=1)
+
+
+def contract_in_lanes(rows: Array, table: Array, xp: Namespace) -> Array:
+    """rows (n, p) times table (p, q): BLAS gets LANES rows at a time, whatever the batch."""
+    if xp is not np:
+        return xp.matmul(rows, table)
+    n, p = rows.shape
+    whole = rows if n % LANES == 0 else np.concatenate([rows, np.zeros((-n % LANES, p))])
+    return np.matmul(whole.reshape(-1, LANES, p), table).reshape(-1, table.shape[1])[:n]
+
+
+def _compiled_sums(coefficients: FloatArray, t: FloatArray, xp: Namespace) -> FloatArray:
+    from hokical.stability.kernels import sums_of_powers
+
+    table = np.ascontiguousarray(t)
+    sums_of_powers(table, coefficients)
+    return table
+
+
+def portable_sums(coefficients: Array, t: Array, xp: Namespace) -> Array:
+    """sum_j T_j(t) P_j(T_4(t)), (n, classes), from powers (n, R + 1) (Horner)."""
+    second = 2.0 * t * t - 1.0
+    fourth = 2.0 * second * second - 1.0
+    parts = []
+    for first, end in tables.POWER_PARTS:
+        value = coefficients[:, end - 1 : end] * fourth
+        for k in range(end - 2, first, -1):
+            c = coefficients[:, k : k + 1]
+            if xp is np:
+                np.multiply(np.add(value, c, out=value), fourth, out=value)
+            else:
+                value = (value + c) * fourth
+        parts.append(value + coefficients[:, first : first + 1])
+    return parts[0] + t * (parts[1] + (2.0 * second - 1.0) * parts[3]) + second * parts[2]
+
+
+def _floats_per_row(logits: Logits) -> int:
+    nodes = tables.gaussian_quadrature(-NODE_LIMIT, node_step(logits.n_classes)).nodes
+    return max(logits.n_columns, 2 * nodes.size)
+
+
+_LOG_OVERTAKE_AT_REACH = float(log_ndtr(np.array(-REACH * _ROOT_HALF), np))
