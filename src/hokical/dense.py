@@ -48,6 +48,8 @@ from hokical.io.examples import LABELS, LOGITS, WEIGHTS
 from hokical.rules.base import OF_CLASSES, Output
 from hokical.streams import fit as fit_stream
 
+__all__ = ["Dense"]
+
 _WANTED = (
     "a batch must be logits (n, ..., classes), a tuple (logits, labels) or (logits, labels, "
     "sample_weight), or a mapping with these names and `mask`"
@@ -662,6 +664,3 @@ class Dense(Estimator):
 
         found = map(check_and_work, open_maps(logits, None, mask, None, self.class_axis, ()))
         return found if holds_batches(logits) else next(found)
-
-
-__all__ = ["Dense"]

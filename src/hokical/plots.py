@@ -38,6 +38,11 @@ from hokical.metrics.risk_models import (
 )
 from hokical.metrics.summaries import summarize_sets
 
+__all__ = [
+    "draw_calibration_curve", "draw_decision_curve", "draw_distribution", "draw_histogram",
+    "draw_reliability", "draw_risk_coverage", "draw_sets", "reliability",
+]  # fmt: skip
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes
 else:
@@ -472,9 +477,3 @@ def draw_sets(
     axes.set(xlabel="classes in the set", ylim=(0.0, 1.02))
     axes.legend(frameon=False, loc="center")
     return axes
-
-
-__all__ = [
-    "draw_calibration_curve", "draw_decision_curve", "draw_distribution", "draw_histogram",
-    "draw_reliability", "draw_risk_coverage", "draw_sets", "reliability",
-]  # fmt: skip

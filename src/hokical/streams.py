@@ -33,6 +33,10 @@ from hokical.io.reading import open_source
 from hokical.io.tables import check_output, count_from, report_file
 from hokical.rules.base import OF_CLASSES, Output
 
+__all__ = [
+    "certify", "estimate_shift", "fit", "open_source", "partial_fit", "predict", "predict_to",
+]  # fmt: skip
+
 Estimator = TypeVar("Estimator", bound=Calibrator)
 
 
@@ -318,8 +322,3 @@ def _smallest(
     key, logits, weights = (np.concatenate(column) for column in zip(*parts, strict=True))
     rows = np.sort(np.argsort(key, kind="stable")[:most])
     return key[rows], logits[rows], weights[rows]
-
-
-__all__ = [
-    "certify", "estimate_shift", "fit", "open_source", "partial_fit", "predict", "predict_to",
-]  # fmt: skip

@@ -45,7 +45,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _METHODS:
         raise AttributeError(f"module 'hokical.calibrators' has no attribute {name!r}")
-    return getattr(import_module(f"hokical.calibrators._{_METHODS[name]}"), name)
+    return getattr(import_module(f"hokical.calibrators.{_METHODS[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -22,12 +22,12 @@ BUILT_IN: dict[str, tuple[str, str]] = {
     "structured": ("scaling", "StructuredScaling"),
     "adaptive": ("scaling", "AdaptiveTemperatureScaling"),
     "ets": ("scaling", "EnsembleTemperatureScaling"),
-    "irm": ("isotonic", "IsotonicMulticlass"),
-    "irova_ts": ("isotonic", "IsotonicOneVsAllTS"),
+    "irm": ("binary_isotonic", "IsotonicMulticlass"),
+    "irova_ts": ("binary_isotonic", "IsotonicOneVsAllTS"),
     "hoki": ("hoki", "Hoki"),
-    "platt": ("binary", "PlattScaling"),
-    "beta": ("binary", "BetaCalibration"),
-    "venn_abers": ("binary", "VennAbers"),
+    "platt": ("binary_isotonic", "PlattScaling"),
+    "beta": ("binary_isotonic", "BetaCalibration"),
+    "venn_abers": ("binary_isotonic", "VennAbers"),
 }
 #: Those for two classes, known without importing them.
 BINARY_ONLY = ("platt", "beta", "venn_abers")
@@ -150,7 +150,7 @@ def load_class(name: Any, argument: str = "name") -> type[Any]:
 
 
 def _import_class(module: str, name: str) -> type[Any]:
-    found: type[Any] = getattr(import_module(f"hokical.calibrators._{module}"), name)
+    found: type[Any] = getattr(import_module(f"hokical.calibrators.{module}"), name)
     return found
 
 

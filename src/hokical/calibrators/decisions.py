@@ -118,7 +118,7 @@ def class_interval(
             return np.stack([data.to_host(end) for end in own], axis=1)
         raise ValueError(
             "`label` has no examples to go by. Call `certify(logits, labels)` first, with logits "
-            f"of all classes, at most {_MOST_DENSE_CLASSES:,} of them, and examples that count alike."
+            f"of all classes, at most {_MOST_DENSE_CLASSES:,}, and examples that count alike."
         )
     proba = predict_on_host(rule, "proba", data)[:, label].astype(np.float64)
     return kept.held_out_classes.rows[label].intervals(class_levels(proba), proba, delta)

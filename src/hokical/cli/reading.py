@@ -15,6 +15,7 @@ import hokical
 from hokical._core.logits import Logits
 from hokical.cli.console import bad_option, check_options, say, spinner, warn
 from hokical.cli.options import Missing, Part, split_names
+from hokical.io.chunks import ChunkSource
 from hokical.io.examples import Examples, options_from
 from hokical.io.reading import (
     is_pattern,
@@ -95,7 +96,7 @@ class Source:
         )
         return None if found is None else (found[0].astype(np.str_), found[1])
 
-    def open(self, fitted: Any = None) -> Examples | hokical.streams.ChunkSource:
+    def open(self, fitted: Any = None) -> Examples | ChunkSource:
         """Its rows with labels; a folder or pattern of Parquet files is read in parts."""
         if not self.in_parts:
             return self.read(fitted)

@@ -21,6 +21,8 @@ from hokical.guarantees.calibration_data import CalibrationData
 from hokical.io.examples import is_id
 from hokical.io.tables import to_scores
 
+__all__ = ["BatchPredictor"]
+
 Column = Literal["label", "confidence", "proba", "set", "abstain", "interval"]
 #: Outputs that rest on examples which the calibrator has to keep.
 _GUARANTEED = ("set", "abstain", "interval")
@@ -293,6 +295,3 @@ def _lists(arrow: Any, values: Any, sizes: Any) -> Any:
     """A column of lists, from all values and the length of each list."""
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
     return arrow.ListArray.from_arrays(arrow.array(offsets), values)
-
-
-__all__ = ["BatchPredictor"]

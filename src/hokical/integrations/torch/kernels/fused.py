@@ -114,7 +114,7 @@ def launch(module: str, function: str, logits: Logits, *numbers: Number) -> Tens
 
 @cache
 def _kernel(module: str, function: str) -> Callable[..., Tensor]:
-    found: Callable[..., Tensor] = getattr(import_module(f"{__package__}._{module}"), function)
+    found: Callable[..., Tensor] = getattr(import_module(f"{__package__}.{module}"), function)
     return found
 
 
