@@ -62,8 +62,8 @@ def test_help_shows_signatures_and_the_parameters_they_have(package: str) -> Non
 def test_every_package_with_public_names_is_listed() -> None:
     folder = ROOT / "src" / "hokical"
     named = {
-        ".".join(path.parent.relative_to(folder.parent).parts)
-        for path in folder.rglob("__init__.py")
+        ".".join(path.relative_to(folder.parent).with_suffix("").parts).removesuffix(".__init__")
+        for path in folder.rglob("*.py")
         if "\n__all__ = " in path.read_text("utf-8")
     }
     assert named - {"hokical.cli"} == set(PACKAGES)  # of which only the command is public
