@@ -1,16 +1,19 @@
 """Draw the pictures of the README and of the documentation, for light and for dark pages.
 
-    python tools/make_pictures.py
+    python tools/make_pictures.py [NAME ...]    # of all, or of those named
 
-`docs/assets/hero-*.png` is a CIFAR-10 ResNet-110 before and after the default method. The pictures
-of other pages are made by the code on the page: a block before the picture
-`assets/gallery/NAME-light.png` draws it on `ax`; those of the report are screenshots of Chromium
-(`chromium --headless --screenshot`). Needs matplotlib (the extra `plot`).
+`hero` is a CIFAR-10 ResNet-110 before and after the default method, wide and, for phones, narrow.
+`report` are screenshots of the top of `hokical demo`'s report, by Chromium. Pictures of the guide
+and of the theory are in `guide_pictures.py`. Those of other pages (`gallery`, `groups`, ...) are
+made by the code on the page: a block before the picture `assets/gallery/NAME-light.png` draws it on
+`ax`. Needs matplotlib (the extra `plot`).
 """
 
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import tempfile
 from contextlib import chdir
 from pathlib import Path
@@ -19,6 +22,8 @@ from typing import Any
 import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
+from cycler import cycler
+from guide_pictures import BLUE, COLOURS, ORANGE, PICTURES
 
 from hokical import compare
 from hokical.demo import DEMO_CLASSES, demo_logits
@@ -27,7 +32,10 @@ from hokical.report import Evaluation
 
 DOCS = Path(__file__).parents[1] / "docs"
 _GROUND = dict.fromkeys(("axes.facecolor", "figure.facecolor", "savefig.facecolor"), "#0d1117")
-STYLES: dict[str, Any] = {"light": "default", "dark": ["dark_background", _GROUND]}
+_SAME = {"axes.prop_cycle": cycler(color=COLOURS)}
+STYLES: dict[str, Any] = {
+    "light": ["default", _SAME], "dark": ["dark_background", _GROUND | _SAME],
+}  # fmt: skip
 N_BINS = 15
 #: Pages with a picture that their code draws. The last two need PyTorch and transformers.
 PAGES = (
@@ -35,7 +43,7 @@ PAGES = (
     "recipes/pytorch", "recipes/hugging-face",
 )  # fmt: skip
 TITLES = {"uncalibrated": "uncalibrated", "auto": "after hokical.auto"}
-BEFORE, AFTER = "#dd8452", "#4c72b0"
+BEFORE, AFTER = ORANGE, BLUE
 
 _STEP = re.compile(
     r"^```python\n(.*?)^```$|\((?:\.\./)?assets/gallery/([\w-]+)-light\.png#only-light\)",
@@ -45,17 +53,47 @@ _STEP = re.compile(
 
 def main() -> None:
     matplotlib.use("Agg")
-    results = compare(*demo_logits(), list(TITLES)).results
+    known = ("hero", "report", *PAGES, *PICTURES)
+    names = sys.argv[1:] or known
+    if unknown := set(names) - set(known):
+        raise SystemExit(f"no such pictures: {', '.join(unknown)}. Known are {', '.join(known)}.")
     for theme, style in STYLES.items():
         with plt.style.context(style):
-            save(draw_hero(results), DOCS / "assets" / f"hero-{theme}.png")
-            for page in PAGES:
-                draw_gallery(page, theme)
+            for name in names:
+                make_picture(name, theme)
+
+
+def make_picture(name: str, theme: str) -> None:
+    """Draw and save what `name` stands for."""
+    if name in PICTURES:
+        save(PICTURES[name](), DOCS / "assets" / "guide" / f"{name}-{theme}.png")
+    elif name == "hero":
+        results = compare(*demo_logits(), list(TITLES)).results
+        save(draw_hero(results), DOCS / "assets" / f"hero-{theme}.png")
+        save(draw_hero(results, narrow=True), DOCS / "assets" / f"hero-narrow-{theme}.png")
+    elif name == "report":
+        photograph_report(DOCS / "assets" / "gallery" / f"report-{theme}.png", theme)
+    else:
+        draw_gallery(name, theme)
 
 
 def save(figure: Any, path: Path) -> None:
+    path.parent.mkdir(exist_ok=True)
     figure.savefig(path, dpi=110)
     plt.close(figure)
+    print(path.relative_to(DOCS.parent))
+
+
+def photograph_report(path: Path, theme: str) -> None:
+    """The top of the report that `hokical demo` writes."""
+    with tempfile.TemporaryDirectory() as place:
+        page = Path(place) / "report.html"
+        title = "ResNet-110 on CIFAR-10, 10,000 test images"
+        compare(*demo_logits(), class_names=DEMO_CLASSES).to_html(page, title=title)
+        dark = ["--blink-settings=preferredColorScheme=0"] if theme == "dark" else []
+        command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+        command += [*dark, "--window-size=1400,1060", f"--screenshot={path}", page.as_uri()]
+        subprocess.run(command, check=True, capture_output=True)
     print(path.relative_to(DOCS.parent))
 
 
@@ -69,13 +107,13 @@ def draw_gallery(name: str, theme: str) -> None:
                 exec(code, namespace)
             elif picture != "report":
                 path = DOCS / "assets" / "gallery" / f"{picture}-{theme}.png"
-                path.parent.mkdir(exist_ok=True)
                 save(namespace["ax"].figure, path)
 
 
-def draw_hero(results: tuple[Evaluation, ...]) -> Any:
-    """Reliability before and after, and the gap of every class."""
-    figure, axes = plt.subplots(1, 3, figsize=(13, 4.3), layout="constrained")
+def draw_hero(results: tuple[Evaluation, ...], *, narrow: bool = False) -> Any:
+    """Reliability before and after, and the gap of every class; for phones one above the other."""
+    shape, size = ((3, 1), (4.6, 12.5)) if narrow else ((1, 3), (13, 4.3))
+    figure, axes = plt.subplots(*shape, figsize=size, layout="constrained")
     for axis, result in zip(axes[:2], results, strict=True):
         draw(axis, result)
     axes[0].set_ylabel("accuracy")

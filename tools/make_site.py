@@ -26,6 +26,29 @@ REDIRECT = """<!doctype html>
 <meta http-equiv="refresh" content="0; url={version}/index.html">
 <a href="{version}/index.html">hokical {version}</a>
 """
+#: Served for any missing address, at any depth: nothing in it is a link to a file beside it.
+MISSING = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>Page not found - hokical</title>
+<style>
+body { font: 1.05rem/1.6 system-ui, sans-serif; max-width: 36rem; }
+body { margin: 15vh auto; padding: 0 1.5rem; }
+h1 { font-size: 1.9rem; line-height: 1.2; } a { color: #00897b; }
+p.number { color: #00897b; font-size: 4rem; font-weight: 700; line-height: 1; margin: 0; }
+</style>
+<p class="number">404</p>
+<h1>This page does not exist</h1>
+<p>It may have moved, or belong to another version of hokical. Go to the
+<a id="home" href="/">documentation</a>, and search there.</p>
+<script>
+const home = /^.*?\\/\\d+\\.\\d+[^/]*\\//.exec(location.pathname);
+if (home) document.getElementById("home").href = home[0] + "index.html";
+</script>
+</html>
+"""
 
 
 def main() -> None:
@@ -39,6 +62,8 @@ def main() -> None:
     if done.returncode:
         sys.exit(done.returncode)
     serve_search_locally(folder)
+    for place in (folder, site):
+        (place / "404.html").write_text(MISSING, encoding="utf-8")
     versions = list_versions(site)
     print(
         f"{', '.join(versions)}: open {site / 'index.html'} (the menu of versions needs a server:"
