@@ -27,7 +27,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from peer_methods import LIBRARIES, METHODS, OURS, methods_for, softmax
+from hokical_paper.study_peers import softmax
+from peer_methods import LIBRARIES, METHODS, OURS, methods_for
 from peer_page import TELLING_BYTES, fill_page, to_markdown, write_json
 from peer_worker import THREADS, Worker, log_loss, make_examples
 

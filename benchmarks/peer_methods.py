@@ -1,23 +1,27 @@
 """Methods of this library and of others, under one interface, for `bench_peers.py`.
 
-A contender gets the kind of input that its library asks for (logits, probabilities, tensors), made
-before the clock starts. Nothing of a library is imported before its contender is used.
+Those of other libraries are `hokical_paper.study_peers`'s. A contender gets the kind of input that
+its library asks for, made before the clock starts.
 """
 
 from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical_paper.given_scores import scores_as_classifier
+from hokical_paper.study_peers import (
+    Contender,
+    mapie,
+    mapie_venn_abers,
+    netcal,
+    probmetrics,
+    sklearn,
+)
 
 OURS = "hokical"
 #: The distribution and the module to import of every library, in the order of the tables.
@@ -33,29 +37,6 @@ LIBRARIES = {
 LAMBDA, MU = 1000.0, 10.0
 #: With more classes, methods with several numbers per class take minutes in any of the libraries.
 MAX_CROSS_CLASSES = 100
-#: Several libraries cannot take a probability of 0.
-LEAST = 1e-12
-
-
-@dataclass(frozen=True)
-class Contender:
-    """A method of a library: its name there, its input made of logits, its fit and its answer."""
-
-    called: str
-    to_input: Callable[[NDArray[Any]], Any]
-    fit: Callable[[Any, NDArray[Any]], Any]
-    proba: Callable[[Any, Any], Any]
-    needs: tuple[str, ...] = ()
-
-    def missing(self) -> list[str]:
-        """Modules that are not installed."""
-        return [name for name in self.needs if find_spec(name) is None]
-
-
-def softmax(logits: NDArray[Any]) -> NDArray[np.float64]:
-    weights = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
-    clipped = np.clip(weights / weights.sum(axis=1, keepdims=True), LEAST, 1.0)
-    return clipped / clipped.sum(axis=1, keepdims=True)
 
 
 def ours(name: str, **options: Any) -> Contender:
@@ -63,64 +44,6 @@ def ours(name: str, **options: Any) -> Contender:
         return import_module("hokical").make(name, **options).fit(logits, labels)
 
     return Contender(f'`make("{name}")`', np.asarray, fit, lambda model, x: model.predict_proba(x))
-
-
-def sklearn(method: str) -> Contender:
-    """`CalibratedClassifierCV` of a fitted classifier whose scores are its inputs."""
-
-    def fit(scores: Any, labels: Any) -> Any:
-        from sklearn.calibration import CalibratedClassifierCV
-        from sklearn.frozen import FrozenEstimator
-
-        model = FrozenEstimator(scores_as_classifier(scores.shape[1]))
-        return CalibratedClassifierCV(model, method=method).fit(scores, labels)
-
-    called = f'`CalibratedClassifierCV(method="{method}")`'
-    return Contender(called, np.asarray, fit, lambda model, x: model.predict_proba(x), ("sklearn",))
-
-
-def mapie(called: str, make: Callable[[Any, Any], Any], sums_to_one: bool = True) -> Contender:
-    """MAPIE asks a fitted classifier for its probabilities, here its inputs."""
-
-    def fit(proba: Any, labels: Any) -> Any:
-        module = import_module("mapie.calibration")
-        return make(module, scores_as_classifier(proba.shape[1])).fit(proba, labels)
-
-    def answer(model: Any, proba: Any) -> Any:
-        found = model.predict_proba(proba)
-        return found if sums_to_one else None
-
-    return Contender(called, softmax, fit, answer, ("mapie",))
-
-
-def netcal(package: str, name: str, **options: Any) -> Contender:
-    """netcal takes probabilities, of class 1 where there are two."""
-
-    def to_input(logits: NDArray[Any]) -> NDArray[Any]:
-        proba = softmax(logits)
-        return proba[:, 1] if proba.shape[1] == 2 else proba
-
-    def fit(proba: Any, labels: Any) -> Any:
-        model = getattr(import_module(f"netcal.{package}"), name)(**options)
-        model.fit(proba, labels)
-        return model
-
-    def answer(model: Any, proba: Any) -> Any:
-        found = np.asarray(model.transform(proba))
-        if proba.ndim == 2:
-            return found.reshape(proba.shape)  # it drops the axis of a single row
-        return np.stack([1.0 - found.reshape(-1), found.reshape(-1)], axis=1)
-
-    return Contender(f"`{name}`", to_input, fit, answer, ("netcal",))
-
-
-def probmetrics(name: str, *needs: str, **options: Any) -> Contender:
-    def fit(proba: Any, labels: Any) -> Any:
-        kind = getattr(import_module("probmetrics.calibrators"), name)
-        return kind(**options).fit(proba, labels)
-
-    needs = ("probmetrics", *needs)
-    return Contender(f"`{name}`", softmax, fit, lambda model, x: model.predict_proba(x), needs)
 
 
 def torch_uncertainty(name: str, per_class: bool = True, **options: Any) -> Contender:
@@ -192,10 +115,7 @@ METHODS: dict[str, dict[str, Contender]] = {
     "Venn-Abers": {
         OURS: ours("venn_abers"),
         "probmetrics": probmetrics("VennAbersCalibrator", "venn_abers"),
-        "MAPIE": mapie(
-            '`VennAbersCalibrator(cv="prefit")`',
-            lambda module, model: module.VennAbersCalibrator(model, cv="prefit"),
-        ),
+        "MAPIE": mapie_venn_abers(),
     },
     "hoki": {OURS: ours("hoki")},
     "auto, the default": {OURS: ours("auto")},

@@ -21,7 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from peer_methods import LEAST, LIBRARIES, METHODS, Contender
+from hokical_paper.study_peers import LEAST, Contender
+from peer_methods import LIBRARIES, METHODS
 
 #: Most calls, and about the most seconds, behind one figure for one row.
 ROW_CALLS, ROW_SECONDS = 50, 0.3

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from hokical_paper import study, study_harm, study_noise
+from hokical_paper import study, study_harm, study_noise, study_peers
 from hokical_paper.cli import app
 from hokical_paper.study import Outcome, choose_experiments, judge, read_experiments, run_study
 from hokical_paper.study_harm import HarmCell
-from hokical_paper.study_tables import summarise
+from hokical_paper.study_tables import compare_by_size, summarise
 
 
 def make_scores(n: int, n_classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -108,6 +109,40 @@ def test_the_command(folder: Path, tmp_path: Path) -> None:
     assert found.exit_code == 0, found.output
     assert "**binary**: 1 classifiers, 1 data sets" in found.output
     assert "worse than uncalibrated in" in found.output
+
+
+def test_peers_beside_the_default_by_size(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One record for each size, task and method; a peer that fails counts as uncalibrated."""
+
+    def refuse(scores: object, labels: object) -> object:
+        raise ValueError("not with these examples")
+
+    broken = replace(study_peers.PEERS["sklearn:sigmoid"], fit=refuse)
+    monkeypatch.setitem(study_peers.PEERS, "sklearn:sigmoid", broken)
+    methods = ["uncalibrated", "auto", "sklearn:sigmoid", "sklearn:temperature"]
+    by_size = {
+        size: run_study(choose_experiments(folder, limit=limit), methods, tmp_path / "cache")
+        for size, limit in (("40", 40), ("all", None))
+    }
+    records = compare_by_size(by_size, resamples=20)
+    found = {(one["size"], one["task"], one["method"]): one for one in records}
+    assert len(found) == len(records) == 2 * 3 * len(methods)
+    for size in by_size:
+        raw, ours, theirs, failing = (
+            found[size, "all", name]
+            for name in ("uncalibrated", "auto", "sklearn:temperature", "sklearn:sigmoid")
+        )
+        assert (ours["gap"], ours["fit_ratio"], ours["failed"]) == (0.0, 1.0, 0)
+        assert theirs["log_loss"] < raw["log_loss"]
+        assert theirs["failed"] == 0
+        assert theirs["gap"] == pytest.approx(theirs["log_loss"] - ours["log_loss"])
+        low, high = theirs["gap_interval"]
+        assert low <= theirs["gap"] <= high
+        assert failing["failed"] == failing["classifiers"] == 4
+        for score in ("log_loss", "classwise_ece", "brier"):
+            assert failing[score] == raw[score]
 
 
 def test_harm_of_what_is_calibrated(monkeypatch: pytest.MonkeyPatch) -> None:

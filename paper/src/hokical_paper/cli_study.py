@@ -23,7 +23,7 @@ class Half(StrEnum):
 
 def study(
     folder: Annotated[
-        Path | None, typer.Argument(help="Folder of .npz files with logits or probs.")
+        Path | None, typer.Argument(help="Folder of .npz files with logits or probs, or one.")
     ] = None,
     methods: Annotated[
         str, typer.Option("--methods", "-m", help="Methods, with commas between them.")
@@ -31,7 +31,8 @@ def study(
     peers: Annotated[bool, typer.Option(help="Also run other libraries that are here.")] = True,
     subject: Annotated[str, typer.Option(help="The method the others are set against.")] = "auto",
     score: Annotated[
-        str, typer.Option(help="log_loss, brier, top_log_loss, top_brier, error_rate.")
+        str,
+        typer.Option(help="log_loss, brier, top_log_loss, top_brier, error_rate, classwise_ece."),
     ] = ("log_loss"),
     half: Annotated[Half, typer.Option(help="Every second data set, by name.")] = Half.all,
     limit: Annotated[
@@ -81,7 +82,7 @@ def study(
 
     from hokical_paper.study import choose_experiments, run_study
     from hokical_paper.study_peers import PEERS
-    from hokical_paper.study_tables import size_table, summarise
+    from hokical_paper.study_tables import compare_by_size, size_table, summarise
 
     names = [name.strip() for name in methods.split(",") if name.strip()]
     if calibrated is not None:
@@ -94,7 +95,7 @@ def study(
         raise typer.BadParameter(
             "give a FOLDER of classifiers, `--calibrated`, `--noisy` or `--repeated`."
         )
-    names += [name for name, peer in PEERS.items() if peers and peer.installed]
+    names += [name for name, peer in PEERS.items() if peers and not peer.missing()]
     names = list(dict.fromkeys([*names, subject]))
     if sizes:
         limits = {size: None if size == "all" else _count(size) for size in sizes.split(",")}
@@ -102,7 +103,10 @@ def study(
         for size, most in limits.items():
             chosen = choose_experiments(folder, half.value, most, draws if most else 1)
             by_size[size] = run_study(chosen, names, cache, say)
-        typer.echo(size_table(by_size, score))
+        if as_json:
+            show_json(compare_by_size(by_size, subject=subject))
+        else:
+            typer.echo(size_table(by_size, score))
         return
     experiments = choose_experiments(folder, half.value, limit, draws)
     outcomes = run_study(experiments, names, cache, say)

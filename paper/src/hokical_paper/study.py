@@ -19,6 +19,7 @@ import numpy as np
 
 from hokical import from_probabilities
 from hokical.calibrators import make, method_names
+from hokical.metrics import classwise_ece
 from hokical_paper.code import code_digest
 from hokical_paper.files import write_text_atomically
 from hokical_paper.study_peers import PEERS
@@ -27,7 +28,7 @@ from hokical_paper.types import FloatArray, IntArray
 #: A true class that was given less than this counts as impossible, and as this in the log loss.
 LEAST = 1e-12
 #: Scores of an outcome; `error_rate` is that of the most likely class.
-SCORES = ("log_loss", "brier", "top_log_loss", "top_brier", "error_rate")
+SCORES = ("log_loss", "brier", "top_log_loss", "top_brier", "error_rate", "classwise_ece")
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +57,10 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A method's test scores on one experiment."""
+    """A method's test scores on one experiment, and the CPU seconds of its fit.
+
+    Where a method of another library `failed`, the scores are those of no calibration.
+    """
 
     experiment: str
     data_set: str
@@ -70,16 +74,18 @@ class Outcome:
     error_rate: float
     impossible: int
     seconds: float
+    classwise_ece: float = float("nan")
+    failed: bool = False
 
 
 def read_experiments(folder: Path) -> Iterator[Experiment]:
-    """The experiments of all .npz files of a folder, in the order of their names.
+    """The experiments of a .npz file, or of all those of a folder in the order of their names.
 
     A file holds `val_logits`, `val_labels`, `test_logits`, `test_labels` (or `..._probs`), or many
     experiments under `DATASET__MODEL/val_probs` and so on. A file with `test_*` alone is cut in two
     at random.
     """
-    paths = sorted(folder.glob("*.npz"))
+    paths = [folder] if folder.is_file() else sorted(folder.glob("*.npz"))
     if not paths:
         raise FileNotFoundError(f"{folder} has no .npz file.")
     for path in paths:
@@ -192,15 +198,16 @@ def _key(experiment: Experiment, method: str) -> str:
 
 def judge(experiment: Experiment, method: str) -> Outcome:
     """Fit one method on one experiment, and score it on the test set."""
-    start = time.perf_counter()
-    with warnings.catch_warnings():
+    failed = False
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        if method in PEERS:
-            proba = PEERS[method].run(experiment)
-        else:
-            calibrator = make(method).fit(experiment.val_logits, experiment.val_labels)
-            proba = calibrator.predict_proba(experiment.test_logits)
-    seconds = time.perf_counter() - start
+        try:
+            proba, seconds = _apply(experiment, method)
+        except Exception:
+            if method not in PEERS:
+                raise
+            failed = True  # most need an example of every class
+            proba, seconds = _apply(experiment, "uncalibrated")
     rows, labels = np.arange(experiment.test_labels.size), experiment.test_labels
     of_truth = proba[rows, labels]
     squares = np.sum(proba**2, axis=1) - 2.0 * of_truth + 1.0
@@ -219,4 +226,24 @@ def judge(experiment: Experiment, method: str) -> Outcome:
         error_rate=float(np.mean(proba.argmax(axis=1) != labels)),
         impossible=int(np.count_nonzero(of_truth < LEAST)),
         seconds=seconds,
+        classwise_ece=classwise_ece(proba, labels),
+        failed=failed,
     )
+
+
+def _apply(experiment: Experiment, method: str) -> tuple[FloatArray, float]:
+    """Probabilities of the test rows, and the seconds of the fit."""
+    if method in PEERS:
+        peer = PEERS[method]
+        given, new = (peer.to_input(z) for z in (experiment.val_logits, experiment.test_logits))
+        start = time.process_time()
+        model = peer.fit(given, experiment.val_labels)
+        seconds = time.process_time() - start
+        proba = np.asarray(peer.proba(model, new), np.float64)
+        if proba.shape != experiment.test_logits.shape or not np.isfinite(proba).all():
+            raise ValueError(f"{method} gave no probabilities of all classes.")
+        return np.clip(proba, 0.0, 1.0), seconds
+    start = time.process_time()
+    calibrator = make(method).fit(experiment.val_logits, experiment.val_labels)
+    seconds = time.process_time() - start
+    return calibrator.predict_proba(experiment.test_logits), seconds

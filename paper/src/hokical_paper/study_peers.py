@@ -1,74 +1,160 @@
-"""Methods of other libraries, asked in their own words; used where they are installed."""
+"""Methods of other libraries under one interface, for the study and for `benchmarks/`.
+
+A contender gets the kind of input that its library asks for (logits, probabilities, tensors).
+Nothing of a library is imported before its contender is used, and nothing of hokical at all, so
+that benchmarks of other libraries do not load it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from hokical_paper.given_scores import scores_as_classifier
-from hokical_paper.types import FloatArray
-
-#: Their methods take probabilities and most cannot take 0.
-_LEAST = 1e-12
+#: Several libraries cannot take a probability of 0.
+LEAST = 1e-12
 
 
 @dataclass(frozen=True)
-class Peer:
-    """A method of another library, and what has to be installed for it."""
+class Contender:
+    """A method of a library: its name there, its input made of logits, its fit and its answer."""
 
-    needs: tuple[str, ...]
-    run: Callable[[Any], FloatArray]
+    called: str
+    to_input: Callable[[NDArray[Any]], Any]
+    fit: Callable[[Any, NDArray[Any]], Any]
+    proba: Callable[[Any, Any], Any]
+    needs: tuple[str, ...] = ()
     binary_only: bool = False
 
-    @property
-    def installed(self) -> bool:
-        return all(find_spec(name) is not None for name in self.needs)
+    def missing(self) -> list[str]:
+        """Modules that are not installed."""
+        return [name for name in self.needs if find_spec(name) is None]
 
 
-def _softmax(logits: FloatArray) -> FloatArray:
-    weights = np.exp(logits - logits.max(axis=1, keepdims=True))
-    clipped = np.clip(weights / weights.sum(axis=1, keepdims=True), _LEAST, 1.0)
+def softmax(logits: NDArray[Any]) -> NDArray[np.float64]:
+    """Probabilities of at least `LEAST`, in float64."""
+    weights = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
+    clipped = np.clip(weights / weights.sum(axis=1, keepdims=True), LEAST, 1.0)
     return np.asarray(clipped / clipped.sum(axis=1, keepdims=True))
 
 
-def _probmetrics(name: str) -> Callable[[Any], FloatArray]:
-    def run(experiment: Any) -> FloatArray:
-        calibrator = import_module("probmetrics.calibrators").get_calibrator(name)
-        calibrator.fit(_softmax(experiment.val_logits), experiment.val_labels)
-        return np.asarray(calibrator.predict_proba(_softmax(experiment.test_logits)))
+def scores_as_classifier(n_classes: int) -> Any:
+    """A fitted classifier whose scores, or probabilities, are its input (n, classes)."""
+    from sklearn.base import BaseEstimator, ClassifierMixin
 
-    return run
+    class GivenScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+        def fit(self, X: Any = None, y: Any = None) -> Any:
+            self.classes_ = np.arange(n_classes)
+            return self
+
+        def decision_function(self, X: Any) -> Any:
+            return X[:, 1] - X[:, 0] if n_classes == 2 else X
+
+        def predict_proba(self, X: Any) -> Any:
+            return X
+
+        def predict(self, X: Any) -> Any:
+            return X.argmax(axis=1)
+
+    return GivenScores().fit()
 
 
-def _sklearn(method: str) -> Callable[[Any], FloatArray]:
-    """`CalibratedClassifierCV` of a classifier whose scores are its inputs."""
+def sklearn(method: str) -> Contender:
+    """`CalibratedClassifierCV` of a fitted classifier whose scores are its inputs."""
 
-    def run(experiment: Any) -> FloatArray:
+    def fit(scores: Any, labels: Any) -> Any:
         from sklearn.calibration import CalibratedClassifierCV
         from sklearn.frozen import FrozenEstimator
 
-        n_classes = experiment.n_classes
-        model = FrozenEstimator(scores_as_classifier(n_classes))
-        calibrated = CalibratedClassifierCV(model, method=method)
-        logits = np.log(_softmax(experiment.val_logits))
-        calibrated.fit(logits, experiment.val_labels)
-        found = calibrated.predict_proba(np.log(_softmax(experiment.test_logits)))
-        proba = np.zeros((found.shape[0], n_classes))
-        proba[:, calibrated.classes_] = found
+        model = FrozenEstimator(scores_as_classifier(scores.shape[1]))
+        return CalibratedClassifierCV(model, method=method).fit(scores, labels)
+
+    def answer(model: Any, scores: Any) -> Any:
+        found = model.predict_proba(scores)
+        if found.shape[1] == scores.shape[1]:
+            return found
+        proba = np.zeros((found.shape[0], scores.shape[1]))  # classes without an example have none
+        proba[:, model.classes_] = found
         return proba
 
-    return run
+    called = f'`CalibratedClassifierCV(method="{method}")`'
+    return Contender(called, np.asarray, fit, answer, ("sklearn",))
 
 
+def mapie(called: str, make: Callable[[Any, Any], Any], sums_to_one: bool = True) -> Contender:
+    """MAPIE asks a fitted classifier for its probabilities, here its inputs."""
+
+    def fit(proba: Any, labels: Any) -> Any:
+        module = import_module("mapie.calibration")
+        return make(module, scores_as_classifier(proba.shape[1])).fit(proba, labels)
+
+    def answer(model: Any, proba: Any) -> Any:
+        found = model.predict_proba(proba)
+        return found if sums_to_one else None
+
+    return Contender(called, softmax, fit, answer, ("mapie",))
+
+
+def mapie_venn_abers() -> Contender:
+    return mapie(
+        '`VennAbersCalibrator(cv="prefit")`',
+        lambda module, model: module.VennAbersCalibrator(model, cv="prefit"),
+    )
+
+
+def netcal(package: str, name: str, **options: Any) -> Contender:
+    """netcal takes probabilities, of class 1 where there are two."""
+
+    def to_input(logits: NDArray[Any]) -> NDArray[Any]:
+        proba = softmax(logits)
+        return proba[:, 1] if proba.shape[1] == 2 else proba
+
+    def fit(proba: Any, labels: Any) -> Any:
+        model = getattr(import_module(f"netcal.{package}"), name)(**options)
+        model.fit(proba, labels)
+        return model
+
+    def answer(model: Any, proba: Any) -> Any:
+        found = np.asarray(model.transform(proba))
+        if proba.ndim == 2:
+            return found.reshape(proba.shape)  # it drops the axis of a single row
+        return np.stack([1.0 - found.reshape(-1), found.reshape(-1)], axis=1)
+
+    return Contender(f"`{name}`", to_input, fit, answer, ("netcal",))
+
+
+def probmetrics(name: str, *needs: str, binary_only: bool = False, **options: Any) -> Contender:
+    def fit(proba: Any, labels: Any) -> Any:
+        kind = getattr(import_module("probmetrics.calibrators"), name)
+        return kind(**options).fit(proba, labels)
+
+    def answer(model: Any, proba: Any) -> Any:
+        return model.predict_proba(proba)
+
+    return Contender(f"`{name}`", softmax, fit, answer, ("probmetrics", *needs), binary_only)
+
+
+def _log_probabilities(logits: NDArray[Any]) -> NDArray[np.float64]:
+    return np.asarray(np.log(softmax(logits)))
+
+
+#: What the study compares with, each with its library's defaults.
 PEERS = {
-    "probmetrics:sms": Peer(("probmetrics",), _probmetrics("sms")),
-    "probmetrics:svs": Peer(("probmetrics",), _probmetrics("svs")),
-    "probmetrics:beta": Peer(("probmetrics", "betacal"), _probmetrics("beta"), binary_only=True),
-    "sklearn:sigmoid": Peer(("sklearn",), _sklearn("sigmoid")),
-    "sklearn:isotonic": Peer(("sklearn",), _sklearn("isotonic")),
+    **{
+        f"sklearn:{method}": replace(sklearn(method), to_input=_log_probabilities)
+        for method in ("sigmoid", "isotonic", "temperature")
+    },
+    "probmetrics:sms": probmetrics("SMSCalibrator", print_init_info=False),
+    "probmetrics:svs": probmetrics("SVSCalibrator", print_init_info=False),
+    "probmetrics:logistic": probmetrics("LogisticCalibrator"),
+    "probmetrics:beta": probmetrics("BetacalCalibrator", "betacal", binary_only=True),
+    "netcal:temperature": netcal("scaling", "TemperatureScaling"),
+    "netcal:logistic": netcal("scaling", "LogisticCalibration"),
+    "netcal:isotonic": netcal("binning", "IsotonicRegression"),
+    "mapie:venn_abers": mapie_venn_abers(),
 }

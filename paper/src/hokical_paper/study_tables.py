@@ -28,7 +28,8 @@ class StudyStanding(Standing):
     gap_interval: tuple[float, float]
     worse_than_base: float
     impossible: int
-    seconds: float
+    failed: int
+    fit_ratio: float
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,8 @@ class Group(TableOutput):
             f"{self.subject} is better in",
             f"worse than {BASE} in",
             "impossible truths",
-            "seconds",
+            "failed",
+            f"fit time, in {self.subject}'s",
         ]
         rows = []
         for row in self.standings:
@@ -72,7 +74,8 @@ class Group(TableOutput):
                 "" if own else f"{row.subject_wins:.0%}",
                 "" if row.method == BASE else f"{row.worse_than_base:.0%}",
                 f"{row.impossible}",
-                f"{row.seconds:.1f}",
+                f"{row.failed}",
+                f"{row.fit_ratio:.2f}",
             )
             rows.append([(text, "{}") for text in texts])
         return heads, rows
@@ -127,6 +130,7 @@ def _group(
     draws = draw_rows(data_sets, resamples)
     ranks = rankdata(table, axis=1)
     own = table[:, methods.index(subject)]
+    clock = np.array([cells[name, subject].seconds for name in experiments])
     base = table[:, methods.index(BASE)] if BASE in methods else None
     standings = []
     for place, method in enumerate(methods):
@@ -144,7 +148,8 @@ def _group(
                 interval(gap, draws),
                 float("nan") if base is None else float(np.mean(column > base)),
                 sum(outcome.impossible for outcome in found),
-                sum(outcome.seconds for outcome in found),
+                sum(outcome.failed for outcome in found),
+                float(np.median([outcome.seconds for outcome in found] / clock)),
             )
         )
     standings.sort(key=lambda standing: standing.rank)
@@ -154,6 +159,51 @@ def _group(
 
 def _ends(interval: tuple[float, float], digits: int = 4) -> str:
     return f"{interval[0]:.{digits}f} to {interval[1]:.{digits}f}"
+
+
+def compare_by_size(
+    outcomes: Mapping[str, Sequence[Outcome]], *, subject: str = "auto", resamples: int = 1000
+) -> list[dict[str, Any]]:
+    """A record for each number of examples, kind of task and method: what a comparison shows.
+
+    Log loss with its gap to the subject, classwise ECE, Brier score, the share of classifiers whose
+    log loss is worse than uncalibrated, the fits that failed, and the fit's time as the median
+    of ratios to the subject's on the same examples.
+    """
+    records = []
+    for size, found in outcomes.items():
+        binary = [outcome for outcome in found if outcome.task == "binary"]
+        more = [outcome for outcome in found if outcome.task != "binary"]
+        for task, part in {"all": found, "two classes": binary, "more classes": more}.items():
+            if part:
+                records += _compare(size, task, part, subject, resamples)
+    return records
+
+
+def _compare(
+    size: str, task: str, outcomes: Sequence[Outcome], subject: str, resamples: int
+) -> list[dict[str, Any]]:
+    other = {
+        score: {row.method: row.mean for row in _group(task, outcomes, subject, score, 1).standings}
+        for score in ("classwise_ece", "brier")
+    }
+    group = _group(task, outcomes, subject, "log_loss", resamples)
+    return [
+        {
+            "size": size,
+            "task": task,
+            "classifiers": group.n_experiments,
+            "method": row.method,
+            "log_loss": row.mean,
+            "gap": row.subject_gap,
+            "gap_interval": row.gap_interval,
+            **{score: means[row.method] for score, means in other.items()},
+            "worse": row.worse_than_base,
+            "failed": row.failed,
+            "fit_ratio": row.fit_ratio,
+        }
+        for row in sorted(group.standings, key=lambda row: row.mean)
+    ]
 
 
 def size_table(outcomes: Mapping[str, Sequence[Outcome]], score: str = "log_loss") -> str:
