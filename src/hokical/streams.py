@@ -10,6 +10,7 @@ Passes over a source: fits, held-out examples, predictions and frequencies, bloc
 import io
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,7 +18,7 @@ import numpy as np
 
 from hokical._core.arrays import AnyArray, FloatArray, IntArray, to_host
 from hokical._core.checks import check_choice
-from hokical._core.groups import count_rows, read_columns, take_rows, with_codes
+from hokical._core.groups import count_rows, read_columns, take_rows
 from hokical._core.logits import as_logits
 from hokical._core.messages import progress_bar
 from hokical._core.reading import as_labels, as_weights
@@ -224,7 +225,7 @@ def _predict_chunks(
             with report_file(source.path, count_from(first_row)):
                 if codes is not None:
                     _check_groups(codes, rows.stop)
-                    logits = with_codes(logits, codes[rows], calibrator.rule_.needed_groups)
+                    logits = replace(as_logits(logits), codes=codes[rows])
                 found = to_host(calibrator._output(what, logits))
             yield found
             first_row = rows.stop

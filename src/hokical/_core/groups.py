@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Self
 
@@ -321,31 +321,6 @@ def _is_number(name: Any) -> bool:
     return isinstance(name, (int, float)) and not isinstance(name, bool)
 
 
-@dataclass(frozen=True, eq=False)
-class GroupedLogits(Logits):
-    """Logits, and `codes` (n, columns) of the groups of each row; see `GroupCoding`.
-
-    `source` is what the caller passed as logits.
-    """
-
-    codes: Any = None
-    coding: GroupCoding | None = None
-    source: Any = None
-
-    @property
-    def given(self) -> Any:
-        return self if self.source is None else self.source
-
-    def column(self, k: int) -> Array:
-        """The codes (n,) of a column, where the values are."""
-        own = self.codes[:, k]
-        return self.from_host(own) if isinstance(own, np.ndarray) else own
-
-    def _take(self, rows: Any) -> Self:
-        plain = Logits(self.values, self.top, self.backend).take(rows)
-        return type(self)(plain.values, plain.top, self.backend, self.codes[rows], self.coding)
-
-
 def with_groups(logits: Any, groups: Any, coding: GroupCoding, fitted_by: Any = None) -> Any:
     """Logits with the codes of their rows' groups; a warning counts those that are not known."""
     backend = backend_of(logits)
@@ -361,26 +336,15 @@ def with_groups(logits: Any, groups: Any, coding: GroupCoding, fitted_by: Any = 
             return data  # refused for what it is
         codes = coding.codes(groups, data.n_rows)
     tell_unknown(codes, coding)
-    return GroupedLogits(data.values, data.top, data.backend, codes, coding, logits)
+    return replace(data, codes=codes)
 
 
-def code_groups(logits: Any, groups: Any, counting: BoolArray, rows: Any) -> Any:
-    """Logits of some `rows` with the codes of their groups, which are learned from all that count.
-
-    `groups` are those of all rows, and so is `counting` (n,); without groups, logits stay.
-    """
-    if groups is None:
-        return logits
+def code_groups(groups: Any, counting: BoolArray) -> tuple[GroupCoding, IntArray]:
+    """The coding of groups (n,) that is learned from rows that count (n,), and all codes."""
     parts = FINE_PARTS if np.count_nonzero(counting) >= FINE_FROM else PARTS
     coding, codes = GroupCoding.read(groups, counting.size, counting, parts)
     tell_unknown(codes[counting], coding)
-    return with_codes(logits, codes[rows], coding)
-
-
-def with_codes(logits: Any, codes: Any, coding: GroupCoding) -> GroupedLogits:
-    """Logits with codes (n, columns) that were made before."""
-    data = as_logits(logits)
-    return GroupedLogits(data.values, data.top, data.backend, codes, coding, logits)
+    return coding, codes
 
 
 def tell_unknown(codes: Any, coding: GroupCoding) -> None:

@@ -62,12 +62,14 @@ class Logits:
     """Checked logits: `values` (n, classes) of some library and `top`, their row maxima (n,).
 
     Here every class has a column. In the subclass `TopK` some classes have none; sums over classes
-    are then sums over the columns and over the `tail`.
+    are then sums over the columns and over the `tail`. `codes` (n, columns) are those of the rows'
+    groups (`GroupCoding`), for rules that need them.
     """
 
     values: Array
     top: Array
     backend: Backend = NUMPY
+    codes: Any = None
 
     @property
     def xp(self) -> Any:
@@ -151,6 +153,11 @@ class Logits:
             others = put_at_label(self.values.copy() if self.is_numpy else self.values, own, self)
             return self.top - to_float64(xp.max(others, axis=1), xp)
 
+    def group_column(self, k: int) -> Array:
+        """The codes (n,) of a column of groups, where the values are."""
+        own = self.codes[:, k]
+        return self.from_host(own) if isinstance(own, np.ndarray) else own
+
     def of_class(self, classes: IntArray) -> FloatArray:
         """The logit of one class per row, (n,) float64 on the host."""
         column = self.from_host(classes)[:, None]
@@ -178,7 +185,9 @@ class Logits:
         else:
             xp, where = self.xp, self.from_host(rows)
             values, top = (xp.take(array, where, axis=0) for array in (self.values, self.top))
-        twin = type(self)(values, top, self.backend)
+        twin = type(self)(
+            values, top, self.backend, None if self.codes is None else self.codes[rows]
+        )
         if isinstance(rows, slice) and "labels" in self.__dict__:
             twin.__dict__["labels"] = self.labels[rows]
         return twin

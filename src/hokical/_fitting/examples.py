@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from hokical._core.arrays import Array, BoolArray, FloatArray, IntArray
 from hokical._core.conversion import probability_scale
-from hokical._core.groups import code_groups
+from hokical._core.groups import GroupCoding, code_groups
 from hokical._core.logits import MAX_MARGIN, Logits, per_row
 from hokical._core.messages import FitDataWarning, warn_user
 from hokical._core.parallel import cut_rows
@@ -60,7 +60,8 @@ class Examples:
     """Checked rows in memory: `logits`, `labels` (n,), and `weights` (n,) or None for 1 each.
 
     `first_row` is the number of the first row in the data. If the rows are a sample, `sampled_from`
-    is the number of rows with a weight that it was drawn from.
+    is the number of rows with a weight that it was drawn from. `coding` says which groups the codes
+    of the logits stand for, if there are groups.
     """
 
     logits: Logits
@@ -68,6 +69,7 @@ class Examples:
     weights: FloatArray | None = None
     first_row: int = 0
     sampled_from: int | None = None
+    coding: GroupCoding | None = None
 
     @property
     def n_rows(self) -> int:
@@ -122,7 +124,7 @@ class Examples:
     def take(self, rows: NDArray[Any]) -> Examples:
         """Some of the rows, by number or by a mask."""
         weights = None if self.weights is None else self.weights[rows]
-        some = Examples(self.logits.take(rows), self.labels[rows], weights)
+        some = Examples(self.logits.take(rows), self.labels[rows], weights, coding=self.coding)
         if "correct" in self.__dict__:  # on a device it takes a pass and a wait to find it
             some.__dict__["correct"] = self.correct[rows]
         return some
@@ -301,8 +303,8 @@ def read_sample(
                 "`logits` must be (n, classes) where there are `groups`; got a TopK. Leave the "
                 "groups out, or pass all logits."
             )
-        logits = code_groups(block.logits, examples.groups, np.concatenate(kept.counting), rows)
-        block = replace(block, logits=logits)
+        coding, codes = code_groups(examples.groups, np.concatenate(kept.counting))
+        block = replace(block, logits=replace(block.logits, codes=codes[rows]), coding=coding)
     return replace(block, sampled_from=None if kept.is_whole else stats.n_examples), stats
 
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from hokical._core.arrays import Array
-from hokical._core.groups import GroupedLogits
 from hokical._core.logits import Logits, per_row
 from hokical._core.messages import ConvergenceWarning, FitDataWarning, warn_user
 from hokical._core.parallel import one_blas_thread
@@ -60,8 +59,7 @@ def add_groups(
 
     `held_out` are log-probabilities by fits without each example, where there are any.
     """
-    assert isinstance(counted.logits, GroupedLogits)
-    coding = counted.logits.coding
+    coding = counted.coding
     assert coding is not None
     text, rule, used = "nothing can be learned from the examples", found.rule, []
     if found.report["held_out_log_loss"]:  # else the examples are degenerate
@@ -193,7 +191,7 @@ class AutoCalibrator(Calibrator):
             found = _fit_best_classes(examples)
         else:
             found, held_out = _fit_every_class(examples, bool(self.keep_labels))
-            if isinstance(examples.logits, GroupedLogits):
+            if examples.coding is not None:
                 found = add_groups(found, examples, held_out, bool(self.keep_labels))
         if sample.description:
             reason = f"{found.report['reason']} It was {sample.description}."

@@ -10,7 +10,7 @@ import numpy as np
 
 from hokical._core.arrays import NUMPY, Array, backend_of, float64_scope, to_input_library
 from hokical._core.conversion import as_two_columns, from_probabilities, probability_scale
-from hokical._core.groups import GroupedLogits, count_rows, read_columns, with_groups
+from hokical._core.groups import count_rows, read_columns, with_groups
 from hokical._core.logits import Logits, as_logits, check_rows
 from hokical._core.messages import warn_user
 from hokical._core.reading import (
@@ -124,11 +124,11 @@ class FittedPredictions(StoredEstimator):
         from groups needs them, and others ignore them. Rows whose group is missing or was not in
         the fit get the prediction for all groups, and a warning counts them.
         """
-        return self._output("labels", self._attach_groups(logits, groups))
+        return self._output("labels", logits, groups)
 
     def predict_confidence(self, logits: Any, *, groups: Any = None) -> Array:
         """The probability (n,) that each predicted label is right."""
-        return self._output("confidence", self._attach_groups(logits, groups))
+        return self._output("confidence", logits, groups)
 
     def predict_proba(self, logits: Any, *, groups: Any = None, dtype: Any = None) -> Array:
         """Probabilities (n, classes); rows sum to 1 and masked classes (-inf) get 0.
@@ -139,12 +139,11 @@ class FittedPredictions(StoredEstimator):
         label. `dtype="float32"` gives NumPy arrays of half the size, computed in float64 all the
         same; other libraries return the type of the logits.
         """
-        given = self._attach_groups(logits, groups)
         if dtype is None or backend_of(logits) not in (None, NUMPY):
-            return self._output("proba", given)
+            return self._output("proba", logits, groups)
         if np.dtype(dtype) not in (np.float32, np.float64):
             raise ValueError(f"`dtype` must be 'float32' or 'float64'; got {dtype!r}.")
-        data = self._check_logits(given)
+        data = self._check_logits(self._attach_groups(logits, groups))
         return predict_blocks(self.rule_, "proba", data, narrow=np.dtype(dtype) == np.float32)
 
     def predict_support(self, logits: Any, *, groups: Any = None) -> Array:
@@ -164,7 +163,7 @@ class FittedPredictions(StoredEstimator):
         >>> bool(cal.predict_support(20 * test_logits).mean() < 0.5)
         True
         """
-        return self._output("support", self._attach_groups(logits, groups))
+        return self._output("support", logits, groups)
 
     def score(
         self, logits: Any, labels: Any, sample_weight: Any = None, *, groups: Any = None
@@ -300,7 +299,7 @@ class FittedPredictions(StoredEstimator):
         self.n_classes_ = self.n_features_in_ = n_classes
         self.classes_ = np.arange(n_classes)
 
-    def _output(self, what: Output | Literal["support"], logits: Any) -> Array:
+    def _output(self, what: Output | Literal["support"], logits: Any, groups: Any = None) -> Array:
         """The output of a `predict` method: "labels", "confidence", "proba", "support", "members".
 
         "members" (n, classes), bool, are those of a calibrator `with_sets`.
@@ -311,17 +310,18 @@ class FittedPredictions(StoredEstimator):
                 "sets need a coverage: use `predict_set(logits, coverage=0.9)`, or pass "
                 "`hokical.calibrators.with_sets(cal, coverage=0.9)` in place of the calibrator."
             )
-        lazy = (backend_of(logits) or NUMPY).predict_lazily(self, what, logits)
+        rows = self._attach_groups(logits, groups)
+        lazy = (backend_of(rows) or NUMPY).predict_lazily(self, what, rows)
         if lazy is not None:
             return lazy
         given = getattr(logits, "given", logits)
         with float64_scope(given):
-            data = self._check_logits(logits, late=True)
+            data = self._check_logits(rows, late=True)
             if what == "support":
                 found = self._kept("support").holds(data)
             else:
                 found = predict_blocks(self.rule_, what, data)
-            if not isinstance(logits, Logits) and data.backend.queues_work(data.values):
+            if not isinstance(rows, Logits) and data.backend.queues_work(data.values):
                 check_rows(data)
             return to_input_library(_narrow(found, given) if what == "proba" else found, given)
 
@@ -337,9 +337,9 @@ class FittedPredictions(StoredEstimator):
         return found
 
     def _attach_groups(self, logits: Any, groups: Any) -> Any:
-        """Logits with the groups of their rows (`GroupedLogits`), if the calibrator needs them."""
+        """Checked logits with the codes of their groups, if the calibrator needs them."""
         self._check_fitted()
-        if groups is None or self.rule_.needed_groups is None or isinstance(logits, GroupedLogits):
+        if groups is None or self.rule_.needed_groups is None:
             return logits
         check_row_order(logits, groups, "groups")
         return with_groups(logits, groups, self.rule_.needed_groups, fitted_by=self)

@@ -17,7 +17,7 @@ from hokical._core.arrays import (
     float64_scope,
     to_input_library,
 )
-from hokical._core.groups import GroupedLogits, count_rows, row_names
+from hokical._core.groups import count_rows, row_names
 from hokical._core.logits import Logits
 from hokical._core.reading import as_weights, pair_rows
 from hokical._core.topk import TopK, mark_seen
@@ -216,15 +216,13 @@ class Calibrator(FittedPredictions):
             certified.match(
                 groups, count_rows(groups), "may be covered less than the guarantee says"
             )
-        logits, groups = self._attach_groups(logits, groups), groups if by_group else None
-        given = getattr(logits, "given", logits)
-        n_unknown = 0
-        if groups is not None:
-            data = self._check_logits(logits)
+        given, n_unknown = getattr(logits, "given", logits), 0
+        if by_group:
+            data = self._check_logits(self._attach_groups(logits, groups))
             found, n_unknown = decisions.members_by_group(asked, self.rule_, data, groups)
             members = to_input_library(found, given)
         else:
-            members = self._with_rule(asked.rule(self.rule_))._output("members", logits)
+            members = self._with_rule(asked.rule(self.rule_))._output("members", logits, groups)
         with float64_scope(given):
             sizes = decisions.count_members(members)
         top = logits if isinstance(logits, TopK) and logits.hidden.any() else None
@@ -284,8 +282,7 @@ class Calibrator(FittedPredictions):
             return judge.detect(logits, label, recall=recall, delta=delta, by=by)
         options = SetOptions(check_chance("recall", recall), delta, by, allow_empty=True)
         asked = self._certified_sets(options, only=index)
-        logits = self._attach_groups(logits, groups)
-        members = self._with_rule(asked.rule(self.rule_))._output("members", logits)
+        members = self._with_rule(asked.rule(self.rule_))._output("members", logits, groups)
         name = self.class_names[index] if self.class_names else index
         words = f"Of new examples of class {name}, at least {recall:.4g} are found"
         words = asked.guarantee(words, true=f"true class is {name} and")
@@ -364,8 +361,6 @@ class Calibrator(FittedPredictions):
                 "without them here, which is right on average and wrong for a group alone. Fit one "
                 "without groups, or see `predict_confidence(logits, groups=...)` of each group."
             )
-        if isinstance(logits, GroupedLogits):
-            logits = Logits(logits.values, logits.top, logits.backend)
         most = shift.MOST_NUMBERS // self.n_classes_
         given, weights, chosen = shift.at_most(logits, sample_weight, most)
         with float64_scope(given):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hokical._core.arrays import NUMPY, AnyArray, Array, FloatArray, IntArray, backend_of, to_host
-from hokical._core.groups import GroupedLogits, read_columns, take_rows
+from hokical._core.groups import read_columns, take_rows
 from hokical._core.logits import Logits, as_logits
 from hokical._core.topk import TopK
 from hokical.guarantees import scores as scores
@@ -56,8 +56,7 @@ def note(
 def _serving_forms(logits: Logits) -> list[Logits]:
     """The rows as they are, and as float32 if they are wider: confidence may have steps."""
     values = logits.values
-    known = type(logits) in (Logits, GroupedLogits)
-    plain = known and logits.is_numpy and values.dtype == np.float64
+    plain = type(logits) is Logits and logits.is_numpy and values.dtype == np.float64
     if not plain or np.max(np.abs(values), where=np.isfinite(values), initial=0.0) > 3e38:
         return [logits]
     narrow = as_logits(values.astype(np.float32))

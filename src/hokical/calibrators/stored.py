@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from hokical._core.arrays import FloatArray, IntArray
-from hokical._core.groups import GroupedLogits, count_rows, read_columns
+from hokical._core.groups import count_rows, read_columns
 from hokical._core.logits import Logits
 from hokical._core.messages import (
     ConvergenceWarning,
@@ -107,8 +107,9 @@ class Fit:
 
 def acceptable(method: Any, logits: Logits) -> Logits:
     """Return the logits if the method (a rule or a `MethodInfo`) accepts them, else raise."""
-    if type(logits) is Logits and getattr(method, "needed_groups", None) is not None:
-        columns = ", ".join(method.needed_groups.columns)
+    needed = getattr(method, "needed_groups", None)
+    if type(logits) is Logits and needed is not None and logits.codes is None:
+        columns = ", ".join(needed.columns)
         raise ValueError(
             f"`groups` must be given, as in the fit: {columns}. A group is never guessed; for rows "
             "whose group is not known pass None, and they get the prediction for all groups."
@@ -125,7 +126,7 @@ def acceptable(method: Any, logits: Logits) -> Logits:
 
 def check_plain_logits(method: Any, argument: str) -> None:
     """Raise if a method (a rule or a `MethodInfo`) needs more than logits and groups."""
-    if method.logits_kind not in (Logits, GroupedLogits):
+    if method.logits_kind is not Logits:
         raise ValueError(
             f"`{argument}` cannot be {method.name!r} here, where there are logits alone: it needs "
             f"{_in_words(method.logits_kind)}. Call its `fit` and `predict` with that."

@@ -14,7 +14,7 @@ import numpy as np
 
 from hokical._core.arrays import Array, FloatArray
 from hokical._core.checks import check_array, check_choice, store_float
-from hokical._core.groups import GroupCoding, GroupedLogits, combine_codes
+from hokical._core.groups import GroupCoding, combine_codes
 from hokical._core.logits import Logits
 from hokical.rules.base import Rule, probabilities, set_probabilities
 from hokical.rules.probabilities import add_floor, as_log_proba, keep_first_maximum, softmax
@@ -95,7 +95,6 @@ class GroupedRule(WrappedRule):
     """
 
     name: ClassVar[str] = "grouped"
-    logits_kind: ClassVar[type[Logits]] = GroupedLogits
 
     rule: Rule
     coding: GroupCoding
@@ -105,7 +104,8 @@ class GroupedRule(WrappedRule):
     terms: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
-        if not isinstance(self.rule, Rule) or self.rule.logits_kind is not Logits:
+        plain = isinstance(self.rule, Rule) and self.rule.logits_kind is Logits
+        if not plain or self.rule.needed_groups is not None:
             raise ValueError(f"`rule` must be a rule for logits; got {self.rule!r}.")
         if not isinstance(self.coding, GroupCoding) or not isinstance(self.keep_labels, bool):
             raise ValueError("`coding` must be a GroupCoding, and `keep_labels` True or False.")
@@ -130,13 +130,12 @@ class GroupedRule(WrappedRule):
         return [(term, [self.coding.sizes[k] for k in term]) for term in terms]
 
     def proba(self, logits: Logits) -> Array:
-        assert isinstance(logits, GroupedLogits)
         xp = logits.xp
         log_p = as_log_proba(probabilities(self.rule, logits), logits).values
         log_p = xp.where(logits.possible, log_p, xp.zeros_like(log_p))
         scale, bias, first = 1.0, 0.0, 0
         for term, sizes in self._parts():
-            row = combine_codes([logits.column(k) for k in term], sizes, xp)
+            row = combine_codes([logits.group_column(k) for k in term], sizes, xp)
             scale = scale + xp.take(self.scale, row + first, axis=0)
             bias = bias + xp.take(self.bias, row + first, axis=0)
             first += math.prod(sizes)

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hokical._core.arrays import NUMPY
 from hokical._core.conversion import from_probabilities
-from hokical._core.groups import with_codes
+from hokical._core.logits import as_logits
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.stored import OutcomeCalibrator
 from hokical.integrations.onnx.backend import onnx_module
@@ -81,7 +81,7 @@ def check(
     found = _run(session, feed)
     rows: Any = _logits(found[_SCORES], facts) if _SCORES in found else feed["logits"]
     if groups is not None:
-        rows = with_codes(rows, groups.reshape(-1, groups.shape[-1]), coding)
+        rows = replace(as_logits(rows), codes=groups.reshape(-1, groups.shape[-1]))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # made-up inputs look like nothing
         expected, labels = calibrator.predict_confidence(rows), calibrator.predict(rows)

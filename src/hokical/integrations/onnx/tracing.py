@@ -9,7 +9,6 @@ import numpy as np
 from hokical._core.arrays import Array, to_float64
 from hokical._core.checks import check_choice
 from hokical._core.conversion import LOG_ZERO, Zeros
-from hokical._core.groups import GroupedLogits
 from hokical._core.logits import Logits
 from hokical._core.version import VERSION
 from hokical.calibrators.calibrator import Calibrator
@@ -240,7 +239,7 @@ def _predict(
     logits = Logits(wide, _sound_top(wide), BACKEND)
     if groups is not None:
         codes = groups if layout.is_flat else xp.reshape(groups, (-1, groups.shape[-1]))
-        logits = GroupedLogits(wide, logits.top, BACKEND, codes)
+        logits = Logits(wide, logits.top, BACKEND, codes)
     found = {}
     for name in plan.outputs:
         if name == "support" and plan.support is not None:

@@ -14,7 +14,6 @@ from torch import Tensor
 from torch.utils import _pytree
 
 from hokical._core.arrays import Array, to_input_library
-from hokical._core.groups import GroupedLogits
 from hokical._core.logits import Logits, by_blocks
 from hokical.guarantees.scores import is_within
 from hokical.integrations.torch.backend import BACKEND
@@ -71,7 +70,7 @@ def outputs(
     if groups is not None and spec.rule.needed_groups is not None:
         codes: Any = groups.reshape(-1, len(spec.rule.needed_groups.columns))
         codes = codes.long() if host is None else BACKEND.to_host(codes.long())
-        data = GroupedLogits(data.values, data.top, data.backend, codes)
+        data = Logits(data.values, data.top, data.backend, codes)
     given: list[Any] = [*numbers] if host is None else [x.numpy() for x in numbers]
     *own, edges = given
     for i in np.flatnonzero(spec.are_scalars).tolist():
