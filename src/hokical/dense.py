@@ -15,27 +15,28 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from array_api_compat import device, is_writeable_array
 
 from hokical._core.arrays import (
     NUMPY,
-    AnyArray,
     Array,
     Backend,
     BoolArray,
-    IntArray,
+    FloatArray,
     backend_of,
     to_host,
     to_input_library,
 )
 from hokical._core.checks import check_count
+from hokical._core.logits import as_logits
 from hokical._core.messages import NotFittedError, sklearn_class
-from hokical._core.reading import as_weights, to_numpy
+from hokical._core.reading import Rows, as_labels, as_weights, to_numpy
 from hokical._core.storage import CalibratorFileError
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.catalog import load, new_calibrator
@@ -43,8 +44,9 @@ from hokical.calibrators.stored import Estimator, refuse_groups
 from hokical.guarantees.calibration_data import Reused, row_draws
 from hokical.guarantees.control import RiskControl, control_risk
 from hokical.guarantees.sets import SetOptions
-from hokical.io.chunks import rows_per_chunk, split_parts
+from hokical.io.chunks import join_chunks, rows_per_chunk, split_parts
 from hokical.io.examples import LABELS, LOGITS, WEIGHTS
+from hokical.io.tables import report_file
 from hokical.rules.base import OF_CLASSES, Output
 from hokical.streams import fit as fit_stream
 
@@ -55,15 +57,6 @@ _WANTED = (
     "sample_weight), or a mapping with these names and `mask`"
 )
 _PARTS = (LOGITS, LABELS, WEIGHTS, ("mask", "attention_mask"))
-
-
-class Positions(NamedTuple):
-    """Rows of logits (n, classes), their labels and weights (n,) or None, and their items (n,)."""
-
-    logits: Array
-    labels: IntArray | None
-    weights: AnyArray | None
-    items: IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,38 +131,40 @@ class Maps:
             yield items, keep
 
     def rows(self, items: slice, keep: BoolArray) -> Array:
-        """The logits (rows, classes) of a slab, checked; 0 where positions do not count."""
+        """The logits (rows, classes) of a slab; 0 where positions do not count."""
         part = self.logits[items, ...]
         here = part if stays_in_place(part) else to_numpy(part, "logits")
         xp = _backend(here).namespace(here)
         rows = xp.reshape(xp.moveaxis(here, self.axis, -1), (-1, self.n_classes))
-        if not keep.all():
-            counts = _backend(rows).from_host(keep.reshape(-1, 1), rows)
-            rows = xp.where(counts, rows, xp.zeros_like(rows))
-        if _backend(rows).kind(rows) == "float":
-            with np.errstate(all="ignore"):
-                bad = ~np.isfinite(to_host(xp.max(rows, axis=1)))
-            if bad.any():
-                raise ValueError(
-                    "`logits` must not hold NaN or +inf, nor -inf for every class; got such at "
-                    f"position {self._place(items, bad)}. If the position does not count, give "
-                    "`mask` with False there; -inf alone is allowed, for a masked class."
-                )
-        return rows
+        if keep.all():
+            return rows
+        counts = _backend(rows).from_host(keep.reshape(-1, 1), rows)
+        return xp.where(counts, rows, xp.zeros_like(rows))
 
-    def read(self, most: int | None = None, seed: int = 0) -> Iterator[Positions]:
-        """The positions that count, slab after slab; at most `most` of an item, by the seed."""
+    def read(self, most: int | None = None, seed: int = 0) -> Iterator[Rows]:
+        """The positions that count, slab after slab; at most `most` of an item, by the seed.
+
+        They are checked here, where an error can name the position; `ids` are their items.
+        """
         for items, keep in self.slabs():
             if most is not None:
                 keep = _draw_positions(keep, most, seed, self.first_item + items.start)
             if keep.any():
-                rows = self.rows(items, keep)
+                rows, places = self.rows(items, keep), np.nonzero(keep)
                 backend = _backend(rows)
-                chosen = rows[backend.from_host(keep.reshape(-1), rows)]
-                labels = None if self.labels is None else self._labels(items, keep)
-                weights = None if self.weights is None else self._weights(items, keep)
-                numbers = np.nonzero(keep)[0] + items.start + self.first_item
-                yield Positions(backend.without_gradient(chosen), labels, weights, numbers)
+                chosen = backend.without_gradient(rows[backend.from_host(keep.reshape(-1), rows)])
+                labels, weights = (
+                    None if part is None else to_numpy(part[items, ...], name)
+                    for part, name in ((self.labels, "labels"), (self.weights, "sample_weight"))
+                )
+                with self._report(items, keep):
+                    n = as_logits(chosen).n_rows
+                    if labels is not None:
+                        labels = as_labels(labels[keep], n, self.n_classes)
+                if weights is not None:  # one per item is of all its positions
+                    weights = weights[places if weights.ndim == keep.ndim else places[0]]
+                numbers = places[0] + items.start + self.first_item
+                yield Rows(chosen, labels, weights, ids=numbers)
 
     def predict(
         self, work: Callable[[Array], Sequence[Array]], fills: Sequence[Any], of_classes: bool
@@ -183,7 +178,8 @@ class Maps:
         where = {"device": device(self.logits)} if here else {}
         results: list[Array] = []
         for items, keep in self.slabs():
-            found = work(self.rows(items, keep))
+            with self._report(items):
+                found = work(self.rows(items, keep))
             if not results:
                 shape = self.shape if of_classes else self.positions
                 results = [xp.empty(shape, dtype=part.dtype, **where) for part in found]
@@ -196,32 +192,25 @@ class Maps:
                 result[items, ...] = xp.moveaxis(shaped, -1, self.axis) if of_classes else shaped
         return [to_input_library(result, self.logits) for result in results]
 
-    def _labels(self, items: slice, keep: BoolArray) -> IntArray:
-        labels = to_numpy(self.labels[items, ...], "labels")
-        if labels.dtype.kind not in ("iub" if self.n_classes == 2 else "iu"):
-            raise TypeError(
-                "`labels` must be integers, the index of each position's class; got dtype "
-                f"{labels.dtype}. Convert with `.astype(int)`."
-            )
-        wrong = ((labels < 0) | (labels >= self.n_classes)) & keep
-        if wrong.any():
-            value, place = labels[wrong][0], self._place(items, wrong)
-            raise ValueError(
-                f"`labels` must lie in [0, {self.n_classes - 1}], one index per class on axis "
-                f"{self.axis} of the logits; got {value} at position {place}. If it marks "
-                f"positions that do not count, give `ignore_label={value}`."
-            )
-        return labels[keep].astype(np.int64)
+    @contextmanager
+    def _report(self, items: slice, keep: BoolArray | None = None) -> Iterator[None]:
+        """Errors about a row of a slab, or of its positions to keep, name the position.
 
-    def _weights(self, items: slice, keep: BoolArray) -> AnyArray:
-        """Per position as they are; one per item for all of its positions."""
-        weights = to_numpy(self.weights[items, ...], "sample_weight")
-        return weights[keep] if weights.ndim == keep.ndim else weights[np.nonzero(keep)[0]]
+        Items are counted over all batches.
+        """
 
-    def _place(self, items: slice, wrong: BoolArray) -> tuple[int, ...]:
-        """The first wrong position of a slab; items are counted over all batches."""
-        item, *inside = np.argwhere(wrong.reshape(-1, *self.positions[1:]))[0].tolist()
-        return (item + items.start + self.first_item, *inside)
+        def place(row: int) -> str:
+            shape = (items.stop - items.start, *self.positions[1:])
+            flat = row if keep is None else int(np.flatnonzero(keep)[row])
+            item, *inside = map(int, np.unravel_index(flat, shape))
+            return f"position {(item + items.start + self.first_item, *inside)}"
+
+        try:
+            with report_file(None, place):
+                yield
+        except (TypeError, ValueError) as error:
+            remedy = "If the position does not count, give `mask` with False there"
+            raise type(error)(str(error).replace("Fix or drop the row", remedy)) from error
 
 
 def open_maps(
@@ -282,6 +271,20 @@ def _draw_positions(counting: BoolArray, most: int, seed: int, first_item: int) 
             places = rng.choice(places, most, replace=False)
         taken[places] = True
     return chosen.reshape(counting.shape)
+
+
+def _weigh_items(found: Rows) -> FloatArray:
+    """The weight of each item (items,), 1 on average of those with positions."""
+    weights, counts = as_weights(found.weights, found.n_rows), np.bincount(found.ids)
+    if weights is None:
+        return np.sign(counts).astype(np.float64)
+    items = np.bincount(found.ids, weights) / np.maximum(counts, 1)
+    if not np.allclose(items[found.ids], weights):
+        raise ValueError(
+            "`sample_weight` must be one per item, (n,), as what is guaranteed is about new items; "
+            "got several in an item. Give `mask` with False where positions do not count."
+        )
+    return np.asarray(items / items[counts > 0].mean())
 
 
 def _backend(array: Array) -> Backend:
@@ -419,33 +422,40 @@ class Dense(Estimator):
     ) -> float:
         """Minus the Brier score of the confidence: larger is better, 0 is perfect."""
         found = self._flatten(logits, labels, mask, sample_weight)
-        calibrator = self.fitted_calibrator()
-        return calibrator.score(found.logits, found.labels, sample_weight=found.weights)
+        return self.fitted_calibrator().score(*found[:3])
 
     def certify(
-        self, logits: Any, labels: Any = None, *, mask: Any = None, reused: Reused = "refuse"
+        self,
+        logits: Any,
+        labels: Any = None,
+        sample_weight: Any = None,
+        *,
+        mask: Any = None,
+        reused: Reused = "refuse",
     ) -> Self:
         """Count held-out positions, so that `predict_or_abstain` and `predict_set` are guaranteed.
 
         The items are those that neither the classifier nor this calibrator was fitted on. The
         calibrator given at the start stays as it is; `calibrator_` is a copy that has counted: one
-        position per item, and for sets up to 64, which count as one example together. `reused` is
-        that of `Calibrator.certify`.
+        position per item, and for sets up to 64, which count as one example together.
+        `sample_weight` (n,) are importance weights of the items, on any scale: how much more likely
+        each is in the future; only sets can use them. `reused` is that of `Calibrator.certify`.
         """
-        found = self._flatten(logits, labels, mask, None, _PER_ITEM)
+        found = self._flatten(logits, labels, mask, sample_weight, _PER_ITEM)
         certified = deepcopy(self.fitted_calibrator())
         certified.forget_examples()
-        share = 1.0 / np.bincount(found.items)[found.items]
-        certified.certify(found.logits, found.labels, share, reused=reused)
+        items = _weigh_items(found)
+        share = (items / np.maximum(np.bincount(found.ids), 1))[found.ids]
+        certified.certify(found.scores, found.labels, share, reused=reused)
         # Then the weighted share of missed positions is the mean share over items, and a threshold
         # for it, with room for one item more, is that of conformal risk control.
         noted = certified.kept_.held_out_conformity
         assert noted is not None
-        noted = replace(noted, weights=share, unit=1.0)
-        order = np.lexsort((row_draws(self.random_state, found.items.size), found.items))
-        alone = order[np.unique(found.items[order], return_index=True)[1]]
-        assert found.labels is not None
-        certified.certify(found.logits[alone], found.labels[alone], reused=reused)
+        noted = replace(noted, weights=share[share > 0.0], unit=float(items.max()))
+        order = np.lexsort((row_draws(self.random_state, found.n_rows), found.ids))
+        alone = order[np.unique(found.ids[order], return_index=True)[1]]
+        weights = None if found.weights is None else items[found.ids[alone]]
+        certified.certify(*found.take(alone)[:2], weights, reused=reused)
         certified.kept_ = replace(certified.kept_, held_out_conformity=noted)
         self.calibrator_ = certified
         return self
@@ -604,7 +614,7 @@ class Dense(Estimator):
 
     def _read(
         self, logits: Any, labels: Any, mask: Any, weights: Any, most: int | None
-    ) -> Iterator[Positions]:
+    ) -> Iterator[Rows]:
         """The positions that count, slab after slab."""
         ignored, rows = self._check_options(), 0
         for maps in open_maps(logits, labels, mask, weights, self.class_axis, ignored):
@@ -614,7 +624,7 @@ class Dense(Estimator):
                     f"{maps.positions}, or in each batch, as (logits, labels)."
                 )
             for part in maps.read(most, self.random_state):
-                rows += part.items.size
+                rows += part.n_rows
                 yield part
         if not rows:
             raise ValueError(
@@ -632,14 +642,10 @@ class Dense(Estimator):
 
     def _flatten(
         self, logits: Any, labels: Any, mask: Any, weights: Any, most: int | None = None
-    ) -> Positions:
+    ) -> Rows:
         """All positions that count, or at most so many of each item, on the host."""
-        parts = list(self._read(logits, labels, mask, weights, most))
-        columns: list[Any] = [
-            None if column[0] is None else np.concatenate([to_host(part) for part in column])
-            for column in zip(*parts, strict=True)
-        ]
-        return Positions(*columns)
+        found = join_chunks(list(self._read(logits, labels, mask, weights, most)))
+        return found._replace(scores=to_host(found.scores))
 
     def _predict(self, what: Output, logits: Any, mask: Any, fill: Any) -> Any:
         calibrator, of_classes = self.fitted_calibrator(), what in OF_CLASSES

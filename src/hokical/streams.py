@@ -21,7 +21,7 @@ from hokical._core.checks import check_choice
 from hokical._core.groups import count_rows, read_columns, take_rows
 from hokical._core.logits import as_logits
 from hokical._core.messages import progress_bar
-from hokical._core.reading import as_labels, as_weights
+from hokical._core.reading import Rows, as_labels, as_weights
 from hokical._core.storage import replace_file
 from hokical._fitting.examples import Examples, Partition, Result
 from hokical.calibrators.calibrator import Calibrator
@@ -29,7 +29,7 @@ from hokical.calibrators.hoki import Hoki
 from hokical.calibrators.shift import MOST_NUMBERS
 from hokical.guarantees.calibration_data import Reused, row_draws
 from hokical.guarantees.shift import ShiftEstimate
-from hokical.io.chunks import Chunk, ChunkSource, check_row_count, reblock, rows_per_chunk
+from hokical.io.chunks import ChunkSource, check_row_count, reblock, rows_per_chunk
 from hokical.io.reading import open_source
 from hokical.io.tables import check_output, count_from, report_file
 from hokical.rules.base import OF_CLASSES, Output
@@ -41,14 +41,14 @@ __all__ = [
 Estimator = TypeVar("Estimator", bound=Calibrator)
 
 
-def check_block(chunk: Chunk, first_row: int, n_classes: int, path: Path | None = None) -> Examples:
+def check_block(chunk: Rows, first_row: int, n_classes: int, path: Path | None = None) -> Examples:
     """Check a chunk's rows; errors say where in the source, and in which file, they are."""
     with report_file(path, count_from(first_row)):
         if chunk.labels is None:
             raise ValueError(
                 "labels are needed: `open_source(logits, labels)` or chunks of (logits, labels)."
             )
-        logits = as_logits(chunk.logits)
+        logits = as_logits(chunk.scores)
         if logits.n_classes != n_classes:
             raise ValueError(
                 f"all chunks must have the same classes; got {logits.n_classes} columns after "
@@ -221,7 +221,7 @@ def _predict_chunks(
     for chunk in source:
         if chunk.n_rows:
             rows = slice(first_row, first_row + chunk.n_rows)
-            logits: Any = chunk.logits
+            logits: Any = chunk.scores
             with report_file(source.path, count_from(first_row)):
                 if codes is not None:
                     _check_groups(codes, rows.stop)
@@ -307,7 +307,7 @@ def estimate_shift(calibrator: Calibrator, source: Any, *, delta: float = 0.05) 
     for chunk in open_source(source, fitted_by=calibrator):
         key = row_draws(first, chunk.n_rows)
         weights = np.ones(chunk.n_rows) if chunk.weights is None else np.asarray(chunk.weights)
-        kept.append((key, chunk.logits, weights))
+        kept.append((key, chunk.scores, weights))
         first += chunk.n_rows
         if sum(len(part[0]) for part in kept) > 2 * most:
             kept = [_smallest(kept, most)]

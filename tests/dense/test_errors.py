@@ -16,7 +16,7 @@ LOGITS, LABELS = maps(n=2, h=5, w=6)
     ("fit", "message"),
     [
         (lambda: Dense().fit(LOGITS), "`labels` must be given"),
-        (lambda: Dense().fit(LOGITS, LABELS), r"got 255 at position \(0, 0, 0\).*ignore_label=255"),
+        (lambda: Dense().fit(LOGITS, LABELS), r"got 255 in position \(0, 0, 0\).*ignore_label=255"),
         (lambda: Dense().fit(LOGITS, LABELS + 0.5), "must be integers.*float64"),
         (lambda: Dense().fit(LOGITS[0, 0, 0], LABELS), "after at least one of items"),
         (lambda: Dense(class_axis=4).fit(LOGITS, LABELS), "got shape.*class_axis=4"),
@@ -67,10 +67,10 @@ def test_bad_logits_are_named_by_their_position(value) -> None:
         lambda: cal.predict(shaped),
         lambda: list(cal.predict_confidence(parts)),
     ):
-        with pytest.raises(ValueError, match=r"NaN.* got such at position \(4, 7, 9\)"):
+        with pytest.raises(ValueError, match=r"NaN or \+inf; got .* in position \(4, 7, 9\)"):
             work()
     shaped[4, :, 7, 9] = -np.inf
-    with pytest.raises(ValueError, match=r"got such at position \(4, 7, 9\)"):
+    with pytest.raises(ValueError, match=r"position \(4, 7, 9\)"):
         cal.predict_confidence(shaped)
 
 

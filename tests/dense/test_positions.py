@@ -266,3 +266,32 @@ def test_sets_count_an_item_once() -> None:
         members = cal.predict_set(logits, coverage=0.9).members
         covered.append(np.take_along_axis(members, labels[..., None], axis=-1).mean())
     assert np.mean(covered) > 0.9
+
+
+def test_weights_of_items_say_which_are_likely() -> None:
+    """With weights of 0 and 1 sets are those of the items that count; the scale means nothing."""
+    rng = np.random.default_rng(11)
+    labels = rng.integers(4, size=(300, 5, 6))
+    hard = np.arange(300) % 3 == 0
+    scale = np.where(hard, 0.5, 2.0)[:, None, None, None]
+    logits = rng.normal(size=(300, 5, 6, 4)) + scale * np.eye(4)[labels]
+    fit, held_out = slice(0, 100), slice(100, 300)
+    cal = make("temps").fit(logits[fit].reshape(-1, 4), labels[fit].ravel())
+    given, truth, some = logits[held_out], labels[held_out], hard[held_out]
+    alone = Dense(cal).certify(given[some], truth[some]).predict_set(given)
+    found = [
+        Dense(cal).certify(given, truth, weight * some).predict_set(given) for weight in (1.0, 7.0)
+    ]
+    plain = Dense(cal).certify(given, truth)
+    for each in found:
+        assert each.threshold == pytest.approx(alone.threshold, abs=1e-6)
+        assert "weighted" in each.guarantee
+    assert found[0].sizes.mean() > plain.predict_set(given).sizes.mean() + 0.1
+    equal = Dense(cal).certify(given, truth, np.full(200, 5.0)).predict_set(given)
+    assert equal.guarantee == plain.predict_set(given).guarantee
+    batches = [(given[:90], truth[:90], some[:90]), (given[90:], truth[90:], some[90:])]
+    assert Dense(cal).certify(batches).predict_set(given).threshold == found[0].threshold
+    with pytest.raises(ValueError, match="`delta` needs|weights|count alike"):
+        Dense(cal).certify(given, truth, some).predict_or_abstain(given)
+    with pytest.raises(ValueError, match="must be one per item"):
+        Dense(cal).certify(given, truth, rng.random((200, 5, 6)))

@@ -292,3 +292,10 @@ def test_what_a_calibrator_stores_reads_later_files(tmp_path: Path) -> None:
 def test_bad_tables_are_named(tmp_path: Path, text: str, options: Any, message: str) -> None:
     with pytest.raises(DataFileError, match=message):
         read_examples(put(tmp_path, text), **options)
+
+
+def test_the_old_name_of_the_record() -> None:
+    with pytest.warns(DeprecationWarning, match="called `hokical.io.Rows`"):
+        assert hokical.io.Examples is hokical.io.Rows
+    with pytest.raises(AttributeError, match="has no attribute 'Sample'"):
+        _ = hokical.io.Sample

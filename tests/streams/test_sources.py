@@ -12,16 +12,17 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from hokical import Gaussian, Hoki
+from hokical._core.reading import Rows
 from hokical.calibrators import make
 from hokical.io import DataFileError
-from hokical.io.chunks import Chunk, reblock, rows_per_chunk
+from hokical.io.chunks import reblock, rows_per_chunk
 from hokical.streams import fit, open_source
 from tests.conftest import max_examples
 
 
 def rows_of(source: Any) -> tuple[np.ndarray, np.ndarray]:
     chunks = list(source)
-    logits = np.concatenate([chunk.logits for chunk in chunks])
+    logits = np.concatenate([chunk.scores for chunk in chunks])
     return logits, np.concatenate([np.asarray(chunk.labels) for chunk in chunks])
 
 
@@ -46,14 +47,14 @@ def test_reblocking_keeps_rows_and_order(sizes: list[int], rows: int) -> None:
     whole = np.arange(2 * sum(sizes)).reshape(-1, 2)
     ends = np.cumsum(sizes)
     parts = [
-        Chunk(whole[end - size : end], whole[end - size : end, 0])
+        Rows(whole[end - size : end], whole[end - size : end, 0])
         for size, end in zip(sizes, ends, strict=True)
     ]
     found = list(reblock(parts, rows))
     assert [chunk.n_rows for chunk in found[:-1]] == [rows] * (len(found) - 1)
     if found:
         assert 0 < found[-1].n_rows <= rows
-        assert_array_equal(np.concatenate([chunk.logits for chunk in found]), whole)
+        assert_array_equal(np.concatenate([chunk.scores for chunk in found]), whole)
         assert_array_equal(np.concatenate([np.asarray(c.labels) for c in found]), whole[:, 0])
     else:
         assert whole.size == 0

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from numbers import Number
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -25,19 +25,68 @@ _STREAMS = (
 
 
 class Rows(NamedTuple):
-    """Scores, and the label, weight and groups of each row, None where they are not given.
+    """Scores and what belongs to each: what every reader of arrays, files and chunks returns.
 
-    Of a frame or table also the names of its `columns` of scores and of their `classes`, and
-    `about` them what later tables need to be read in the same way.
+    Attributes
+    ----------
+    scores : logits (n, classes), or confidences (n,) if `kind` is "confidence"
+    labels : class indices (n,); of confidences, 1 if right and 0 if wrong; of a file, -1 where
+        there is none
+    weights, groups : the weight and the groups of each row
+    ids : the item that each row belongs to
+    columns, classes : names of the columns of scores, if each class has one, and of the classes
+    about : what later files and tables need to be read in the same way
+    used : whether a row of the file (all rows,) has a score, and so is one of the n rows
+    part : "val" or "test" if the file has parts
+    kept : other columns of the file (all rows,), by name
+    unused : columns that are used for nothing, though they might hold scores
+
+    None, or nothing, is what is not given.
     """
 
     scores: Any
     labels: Any = None
     weights: Any = None
     groups: Any = None
+    ids: Any = None
     columns: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
     about: Mapping[str, Any] = MappingProxyType({})
+    kind: Literal["logits", "confidence"] = "logits"
+    used: Any = None
+    part: Literal["val", "test"] | None = None
+    kept: Mapping[str, AnyArray] = MappingProxyType({})
+    unused: tuple[str, ...] = ()
+
+    @property
+    def n_rows(self) -> int:
+        return int(getattr(self.scores, "n_rows", None) or self.scores.shape[0])
+
+    @property
+    def n_classes(self) -> int:
+        """Of logits."""
+        return int(getattr(self.scores, "n_classes", None) or self.scores.shape[1])
+
+    @property
+    def n_dropped(self) -> int:
+        return 0 if self.used is None else int((~self.used).sum())
+
+    def take(self, rows: AnyArray | slice) -> Self:
+        """Some of the rows, by a slice, a mask or by number: scores, labels and weights."""
+        scores = self.scores
+        some = scores.take(rows) if hasattr(scores, "n_rows") else scores[rows]
+        labels, weights = (None if part is None else part[rows] for part in self[1:3])
+        return type(self)(some, labels, weights)
+
+    def fill(self, values: AnyArray) -> AnyArray:
+        """Values (n, ...) in their places among all rows of the file; the others are empty."""
+        if not self.n_dropped:
+            return values
+        numbers = values.dtype.kind == "f"
+        shape, kind = (len(self.used), *values.shape[1:]), values.dtype if numbers else object
+        found = np.full(shape, np.nan if numbers else None, kind)
+        found[self.used] = values
+        return found
 
 
 def pair_rows(
@@ -47,7 +96,7 @@ def pair_rows(
     for name, part in ((names[1], labels), ("sample_weight", weights), ("groups", groups)):
         for each in part.values() if isinstance(part, Mapping) else (part,):
             check_row_order(scores, each, name, names[0])
-    return Rows(scores, labels, weights, groups, column_names(scores))
+    return Rows(scores, labels, weights, groups, columns=column_names(scores))
 
 
 def to_numpy(data: Any, name: str) -> AnyArray:

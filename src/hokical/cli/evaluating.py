@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 import hokical
+from hokical._core.reading import Rows
 from hokical.cli import options as opt
 from hokical.cli.application import check_method
 from hokical.cli.console import (
@@ -37,7 +38,6 @@ from hokical.cli.console import (
     stdout,
 )
 from hokical.cli.reading import Source, read_calibrator
-from hokical.io.examples import Examples
 
 _FOOTNOTE = "AUROC, right against wrong: higher is better. Selective risk: most confident 80 %."
 
@@ -81,7 +81,7 @@ def evaluate(
         missing=missing,
     ).open(fitted)  # fmt: skip
     own: dict[str, Any] = {"x": data}
-    if isinstance(data, Examples):
+    if isinstance(data, Rows):
         own = {"x": data.scores, "y": data.labels, "sample_weight": data.weights}
         own["groups"] = data.groups
     with spinner("Measuring"), check_options():
@@ -174,7 +174,7 @@ def _choose_methods(methods: str) -> list[str] | None:
     return list(dict.fromkeys(["uncalibrated", *asked]))
 
 
-def _open_pair(given: Source, test: Path | None, labels: Path | None) -> tuple[Examples, Examples]:
+def _open_pair(given: Source, test: Path | None, labels: Path | None) -> tuple[Rows, Rows]:
     """The examples to fit on and to test on, of two files or of one with both parts."""
     fitted_on = given.read()
     if test is None and fitted_on.part is None:

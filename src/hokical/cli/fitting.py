@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import numpy as np
 
 import hokical
+from hokical._core.reading import Rows
 from hokical.cli import options as opt
 from hokical.cli.application import check_method, set_options
 from hokical.cli.console import (
@@ -34,7 +35,6 @@ from hokical.cli.evaluating import show_comparison
 from hokical.cli.options import CalibratorFile, Json
 from hokical.cli.reading import Source, read_calibrator
 from hokical.demo import DEMO_CLASSES, demo_logits
-from hokical.io.examples import Examples
 from hokical.io.tables import check_output, report_file
 
 #: Arrays with more numbers are not listed.
@@ -245,7 +245,7 @@ def certify(
 
 def _fit_on(calibrator: Any, data: Any, path: Path) -> dict[str, Any]:
     """Fit a calibrator; the number of examples, and of one file the share that is right."""
-    if not isinstance(data, Examples):
+    if not isinstance(data, Rows):
         with report_file(path):
             hokical.streams.fit(calibrator, data)
         return {"examples": data.n_rows}
@@ -267,7 +267,7 @@ def _fit_on(calibrator: Any, data: Any, path: Path) -> dict[str, Any]:
 def _certify_on(fitted: Any, data: Any, path: Path, *, look_alike: bool = False) -> Any:
     """The calibrator with held-out examples noted, which may `look_alike` those of the fit."""
     own: dict[str, Any] = {"reused": "ignore" if look_alike else "refuse"}
-    if not isinstance(data, Examples):
+    if not isinstance(data, Rows):
         with report_file(path):
             return hokical.streams.certify(fitted, data, **own)
     own |= {"groups": data.groups, "sample_weight": data.weights}

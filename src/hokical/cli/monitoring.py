@@ -13,6 +13,7 @@ from rich.text import Text
 
 import hokical
 from hokical._core.groups import take_rows
+from hokical._core.reading import Rows
 from hokical.cli import options as opt
 from hokical.cli.console import (
     ALARM,
@@ -28,7 +29,6 @@ from hokical.cli.console import (
     spinner,
 )
 from hokical.cli.reading import Source, read_calibrator, warn_of_rows_of_fit
-from hokical.io.examples import Examples
 from hokical.io.tables import check_output
 
 #: Classes in the table.
@@ -139,7 +139,7 @@ def _event_shares(status: hokical.monitoring.Status, event: int) -> tuple[float,
 
 
 def _count(
-    watching: hokical.CalibrationMonitor, fitted: Any, rows: Examples, ids: Any, again: bool
+    watching: hokical.CalibrationMonitor, fitted: Any, rows: Rows, ids: Any, again: bool
 ) -> None:
     """Count rows, and the labels of rows that wait for them."""
     scores: Any = rows.scores

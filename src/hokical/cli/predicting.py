@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import numpy as np
 
 import hokical
+from hokical._core.reading import Rows
 from hokical.cli import options as opt
 from hokical.cli.console import (
     DASH,
@@ -31,7 +32,6 @@ from hokical.cli.console import (
 )
 from hokical.cli.options import text
 from hokical.cli.reading import Source, read_calibrator, warn_of_rows_of_fit
-from hokical.io.examples import Examples
 from hokical.io.reading import list_files
 from hokical.io.tables import TABLES, check_output
 
@@ -158,7 +158,7 @@ def _pair_files(given: Source, output: Path) -> list[tuple[Path, Path]]:
     return pairs
 
 
-def _adapt(fitted: hokical.Calibrator, rows: Examples) -> Any:
+def _adapt(fitted: hokical.Calibrator, rows: Rows) -> Any:
     """The calibrator for the class frequencies of the rows, unless something else has changed."""
     with check_options("--adapt"):
         found = fitted.estimate_shift(fitted._attach_groups(rows.scores, rows.groups))
@@ -169,7 +169,7 @@ def _adapt(fitted: hokical.Calibrator, rows: Examples) -> Any:
 
 
 def _predict(
-    fitted: Any, rows: Examples, proba: bool, risk: dict[str, Any] | None, sets: Any
+    fitted: Any, rows: Rows, proba: bool, risk: dict[str, Any] | None, sets: Any
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Labels, confidence and what else is asked for; the guarantees in words.
 
@@ -203,7 +203,7 @@ def _predict(
     return found, facts
 
 
-def _event_interval(fitted: Any, rows: Examples, event: int, delta: float) -> dict[str, Any]:
+def _event_interval(fitted: Any, rows: Rows, event: int, delta: float) -> dict[str, Any]:
     """The probability of the event and its ends."""
     own: dict[str, Any] = {"groups": rows.groups}
     with check_options("--interval"):
@@ -212,7 +212,7 @@ def _event_interval(fitted: Any, rows: Examples, event: int, delta: float) -> di
     return {"probability": probability, "low": ends[:, 0], "high": ends[:, 1]}
 
 
-def _columns(results: dict[str, Any], rows: Examples, as_arrays: bool) -> dict[str, Any]:
+def _columns(results: dict[str, Any], rows: Rows, as_arrays: bool) -> dict[str, Any]:
     """Kept columns, then results; in a table labels by name, and a column per probability."""
     added = dict(results)
     if not as_arrays and "labels" in added:

@@ -13,10 +13,11 @@ from typer.core import TyperCommand
 
 import hokical
 from hokical._core.logits import Logits
+from hokical._core.reading import Rows
 from hokical.cli.console import bad_option, check_options, say, spinner, warn
 from hokical.cli.options import Missing, Part, split_names
 from hokical.io.chunks import ChunkSource
-from hokical.io.examples import Examples, options_from
+from hokical.io.examples import options_from
 from hokical.io.reading import (
     is_pattern,
     labels_beside,
@@ -55,9 +56,7 @@ class Source:
         """Whether the path is a folder, or a pattern that matches several files."""
         return self.path.is_dir() or is_pattern(self.path)
 
-    def read(
-        self, fitted: Any = None, labelled: Literal["all", "some", "none"] = "all"
-    ) -> Examples:
+    def read(self, fitted: Any = None, labelled: Literal["all", "some", "none"] = "all") -> Rows:
         """Its rows, of which all, some or none have a label that is read."""
         keep = None if self.keep is None else split_names(self.keep.replace("none", ""))
         with spinner(f"Reading {self.path.name}"):
@@ -96,7 +95,7 @@ class Source:
         )
         return None if found is None else (found[0].astype(np.str_), found[1])
 
-    def open(self, fitted: Any = None) -> Examples | ChunkSource:
+    def open(self, fitted: Any = None) -> Rows | ChunkSource:
         """Its rows with labels; a folder or pattern of Parquet files is read in parts."""
         if not self.in_parts:
             return self.read(fitted)
@@ -143,7 +142,7 @@ class Source:
         return found | chosen | ({"classes": names} if names else {}) | {"split": self.split.value}
 
 
-def warn_of_rows_of_fit(fitted: Any, rows: Examples, path: Path) -> None:
+def warn_of_rows_of_fit(fitted: Any, rows: Rows, path: Path) -> None:
     """Warn if the rows of a file are those that the calibrator was fitted on."""
     if isinstance(rows.scores, Logits):
         found = fitted._are_of_fit(rows.scores)

@@ -67,17 +67,12 @@ def one_of_each(rows: Rows, cluster: Any) -> Rows:
         draws = draws + 2.0 * (rows.weights == 0.0)
     order = np.lexsort((draws, codes))
     kept = np.sort(order[np.unique(codes[order], return_index=True)[1]])
-    scores, groups = rows.scores, rows.groups
+    groups = rows.groups
     if groups is not None and not isinstance(groups, np.ndarray):
         groups = take_rows(read_columns(groups, len(rows.labels)), kept)
     elif groups is not None:
         groups = groups[kept]
-    return rows._replace(
-        scores=scores.take(kept) if isinstance(scores, Logits) else scores[kept],
-        labels=rows.labels[kept],
-        weights=None if rows.weights is None else rows.weights[kept],
-        groups=groups,
-    )
+    return rows.take(kept)._replace(groups=groups)
 
 
 def row_hashes(logits: Logits) -> FloatArray:

@@ -269,8 +269,8 @@ class CertifiedSets:
         if promise is None:
             share = f"At least {asked.coverage:.4g} of new examples of {whom}"
             promise = f"{share} have their true class in the set"
-        # Positions of an item share its weight, which nobody gave.
-        weighted = what == "examples" and not known.counted
+        # Positions of an item share its weight, which is 1 if nobody gave one.
+        weighted = not known.counted if what == "examples" else known.unit != 1.0
         given: dict[str, Any] = {"by": asked.by, "weighted": weighted}
         words = control.state_promise(promise, behind, delta=asked.delta, **given)
         if asked.by == "new group":

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from hokical._core.arrays import Array, NumpyBackend
 from hokical._core.lazy import import_optional
 from hokical._core.parallel import threads
+from hokical._core.reading import Rows
 from hokical._fitting.examples import Examples, Partition, Result
 from hokical.calibrators.calibrator import Calibrator
-from hokical.io.chunks import Chunk
 from hokical.streams import check_block
 
 #: How many results are combined in a task. Partial results never all meet in one place.
@@ -151,7 +151,7 @@ def _call(task: Callable[..., Any], *parts: Any) -> Any:
 def _work_on(
     work: Callable[[Examples], Result], part: tuple[Any, ...], first_row: int, n_classes: int
 ) -> Result:
-    return work(check_block(Chunk(*part), first_row, n_classes))
+    return work(check_block(Rows(*part), first_row, n_classes))
 
 
 def _predict(

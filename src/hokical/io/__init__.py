@@ -11,6 +11,10 @@ One module per format. The format is found by a file's first bytes; nothing in a
 2
 """
 
+import warnings
+from typing import Any
+
+from hokical._core.reading import Rows
 from hokical.io.answers import (
     STATED_WORDS,
     agreement,
@@ -19,11 +23,18 @@ from hokical.io.answers import (
     read_sequence_logprobs,
     read_stated,
 )
-from hokical.io.examples import Examples
 from hokical.io.reading import read_examples
 from hokical.io.tables import DataFileError, write_table
 
 __all__ = [
-    "STATED_WORDS", "DataFileError", "Examples", "agreement", "read_examples", "read_lm_eval",
+    "STATED_WORDS", "DataFileError", "Rows", "agreement", "read_examples", "read_lm_eval",
     "read_logprobs", "read_sequence_logprobs", "read_stated", "write_table",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Examples":
+        deprecated = "`hokical.io.Examples` is called `hokical.io.Rows`; the old name goes in 0.6."
+        warnings.warn(deprecated, DeprecationWarning, stacklevel=2)
+        return Rows
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from hokical._core.arrays import AnyArray
+from hokical._core.arrays import to_host
 from hokical._core.checks import check_count
 from hokical._core.logits import Logits, rows_per_block
 from hokical._core.parallel import cut_rows
-from hokical._core.reading import column_names, order_columns, to_column, to_numpy
+from hokical._core.reading import Rows, column_names, order_columns, to_column, to_numpy
 from hokical.io.examples import (
     LABELS,
     LOGITS,
@@ -26,6 +26,7 @@ from hokical.io.examples import (
     Columns,
     about,
     find_roles,
+    logit_values,
     make_examples,
     settle_kind,
 )
@@ -54,35 +55,12 @@ _KERNEL_BLOCKS = 16
 _FLOATS_BESIDE = 8
 
 
-@dataclass(frozen=True, eq=False)
-class Chunk:
-    """Rows as they came: logits (n, classes), and labels (n,) and weights (n,) where given."""
-
-    logits: AnyArray
-    labels: AnyArray | None = None
-    weights: AnyArray | None = None
-
-    @property
-    def n_rows(self) -> int:
-        return len(self.logits)
-
-    @property
-    def n_classes(self) -> int:
-        return int(self.logits.shape[1])
-
-    def rows(self, part: slice) -> Chunk:
-        """Some of the rows, without a copy."""
-        arrays = (self.logits, self.labels, self.weights)
-        found: list[Any] = [None if array is None else array[part] for array in arrays]
-        return Chunk(*found)
-
-
-def as_chunk(item: Any, source: ChunkSource) -> Chunk:
+def as_chunk(item: Any, source: ChunkSource) -> Rows:
     """A chunk from an array, a tuple of two or three, or a mapping.
 
     The columns of a frame are put in the order of those of its source.
     """
-    if isinstance(item, Chunk):
+    if isinstance(item, Rows):
         return item
     logits, labels, weights = split_parts(item, (LOGITS, LABELS, WEIGHTS), _WANTED)
     if isinstance(logits, Logits):
@@ -105,7 +83,7 @@ def as_chunk(item: Any, source: ChunkSource) -> Chunk:
                 f"`{name}` of every chunk must have one entry per row of its logits; got shape "
                 f"{column.shape} beside {values.shape}."
             )
-    return Chunk(values, columns.get("labels"), columns.get("sample_weight"))
+    return Rows(values, columns.get("labels"), columns.get("sample_weight"))
 
 
 def split_parts(item: Any, names: Sequence[tuple[str, ...]], wanted: str) -> list[Any]:
@@ -129,31 +107,31 @@ def rows_per_chunk(n_classes: int) -> int:
     return _KERNEL_BLOCKS * rows_per_block(n_classes + _FLOATS_BESIDE)
 
 
-def reblock(chunks: Iterable[Chunk], rows: int) -> Iterator[Chunk]:
+def reblock(chunks: Iterable[Rows], rows: int) -> Iterator[Rows]:
     """The same rows in chunks of `rows` each, the last one possibly shorter.
 
     Sums over them are then the same to the bit, however the rows were cut before.
 
-    >>> parts = reblock([Chunk(np.zeros((3, 2))), Chunk(np.zeros((4, 2)))], rows=5)
+    >>> parts = reblock([Rows(np.zeros((3, 2))), Rows(np.zeros((4, 2)))], rows=5)
     >>> [part.n_rows for part in parts]
     [5, 2]
     """
-    held: list[Chunk] = []
+    held: list[Rows] = []
     count = 0
     for chunk in chunks:
         start = 0
         while chunk.n_rows - start >= rows - count:
             stop = start + rows - count
-            yield join_chunks([*held, chunk.rows(slice(start, stop))])
+            yield join_chunks([*held, chunk.take(slice(start, stop))])
             held, count, start = [], 0, stop
         if start < chunk.n_rows:
-            held.append(chunk.rows(slice(start, None)))
+            held.append(chunk.take(slice(start, None)))
             count += chunk.n_rows - start
     if held:
         yield join_chunks(held)
 
 
-def join_chunks(parts: list[Chunk]) -> Chunk:
+def join_chunks(parts: list[Rows]) -> Rows:
     """Chunks one below the other."""
     if len(parts) == 1:
         return parts[0]
@@ -161,13 +139,13 @@ def join_chunks(parts: list[Chunk]) -> Chunk:
     if len(widths) > 1:
         raise ValueError(f"all chunks must have the same classes; got {sorted(widths)} columns.")
     found = list[Any]()
-    for name in ("logits", "labels", "weights"):
+    for name in Rows._fields[:5]:
         arrays = [getattr(part, name) for part in parts]
         given = [array for array in arrays if array is not None]
         if given and len(given) < len(arrays):
             raise ValueError(f"`{name}` must be in every chunk or in none; some chunks lack them.")
-        found.append(np.concatenate(given) if given else None)
-    return Chunk(*found)
+        found.append(np.concatenate([*map(to_host, given)]) if given else None)
+    return Rows(*found)
 
 
 class ChunkSource:
@@ -193,9 +171,9 @@ class ChunkSource:
     def __init__(self, chunks: Iterable[Any] | Callable[[], Iterable[Any]]) -> None:
         self._chunks: Any = chunks
         self.repeatable = not isinstance(chunks, Iterator)
-        self._next_pass: Iterator[Chunk] | None = None
+        self._next_pass: Iterator[Rows] | None = None
 
-    def __iter__(self) -> Iterator[Chunk]:
+    def __iter__(self) -> Iterator[Rows]:
         """The chunks, in order."""
         started, self._next_pass = self._next_pass, None
         return self._new_pass() if started is None else started
@@ -205,7 +183,7 @@ class ChunkSource:
         """Columns of the logits, from the first chunk."""
         return self.first_chunk().n_classes
 
-    def first_chunk(self) -> Chunk:
+    def first_chunk(self) -> Rows:
         """The first chunk with rows; it begins the next pass, so that none is read twice."""
         chunks = iter(self)
         for chunk in chunks:
@@ -223,7 +201,7 @@ class ChunkSource:
             )
         return groups
 
-    def _new_pass(self) -> Iterator[Chunk]:
+    def _new_pass(self) -> Iterator[Rows]:
         if self._chunks is None:
             raise ValueError(
                 "an iterator of chunks can be used once, and it has been. Give a function that "
@@ -283,14 +261,14 @@ class TableSource(ChunkSource):
         self.columns = self._roles.columns
         self._wanted = replace(wanted, kind=kind)
 
-    def _read_chunks(self) -> Iterator[Chunk]:
+    def _read_chunks(self) -> Iterator[Rows]:
         roles, labels = self._roles, self._roles.labels
         columns = [*dict.fromkeys((*roles.scores, *roles.others(with_labels=True)))]
         for path, first, table in self._batches(columns):
             rows = ArrowTable(path, table, first)
             where = None if labels is None else (rows, labels)
             found = make_examples(rows, roles, self._wanted, where)
-            yield Chunk(found.logit_values(path), found.labels, found.weights)
+            yield Rows(logit_values(found, path), found.labels, found.weights)
 
     def _batches(self, columns: list[str]) -> Iterator[tuple[Path, int, Any]]:
         """Tables of the columns, each after its file and the number of rows before it there."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -30,7 +30,14 @@ from hokical._core.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from hokical._core.conversion import Zeros, from_binary_scores, from_probabilities
 from hokical._core.groups import look_up
 from hokical._core.logits import Logits, as_logits
-from hokical._core.reading import as_labels, as_weights, describe_columns, first_true, match_columns
+from hokical._core.reading import (
+    Rows,
+    as_labels,
+    as_weights,
+    describe_columns,
+    first_true,
+    match_columns,
+)
 from hokical.io.tables import MISSING, NAMELESS, DataFileError, FileSplit, Table, report_file
 
 Kind = Literal["logits", "probabilities", "confidence"]
@@ -364,66 +371,18 @@ def to_numbers(column: AnyArray) -> AnyArray:
         return column
 
 
-@dataclass(frozen=True, eq=False)
-class Examples:
-    """Examples of a file, as `fit`, `certify`, `evaluate` and the `predict` methods take them.
-
-    Attributes
-    ----------
-    scores : logits (n, classes), or confidences (n,) if `kind` is "confidence"
-    labels : class indices (n,), -1 where there is none; of confidences, 1 if right and 0 if wrong
-    used : whether a row of the file (all rows,) has a score, and so is one of the n rows
-    weights, groups : weight of each row; columns of groups by name; None where there are none
-    classes, columns : names of the classes, where known, and of their columns, if each has one
-    part : "val" or "test" if the file has parts
-    kept : other columns (all rows,), by name
-    unused : columns that are used for nothing, though they might hold scores
-    about : what later files need to be read in the same way, see `options_from`
-    """
-
-    scores: Logits | FloatArray
-    labels: IntArray | None
-    kind: Literal["logits", "confidence"]
-    used: BoolArray
-    weights: FloatArray | None = None
-    groups: dict[str, AnyArray] | None = None
-    classes: tuple[str, ...] = ()
-    columns: tuple[str, ...] = ()
-    part: FileSplit | None = None
-    kept: dict[str, AnyArray] = field(default_factory=dict)
-    about: dict[str, Any] = field(default_factory=dict)
-    unused: tuple[str, ...] = ()
-
-    @property
-    def n_rows(self) -> int:
-        return len(self.used) - self.n_dropped
-
-    @property
-    def n_dropped(self) -> int:
-        return int((~self.used).sum())
-
-    def logit_values(self, path: Path) -> AnyArray:
-        """The logits (n, classes), of which a source of chunks consists."""
-        if not isinstance(self.scores, Logits):
-            raise DataFileError(
-                path, "expected logits or probabilities; found confidences.", "Read the file whole."
-            )
-        return np.asarray(self.scores.values)
-
-    def fill(self, values: AnyArray) -> AnyArray:
-        """Values (n, ...) in their places among all rows of the file; the others are empty."""
-        if self.used.all():
-            return values
-        numbers = values.dtype.kind == "f"
-        shape, kind = (len(self.used), *values.shape[1:]), values.dtype if numbers else object
-        found = np.full(shape, np.nan if numbers else None, kind)
-        found[self.used] = values
-        return found
+def logit_values(rows: Rows, path: Path) -> AnyArray:
+    """The logits (n, classes), of which a source of chunks consists."""
+    if rows.kind == "confidence":
+        raise DataFileError(
+            path, "expected logits or probabilities; found confidences.", "Read the file whole."
+        )
+    return np.asarray(rows.scores.values)
 
 
 def make_examples(
     table: Table, roles: Roles, wanted: Columns, labels_in: tuple[Table, str] | None
-) -> Examples:
+) -> Rows:
     """The examples of a table; their labels are in a column of it, or of another table."""
     labelled = wanted.labelled or ("none" if labels_in is None else "all")
     other, name = labels_in or (None, "")
@@ -459,16 +418,20 @@ def make_examples(
         with report_file((other or table).path, (other or table).place):
             missing_ok = labelled == "some" or wanted.drop_missing
             truth = _check_labels(truth, len(used), n_classes, missing_ok=missing_ok)
-    return Examples(
-        found, take(truth), "confidence" if kind == "confidence" else "logits", used, weights,
+    return Rows(
+        found,
+        take(truth),
+        weights,
         groups={name: to_numbers(take(columns[name])) for name in roles.groups} or None,
-        classes=classes,
         columns=roles.columns,
+        classes=classes,
+        about=about(wanted, kind),
+        kind="confidence" if kind == "confidence" else "logits",
+        used=used,
         part=roles.part,
         kept={name: columns[name] for name in roles.kept},
-        about=about(wanted, kind),
         unused=roles.unused,
-    )  # fmt: skip
+    )
 
 
 def join_labels(table: Table, other: Table, labels: AnyArray, *, all_known: bool) -> AnyArray:

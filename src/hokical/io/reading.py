@@ -17,13 +17,13 @@ from hokical.io.chunks import TABLE, ChunkSource, TableSource, from_array
 from hokical.io.examples import (
     LABELS,
     Columns,
-    Examples,
     Kind,
     Labelled,
     Roles,
     encode_labels,
     find_roles,
     is_id,
+    logit_values,
     make_examples,
     options_from,
 )
@@ -63,7 +63,7 @@ def read_examples(
     missing: Literal["error", "drop"] = "error",
     zeros: Zeros = "unlikely",
     fitted_by: Any = None,
-) -> Examples:
+) -> Rows:
     """Read scores and labels from a file; DataFileError says what is wrong with a bad one.
 
     Parameters
@@ -211,7 +211,7 @@ def _open_path(path: Path, labels: Any, wanted: Columns) -> ChunkSource:
             source = from_array(table.read_column(NAMELESS), truth)
     else:
         rows = make_examples(table, roles, wanted, where)
-        source = from_array(rows.logit_values(path), rows.labels, rows.weights)
+        source = from_array(logit_values(rows, path), rows.labels, rows.weights)
         source.classes, source.about, source.columns = rows.classes, rows.about, rows.columns
     source.path = path
     return source
@@ -362,7 +362,7 @@ def read_table(
     weights = found.weights if wanted.weight_column or sample_weight is None else sample_weight
     beside = found.groups if by_name else groups
     about = {k: v for k, v in found.about.items() if k != "scores" or v != "logits"}
-    return Rows(found.scores, found.labels, weights, beside, found.columns, found.classes, about)
+    return found._replace(weights=weights, groups=beside, about=about)
 
 
 def _tell_of_columns(roles: Roles, sample_weight: Any) -> None:

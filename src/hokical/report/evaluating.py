@@ -25,13 +25,13 @@ from hokical._core.checks import bin_index, check_count, sum_by
 from hokical._core.groups import read_columns, take_rows
 from hokical._core.logits import Logits, as_logits
 from hokical._core.messages import progress_bar
-from hokical._core.reading import as_clusters, as_weights, class_of_column, to_numpy
+from hokical._core.reading import Rows, as_clusters, as_weights, class_of_column, to_numpy
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.catalog import make, new_calibrator
 from hokical.calibrators.confidence import ConfidenceCalibrator, answer_hashes
 from hokical.calibrators.multilabel import MultilabelCalibrator
 from hokical.calibrators.stored import OutcomeCalibrator, clone
-from hokical.dense import Dense, Positions
+from hokical.dense import Dense
 from hokical.guarantees.calibration_data import number_hashes, warn_of_rows_of_fit
 from hokical.io.reading import open_source
 from hokical.metrics.examples import as_examples
@@ -121,7 +121,7 @@ def evaluate_dense(cal: Dense, given: tuple[Any, Any, Any, Any], setting: Settin
     return cast(Evaluation, judged)
 
 
-def _judge_items(found: Evaluation, positions: Iterable[Positions]) -> Evaluation:
+def _judge_items(found: Evaluation, positions: Iterable[Rows]) -> Evaluation:
     """The evaluation of all positions, with intervals and bounds by item, where there are items."""
     options, plain = found.summary.options, found.summary.values_alone()
     sums, weighted = _sum_items(positions, found.calibrator, options.n_bins)
@@ -142,9 +142,7 @@ def _judge_items(found: Evaluation, positions: Iterable[Positions]) -> Evaluatio
     return replace(found, summary=replace(plain, bounds=bounds), classes=classes)
 
 
-def _sum_items(
-    positions: Iterable[Positions], calibrator: Any, n_bins: int
-) -> tuple[FloatArray, bool]:
+def _sum_items(positions: Iterable[Rows], calibrator: Any, n_bins: int) -> tuple[FloatArray, bool]:
     """Weight, correct, confidence, Brier score and log loss by item and bin, (items, 5, J).
 
     Also whether there were weights.
@@ -152,9 +150,9 @@ def _sum_items(
     parts, weighted = [np.zeros((0, 5, n_bins))], False
     for part in positions:  # of whole items
         assert part.labels is not None
-        rows = Predicted.of_logits(calibrator, as_logits(part.logits), part.labels, part.weights)
+        rows = Predicted.of_logits(calibrator, as_logits(part.scores), part.labels, part.weights)
         weighted |= part.weights is not None
-        item = part.items - part.items[0]
+        item = part.ids - part.ids[0]
         cell = item * n_bins + bin_index(rows.confidence, n_bins)
         values: tuple[Any, ...] = (1.0, rows.correct, rows.confidence, *rows.scores.values())
         sums = [sum_by(cell, rows.filled_weight() * v, (item[-1] + 1) * n_bins) for v in values]
