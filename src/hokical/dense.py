@@ -274,7 +274,7 @@ def _draw_positions(counting: BoolArray, most: int, seed: int, first_item: int) 
 
 
 def _weigh_items(found: Rows) -> FloatArray:
-    """The weight of each item (items,), 1 on average of those with positions."""
+    """The weight of each item (items,), 1 on average of those above 0."""
     weights, counts = as_weights(found.weights, found.n_rows), np.bincount(found.ids)
     if weights is None:
         return np.sign(counts).astype(np.float64)
@@ -284,7 +284,7 @@ def _weigh_items(found: Rows) -> FloatArray:
             "`sample_weight` must be one per item, (n,), as what is guaranteed is about new items; "
             "got several in an item. Give `mask` with False where positions do not count."
         )
-    return np.asarray(items / items[counts > 0].mean())
+    return np.asarray(items / items[items > 0.0].mean())
 
 
 def _backend(array: Array) -> Backend:

@@ -278,20 +278,24 @@ def test_weights_of_items_say_which_are_likely() -> None:
     fit, held_out = slice(0, 100), slice(100, 300)
     cal = make("temps").fit(logits[fit].reshape(-1, 4), labels[fit].ravel())
     given, truth, some = logits[held_out], labels[held_out], hard[held_out]
-    alone = Dense(cal).certify(given[some], truth[some]).predict_set(given)
-    found = [
-        Dense(cal).certify(given, truth, weight * some).predict_set(given) for weight in (1.0, 7.0)
-    ]
-    plain = Dense(cal).certify(given, truth)
-    for each in found:
-        assert each.threshold == pytest.approx(alone.threshold, abs=1e-6)
-        assert "weighted" in each.guarantee
-    assert found[0].sizes.mean() > plain.predict_set(given).sizes.mean() + 0.1
-    equal = Dense(cal).certify(given, truth, np.full(200, 5.0)).predict_set(given)
-    assert equal.guarantee == plain.predict_set(given).guarantee
-    batches = [(given[:90], truth[:90], some[:90]), (given[90:], truth[90:], some[90:])]
-    assert Dense(cal).certify(batches).predict_set(given).threshold == found[0].threshold
-    with pytest.raises(ValueError, match="`delta` needs|weights|count alike"):
-        Dense(cal).certify(given, truth, some).predict_or_abstain(given)
+    alone = Dense(cal).certify(given[some], truth[some])
+    for weight in (1.0, 7.0):
+        found = Dense(cal).certify(given, truth, weight * some)
+        one, two = found.predict_set(given), alone.predict_set(given)
+        assert one.guarantee == two.guarantee
+        assert_array_equal(one.members, two.members)
+        assert found.predict_or_abstain(given, risk=0.9).accepted.any()
+    likelier, plain = np.where(some, 9.0, 1.0), Dense(cal).certify(given, truth)
+    found = Dense(cal).certify(given, truth, likelier)
+    assert "if the weights of the examples are right" in found.predict_set(given).guarantee
+    sizes = [each.predict_set(given).sizes.mean() for each in (plain, found, alone)]
+    assert sizes[0] < sizes[1] < sizes[2]
+    parts = slice(0, 90), slice(90, 200)
+    batches = [(given[part], truth[part], likelier[part]) for part in parts]
+    assert_array_equal(
+        Dense(cal).certify(batches).predict_set(given).members, found.predict_set(given).members
+    )
+    with pytest.raises(ValueError, match="examples of equal weight"):
+        found.predict_or_abstain(given)
     with pytest.raises(ValueError, match="must be one per item"):
         Dense(cal).certify(given, truth, rng.random((200, 5, 6)))

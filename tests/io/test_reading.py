@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import hokical.io
 from hokical import from_binary_scores, from_probabilities
 from hokical.io import DataFileError, read_examples
 from hokical.io.examples import options_from
