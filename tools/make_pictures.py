@@ -102,7 +102,9 @@ def draw_gallery(name: str, theme: str) -> None:
     page = (DOCS / f"{name}.md").read_text(encoding="utf-8")
     namespace: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as place, chdir(place):
-        for code, picture in _STEP.findall(page):
+        steps = _STEP.findall(page)
+        last = max(place for place, (_, picture) in enumerate(steps) if picture)
+        for code, picture in steps[: last + 1]:
             if code:
                 exec(code, namespace)
             elif picture != "report":

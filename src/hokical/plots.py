@@ -305,10 +305,10 @@ class Reliability:
         ax.errorbar(self.confidence, self.accuracy, color=ink(ax), **band)
         ax.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--", label="calibrated")
         self._draw_counts(ax)
-        ax.set(xlim=(0, 1), ylim=(-0.2, 1.02), yticks=np.arange(6) / 5)
+        ax.set(xlim=(0, 1), ylim=(-0.2, 1.3), yticks=np.arange(6) / 5)
         ax.set(xlabel="confidence", ylabel="accuracy")
         ax.set_title(f"ECE {self.ece:.4f} ({self.n_bins} bins of equal {self.scheme})")
-        ax.legend(loc="upper left", edgecolor="none")  # bands may be behind it
+        ax.legend(loc="upper left", ncols=2, fontsize=9, frameon=False)  # above all bars
         return ax
 
     def _draw_counts(self, ax: Axes) -> None:
@@ -378,7 +378,7 @@ def draw_histogram(
     sample_weight: Any = None,
     **style: Any,
 ) -> Axes:
-    """Histogram of confidence, right and wrong examples stacked; arguments as in `ece`.
+    """Histogram of confidence, correct labels and errors stacked; arguments as in `ece`.
 
     Lines mark the mean confidence and the accuracy. `style` is that of matplotlib's bars.
     """
@@ -387,8 +387,8 @@ def draw_histogram(
     right, wrong = (np.bincount(place, w, n_bins) for w in (levels.correct, levels.errors))
     shape: dict[str, Any] = {"width": np.diff(edges), "align": "edge"}
     shape |= {"edgecolor": ax.get_facecolor()} | style
-    ax.bar(edges[:-1], right, **({"color": BLUE, "label": "right"} | shape))
-    stacked = {"color": ORANGE, "label": "wrong", "bottom": right, "hatch": "////"}
+    ax.bar(edges[:-1], right, **({"color": BLUE, "label": "correct"} | shape))
+    stacked = {"color": ORANGE, "label": "errors", "bottom": right, "hatch": "////"}
     ax.bar(edges[:-1], wrong, **(stacked | shape))
     mean = float(levels.weight @ levels.confidence) / levels.total
     accuracy = float(levels.correct.sum()) / levels.total
@@ -447,7 +447,7 @@ def draw_risk_coverage(
     curves = [np.asarray(line.get_xydata()) for line in ax.lines]
     top = max(points[points[:, 0] >= _READABLE_COVERAGE, 1].max() for points in curves)
     ax.set(xlim=(0, 1), ylim=(0, max(1.1 * top, 1e-3)))
-    ax.set(xlabel="coverage (most confident first)", ylabel="risk (share wrong)")
+    ax.set(xlabel="coverage (most confident first)", ylabel="risk (error rate)")
     if len(ax.lines) > 6:  # more names than fit above the curves
         legend_beside(ax)
     else:
@@ -470,10 +470,11 @@ def draw_sets(
     axes.bar(places, [row.n / n for row in rows], **bars)
     ends = [[row.coverage - row.low for row in rows], [row.high - row.coverage for row in rows]]
     heights = [row.coverage for row in rows]
-    axes.errorbar(places, heights, yerr=ends, fmt="o", color=ORANGE, label="true class inside")
+    axes.errorbar(places, heights, yerr=ends, fmt="o", color=ORANGE, label="coverage")
     if found.goal is not None:
-        axes.axhline(found.goal, color=GREY, linestyle="--", label="asked for")
+        axes.axhline(found.goal, color=GREY, linestyle="--", label="requested coverage")
     axes.set_xticks(places, [row.name for row in rows])
-    axes.set(xlabel="classes in the set", ylim=(0.0, 1.02))
-    axes.legend(frameon=False, loc="center")
+    axes.set(xlabel="classes in the set", ylabel="share", ylim=(0.0, 1.18))
+    axes.set_yticks(np.arange(6) / 5)
+    axes.legend(frameon=False, loc="upper center", ncols=3)  # above all bars
     return axes

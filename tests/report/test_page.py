@@ -57,6 +57,15 @@ def test_the_table_is_plain_html(comparison: Any, render: Render) -> None:
     assert "nan" not in re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL).lower()
 
 
+def test_each_method_has_a_headline_and_the_chosen_one_alone_a_bound(
+    comparison: Any, render: Render
+) -> None:
+    for method in embedded(render(comparison))["methods"]:
+        verdict, details = method["headline"]
+        assert verdict == comparison[method["name"]].verdict
+        assert ("the true error is below" in details) == (method["name"] == comparison.subject)
+
+
 def test_title_date_and_names_of_the_data_are_shown(comparison: Any, tmp_path: Path) -> None:
     hoki = replace(comparison["hoki"], data=replace(comparison["hoki"].data, name="<test>.npz"))
     altered = replace(comparison, results=(hoki,), tested_on_validation=True)

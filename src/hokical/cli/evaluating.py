@@ -39,7 +39,10 @@ from hokical.cli.console import (
 )
 from hokical.cli.reading import Source, read_calibrator
 
-_FOOTNOTE = "AUROC, right against wrong: higher is better. Selective risk: most confident 80 %."
+_FOOTNOTE = (
+    "AUROC, correct against errors: higher is better. Selective risk: most confident 80 %. "
+    "Intervals are two-sided and tested by simulation; the bound below is one-sided, proven, and wider."
+)
 
 
 def evaluate(

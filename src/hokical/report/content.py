@@ -124,7 +124,7 @@ def report_data(results: Sequence[Any], chosen: Any, **about: Any) -> dict[str, 
         "columns": [*main, "difference", *more],
         "best": {name: best_of(results, name) for name in [*main, *more]},
         "methods": [
-            _method(each) | {"difference": known.get(each.name), "event": event}
+            _method(each, chosen) | {"difference": known.get(each.name), "event": event}
             for each, event in zip(results, _events(results), strict=True)
         ],
         "skipped": about.get("skipped", {}),
@@ -136,13 +136,19 @@ def report_data(results: Sequence[Any], chosen: Any, **about: Any) -> dict[str, 
     return dict(json_values(found))
 
 
-def _method(result: Any) -> dict[str, Any]:
+def _method(result: Any, chosen: Any) -> dict[str, Any]:
+    """What the page shows of a method; a bound only of the chosen one, for which alone it holds."""
+    bounded = result.name == chosen.name
+    label_details = result.label_details if bounded else result.shares
+    details = result.details if bounded or result.binary is not None else result.shares
     delta = result.summary.options.delta
     bins = ("count", "low", "high", "confidence", "accuracy", "accuracy_low", "accuracy_high")
     curve = RiskCoverage.from_levels(result.levels)
     return {
         "name": result.name,
         "label": result.label,
+        "headline": [result.verdict, details],
+        "label_headline": f"{result.label_verdict} {label_details}",
         "fit_seconds": result.fit_seconds,
         "converged": result.converged,
         "may_change_labels": result.may_change_labels,

@@ -194,15 +194,19 @@ class Evaluation(TableOutput):
 
         The bound is always Bousquet's: the smallest of several would hold less often.
         """
+        if "bousquet" not in self.summary.bounds:
+            return self.shares
+        level, bound = 1.0 - self.summary.options.delta, self.summary.bounds["bousquet"]
+        return f"{self.shares} With {level:.0%} confidence the true error is below {bound:.4f}."
+
+    @property
+    def shares(self) -> str:
+        """Mean confidence and accuracy, or of several labels per row their shares, in words."""
         labels = self.data.what == "scores"
         words = ("Mean probability", "share of labels present") if labels else (
             "Mean confidence", "accuracy"
         )  # fmt: skip
-        text = "; ".join(map(self._change, words, ("mean_confidence", "accuracy"))) + "."
-        if "bousquet" not in self.summary.bounds:
-            return text
-        level, bound = 1.0 - self.summary.options.delta, self.summary.bounds["bousquet"]
-        return f"{text} With {level:.0%} confidence the true error is below {bound:.4f}."
+        return "; ".join(map(self._change, words, ("mean_confidence", "accuracy"))) + "."
 
     @property
     def headline(self) -> str:

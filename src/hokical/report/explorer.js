@@ -30,6 +30,24 @@ function markRow(name) {
     else row.removeAttribute("aria-current");
 }
 
+// Headline and lead are about the chosen method.
+function showWords(method) {
+  const texts = { h1: method.headline[0], "#details": method.headline[1],
+    "#label-lead": method.label_headline };
+  for (const [where, text] of Object.entries(texts)) {
+    const place = document.querySelector(where);
+    if (place) place.textContent = text;
+  }
+}
+
+// Only tables that are wider than the page are said to scroll.
+function markWide() {
+  for (const hint of document.querySelectorAll(".sideways")) {
+    const box = hint.closest("p").nextElementSibling;
+    hint.hidden = box.scrollWidth <= box.clientWidth;
+  }
+}
+
 // Fill the table `id` with rows of a table of groups, or of predicted labels.
 function showTable(id, name, found) {
   document.getElementById(`by-${id === "classes" ? "class" : "group"}`).hidden = found === null;
@@ -64,6 +82,7 @@ function draw() {
   drawRisk(figures.risk, shown);
   if (ofEvent) drawEvent(state.method, shown);
   markRow(state.method.name);
+  showWords(state.method);
   showTable("classes", state.method.label, state.method.classes);
   showTable("groups", state.method.label, state.method.groups);
   return `${state.method.label}: ${facts}`;
@@ -76,6 +95,7 @@ function redrawOnNewWidth() {
     if (pair.clientWidth === width || pair.clientWidth === 0) return;
     width = pair.clientWidth;
     draw();
+    markWide();
   }).observe(pair);
 }
 
@@ -103,4 +123,5 @@ controls.addEventListener("change", () => {
 });
 controls.addEventListener("submit", (event) => event.preventDefault());
 draw();
+markWide();
 redrawOnNewWidth();

@@ -155,7 +155,8 @@ def table_html(heads: Iterable[str], rows: Iterable[tuple[str, Iterable[str]]]) 
 def _lead(data: dict[str, Any]) -> str:
     """Shares, guarantee and data, after a warning if the test is none."""
     shown = _DATA[data["data"]["what"]].format(**data["data"])
-    text = f'<p class="lead">{escape(data["headline"][1])} Measured on {shown}.</p>'
+    details = f'<span id="details">{escape(data["headline"][1])}</span>'
+    text = f'<p class="lead">{details} Measured on {shown}.</p>'
     if data["tested_on_validation"]:
         text += (
             '<p class="warning">Fitted and measured on the same examples: everything here looks '
@@ -166,7 +167,7 @@ def _lead(data: dict[str, Any]) -> str:
 
 def _label_lead(data: dict[str, Any]) -> str:
     """What is said of the predicted label, where the headline is about the event."""
-    return f'<p class="lead">{escape(data["label_headline"])}</p>'
+    return f'<p class="lead" id="label-lead">{escape(data["label_headline"])}</p>'
 
 
 def _options(texts: dict[Any, Any], chosen: Any) -> str:
