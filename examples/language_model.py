@@ -1,4 +1,4 @@
-"""When can a language model answer by itself? Several signals, and a guarantee for each topic."""
+"""When can a language model answer without review? Several signals, and one guarantee by topic."""
 
 import numpy as np
 

@@ -13,6 +13,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "examples"
 #: Each program, the package it needs, and what it prints.
 PRINTS = {
     "arrow_batches": ("pyarrow", r"'set': \[.*10,000 rows in batches"),
+    "cascade": ("numpy", r"at most 0\.1 at the threshold.*small .*person .*errors: [0-9]\.[0-9]%"),
     "clinical_risk": (
         "sklearn",
         r"95 % interval.*calibration slope.*net benefit.*at least 0\.9 are found",

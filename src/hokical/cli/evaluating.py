@@ -41,7 +41,8 @@ from hokical.cli.reading import Source, read_calibrator
 
 _FOOTNOTE = (
     "AUROC, correct against errors: higher is better. Selective risk: most confident 80 %. "
-    "Intervals are two-sided and tested by simulation; the bound below is one-sided, proven, and wider."
+    "Intervals are two-sided and tested by simulation; the bound below is one-sided, proven, "
+    "and wider."
 )
 
 
