@@ -257,7 +257,7 @@ def _as_array(data: Any) -> Any:
 def stays_in_place(logits: Any) -> bool:
     """Whether slabs of an array are worked on in its own library and on its device."""
     backend = _backend(logits)
-    return backend is not NUMPY and not backend.is_lazy and bool(is_writeable_array(logits))
+    return backend is not NUMPY and backend.lazy is None and bool(is_writeable_array(logits))
 
 
 def _draw_positions(counting: BoolArray, most: int, seed: int, first_item: int) -> BoolArray:

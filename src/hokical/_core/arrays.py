@@ -4,20 +4,19 @@ The rest of the package computes with the namespace `xp` of its input: NumPy arr
 JAX and CuPy arrays, or a graph that is being traced. Where a library deviates from the standard, it
 has a `Backend`. Backends are declared by the name of their library and imported when the first
 array of that library is seen.
-
-NumPy array types for signatures.
 """
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from array_api_compat import array_namespace, device, is_array_api_obj
 from numpy.typing import NDArray
 
+#: NumPy's arrays, for signatures.
 AnyArray = NDArray[Any]
 BoolArray = NDArray[np.bool_]
 FloatArray = NDArray[np.float64]
@@ -35,13 +34,51 @@ _KINDS: dict[Kind, str] = {
 }  # fmt: skip
 
 
+class Kernels:
+    """Faster ways of a library to what else is computed by the standard; None without one."""
+
+    def erfcx(self, y: Array) -> Array | None:
+        """exp(y^2) erfc(y)."""
+        return None
+
+    def stability(self, family: str, logits: Any, width: Any) -> Array | None:
+        """Label stability (n,) by a fused kernel, or (m, n) of widths (m,)."""
+        return None
+
+    def chebyshev_moments(self, logits: Any, step: Any) -> Array | None:
+        """The sums behind Gaussian stability, (n, R + 1)."""
+        return None
+
+    def label_distances(self, logits: Any) -> tuple[Array, Array, Array] | None:
+        """The sum of exp(-margin) over the other classes, the margin of the second class and the
+        mean margin, (n,) each.
+        """
+        return None
+
+
+class LazyArrays(Protocol):
+    """Arrays that are not in memory, and are computed block by block."""
+
+    def partition(self, logits: Array, labels: Any, sample_weight: Any) -> Any:
+        """A partition of examples, for a fit."""
+
+    def predict(self, calibrator: Any, what: str, array: Array, **options: Any) -> Array:
+        """A calibrator's predictions, as a lazy array."""
+
+    def reduce_rows(
+        self, make: Callable[..., Any], combine: Callable[[Any, Any], Any], arrays: Sequence[Any]
+    ) -> Any:
+        """Apply `make` to every block of arrays (n, ...) and combine the results in order."""
+
+
 class Backend:
-    """Library-specific operations; the defaults follow the standard."""
+    """Arrays of a library: what they are, where, and how to convert them, as in the standard."""
 
     #: Approximate number of elements that a temporary array of a block may have.
     block_size = 1 << 24
-    #: Whether arrays are lazy: not in memory, computed block by block.
-    is_lazy = False
+    kernels = Kernels()
+    #: None: arrays are in memory.
+    lazy: LazyArrays | None = None
 
     def namespace(self, array: Array) -> Namespace:
         return array_namespace(array)
@@ -81,41 +118,9 @@ class Backend:
         """The rounded values, with the gradient of the smooth ones if there is one."""
         return rounded
 
-    def erfcx(self, y: Array) -> Array | None:
-        """exp(y^2) erfc(y) if the library has it."""
-        return None
-
-    def stability(self, family: str, logits: Any, width: Any) -> Array | None:
-        """Label stability (n,) by a fused kernel, or (m, n) of widths (m,); None without one."""
-        return None
-
-    def chebyshev_moments(self, logits: Any, step: Any) -> Array | None:
-        """The sums behind Gaussian stability (n, R + 1), if the library has a way of its own."""
-        return None
-
-    def label_distances(self, logits: Any) -> tuple[Array, Array, Array] | None:
-        """By a fused kernel: sum of exp(-margin) over the other classes, the margin of the second
-        class and the mean margin, (n,) each.
-        """
-        return None
-
     def in_float64(self) -> AbstractContextManager[Any]:
         """A context in which the library has float64."""
         return nullcontext()
-
-    def partition(self, logits: Array, labels: Any, sample_weight: Any) -> Any:
-        """A partition of lazy examples, for a fit; None for arrays in memory."""
-        return None
-
-    def predict_lazily(self, calibrator: Any, what: str, array: Array, **options: Any) -> Any:
-        """A calibrator's lazy predictions for a lazy array; None for arrays in memory."""
-        return None
-
-    def reduce_rows(
-        self, make: Callable[..., Any], combine: Callable[[Any, Any], Any], arrays: Sequence[Any]
-    ) -> Any:
-        """Apply `make` to every block of lazy arrays (n, ...) and combine the results in order."""
-        raise TypeError(f"{type(self).__name__} has its arrays in memory.")
 
 
 @lru_cache(256)
@@ -168,6 +173,12 @@ def backend_of(data: Any) -> Backend | None:
     if found is not None:
         return found if hasattr(data, "shape") else None
     return _STANDARD if is_array_api_obj(data) else None
+
+
+def lazy_arrays(data: Any) -> LazyArrays | None:
+    """What works on an array block by block; None for arrays in memory and other data."""
+    backend = backend_of(data)
+    return None if backend is None else backend.lazy
 
 
 @lru_cache(256)

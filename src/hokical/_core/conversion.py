@@ -27,7 +27,7 @@ _SUM_ERROR = 1e-2
 def _as_floats(data: Any, name: str, kinds: str = "fiu") -> tuple[Array, Backend]:
     """Real numbers in their own library, at least float32; float64 of NumPy for all else."""
     backend = backend_of(data)
-    if backend is None or backend is NUMPY or backend.is_lazy:
+    if backend is None or backend is NUMPY or backend.lazy is not None:
         return to_floats(data, name, kinds), NUMPY
     array, xp = backend.check(data, name), backend.namespace(data)
     if backend.kind(array)[0] not in kinds:

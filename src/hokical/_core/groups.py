@@ -25,8 +25,8 @@ from hokical._core.arrays import (
     FloatArray,
     IntArray,
     Namespace,
-    backend_of,
     float64_scope,
+    lazy_arrays,
 )
 from hokical._core.logits import Logits, as_logits
 from hokical._core.messages import warn_user
@@ -323,8 +323,7 @@ def _is_number(name: Any) -> bool:
 
 def with_groups(logits: Any, groups: Any, coding: GroupCoding, fitted_by: Any = None) -> Any:
     """Logits with the codes of their rows' groups; a warning counts those that are not known."""
-    backend = backend_of(logits)
-    if backend is not None and backend.is_lazy:
+    if lazy_arrays(logits) is not None:
         raise TypeError(
             "`logits` must be in memory where there are `groups`; got a Dask array. Compute it, or "
             "call the calibrator on each block: `dask.array.blockwise(lambda x, g: "

@@ -151,7 +151,7 @@ def safe_log(x: Array, xp: Namespace) -> Array:
 
 def erfcx(y: Array) -> Array:
     """exp(y^2) erfc(y) for y >= 0, with a relative error of about 1e-15."""
-    own = (backend_of(y) or NUMPY).erfcx(y)
+    own = (backend_of(y) or NUMPY).kernels.erfcx(y)
     if own is not None:
         return own
     t = (y - _ERFCX_CENTRE) / (y + _ERFCX_CENTRE)

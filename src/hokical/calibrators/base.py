@@ -8,7 +8,14 @@ from typing import Any, Literal, Self, get_type_hints
 
 import numpy as np
 
-from hokical._core.arrays import NUMPY, Array, backend_of, float64_scope, to_input_library
+from hokical._core.arrays import (
+    NUMPY,
+    Array,
+    backend_of,
+    float64_scope,
+    lazy_arrays,
+    to_input_library,
+)
 from hokical._core.conversion import as_two_columns, from_probabilities, probability_scale
 from hokical._core.groups import count_rows, read_columns, with_groups
 from hokical._core.logits import Logits, as_logits, check_rows
@@ -195,12 +202,16 @@ class FittedPredictions(StoredEstimator):
         given = self._pair(*rows, fitted_by=fitted_by, **names)
         if names.get("classes"):
             given = _with_classes(given, tuple(map(str, names["classes"])))
-        lazy = (backend_of(given.scores) or NUMPY).partition(*given[:3])
+        lazy = lazy_arrays(given.scores)
         with float64_scope(given.scores):
             if fitted_by is None:
                 self._columns = given.columns
                 self._name_classes(given.classes)
-            examples = lazy or InMemory(self._check_block(given, fitted_by))
+            examples: Partition
+            if lazy is not None:
+                examples = lazy.partition(*given[:3])
+            else:
+                examples = InMemory(self._check_block(given, fitted_by))
             examples.groups = given.groups
             learn(examples)
         if fitted_by is None:
@@ -311,9 +322,8 @@ class FittedPredictions(StoredEstimator):
                 "`hokical.calibrators.with_sets(cal, coverage=0.9)` in place of the calibrator."
             )
         rows = self._attach_groups(logits, groups)
-        lazy = (backend_of(rows) or NUMPY).predict_lazily(self, what, rows)
-        if lazy is not None:
-            return lazy
+        if (lazy := lazy_arrays(rows)) is not None:
+            return lazy.predict(self, what, rows)
         given = getattr(logits, "given", logits)
         with float64_scope(given):
             data = self._check_logits(rows, late=True)

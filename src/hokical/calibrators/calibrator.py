@@ -10,11 +10,10 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from hokical._core.arrays import (
-    NUMPY,
     Array,
     FloatArray,
-    backend_of,
     float64_scope,
+    lazy_arrays,
     to_input_library,
 )
 from hokical._core.groups import count_rows, row_names
@@ -109,13 +108,12 @@ class Calibrator(FittedPredictions):
         (True, True)
         """
         asked: dict[str, Any] = {"risk": risk, "delta": delta, "by": by, "groups": groups}
-        if by == "all" and groups is None:
-            backend = backend_of(logits) or NUMPY
-            accepted = backend.predict_lazily(self, "accepted", logits, **asked)
-            if accepted is not None:
-                promise = self.predict_or_abstain(np.zeros((1, self.n_classes_)), **asked)
-                own = {"labels": self.predict(logits), "accepted": accepted}
-                return replace(promise, confidence=self.predict_confidence(logits), **own)
+        lazy = lazy_arrays(logits)
+        if by == "all" and groups is None and lazy is not None:
+            accepted = lazy.predict(self, "accepted", logits, **asked)
+            guarantee = self.predict_or_abstain(np.zeros((1, self.n_classes_)), **asked)
+            own = {"labels": self.predict(logits), "accepted": accepted}
+            return replace(guarantee, confidence=self.predict_confidence(logits), **own)
         judge = self._for_new_groups() if by == "new group" else self
         data = judge._check_logits(judge._attach_groups(logits, groups))
         rows = decisions.scored_labels(judge.rule_, judge.kept_, data, "predict_or_abstain")
@@ -145,11 +143,9 @@ class Calibrator(FittedPredictions):
         (10000, 2)
         """
         delta = check_chance("delta", delta)
-        if groups is None:
-            backend, own = backend_of(logits) or NUMPY, {"delta": delta, "label": label}
-            lazy = backend.predict_lazily(self, "interval", logits, **own)
-            if lazy is not None:
-                return lazy
+        lazy = lazy_arrays(logits)
+        if groups is None and lazy is not None:
+            return lazy.predict(self, "interval", logits, delta=delta, label=label)
         data = self._check_logits(self._attach_groups(logits, groups))
         known = (self.rule_, self.kept_, data, delta)
         if label is None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hokical._core.arrays import FloatArray, IntArray, backend_of
+from hokical._core.arrays import FloatArray, IntArray, lazy_arrays
 from hokical._core.groups import GroupCoding, count_rows
 from hokical._core.logits import Logits
 from hokical._core.messages import warn_user
@@ -169,8 +169,7 @@ def rows_by_group(groups: Any, n_rows: int, chosen: IntArray | None) -> dict[str
 
 def at_most(logits: Any, weights: Any, n_rows: int) -> tuple[Any, Any, IntArray | None]:
     """The rows, or this many of them, chosen by their numbers; a lazy array's in memory."""
-    backend = backend_of(logits)
-    lazy = backend is not None and backend.is_lazy
+    lazy = lazy_arrays(logits) is not None
     if lazy and np.isnan(logits.shape[0]):
         logits = logits.compute_chunk_sizes()
     sized = hasattr(logits, "__len__")

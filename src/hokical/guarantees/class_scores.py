@@ -69,7 +69,7 @@ def class_means(
 
 def distances(logits: Logits) -> tuple[Array, Array]:
     """How far the second and the mean of the possible logits lie below the best, (n,) each."""
-    fused = logits.backend.label_distances(logits)
+    fused = logits.backend.kernels.label_distances(logits)
     if fused is not None:
         return fused[1], fused[2]
     xp, margins, second = logits.xp, logits.margins, logits.gaps

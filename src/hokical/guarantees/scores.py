@@ -94,7 +94,7 @@ def label_log_odds(logits: Logits) -> Array:
     """
 
     def work(block: Logits) -> Array:
-        xp, fused = block.xp, block.backend.label_distances(block)
+        xp, fused = block.xp, block.backend.kernels.label_distances(block)
         if fused is not None:
             rest = fused[0]
         else:

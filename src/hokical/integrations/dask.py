@@ -30,15 +30,13 @@ _FAN_IN = 8
 import_dask = partial(import_optional, extra="dask")
 
 
-class DaskBackend(NumpyBackend):
-    """Lazy arrays of NumPy blocks; where nothing lazy is known they are computed."""
-
-    is_lazy = True
+class DaskArrays:
+    """Lazy arrays of NumPy blocks."""
 
     def partition(self, logits: Array, labels: Any, sample_weight: Any) -> Partition:
         return DaskPartition(logits, labels, sample_weight)
 
-    def predict_lazily(self, calibrator: Any, what: str, array: Array, **options: Any) -> Array:
+    def predict(self, calibrator: Any, what: str, array: Array, **options: Any) -> Array:
         """A prediction as a Dask array, computed block by block when asked for."""
         _check_matrix(array)
         # A later fit must not change what is computed later.
@@ -56,6 +54,12 @@ class DaskBackend(NumpyBackend):
         parts, lengths = _align([array for array in arrays if array is not None])
         blocks = [(make, *part) for part, rows in zip(parts, lengths, strict=True) if rows]
         return _reduce_tree(_call, blocks, combine)
+
+
+class DaskBackend(NumpyBackend):
+    """Where nothing lazy is known, arrays are computed."""
+
+    lazy = DaskArrays()
 
 
 BACKEND = DaskBackend()

@@ -28,7 +28,7 @@ from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
 
-from hokical._core.arrays import AnyArray, FloatArray, IntArray, backend_of
+from hokical._core.arrays import AnyArray, FloatArray, IntArray, lazy_arrays
 from hokical._core.checks import bin_index, sum_by
 from hokical._core.reading import to_numpy
 from hokical.metrics.examples import Outcomes, as_examples
@@ -276,9 +276,9 @@ def add_chunks(make: Callable[..., Sums], *columns: Any) -> Sums:
     found: Sums | None = None
     shapes = set[int]()
     make_if_any = partial(sums_if_any, make)
-    backend = backend_of(columns[0])
-    if backend is not None and backend.is_lazy:
-        found = backend.reduce_rows(make_if_any, plus, columns)
+    lazy = lazy_arrays(columns[0])
+    if lazy is not None:
+        found = lazy.reduce_rows(make_if_any, plus, columns)
     else:
         if any(other is not None for other in columns[1:]):
             raise TypeError("chunks hold all that a metric needs; pass nothing beside them.")
@@ -320,8 +320,7 @@ def plus(sums: Any, others: Any) -> Any:
 
 def is_chunked(data: Any) -> bool:
     """Whether an argument holds chunks, returns them, or is a Dask array."""
-    backend = backend_of(data)
-    if backend is not None and backend.is_lazy:
+    if lazy_arrays(data) is not None:
         return True
     if isinstance(data, (list, tuple)):
         # The columns of a chunk are arrays; a row of probabilities holds numbers.

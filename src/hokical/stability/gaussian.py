@@ -48,7 +48,7 @@ _FARTHEST = 1e3
 
 def stability(logits: Logits, scale: Array) -> Array:
     """gamma of every row, (n,) float64, over the columns and the tail."""
-    fused = logits.backend.stability("gaussian", logits, scale)
+    fused = logits.backend.kernels.stability("gaussian", logits, scale)
     return portable_stability(logits, scale) if fused is None else fused
 
 
@@ -126,7 +126,7 @@ def log_products(logits: Logits, scale: Array, rule: Quadrature) -> Array:
 
 def chebyshev_moments(logits: Logits, step: Array) -> Array:
     """sum_i T_r(min(step d_i, 2) - 1) for r = 0 ... R, (n, R + 1)."""
-    own = logits.backend.chebyshev_moments(logits, step)
+    own = logits.backend.kernels.chebyshev_moments(logits, step)
     if own is not None:
         return own
     return (_compiled_moments if has_kernels(logits) else portable_moments)(logits, step)

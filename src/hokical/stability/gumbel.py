@@ -9,7 +9,7 @@ from hokical._core.special import exponential, normalized_exponential, row_sums
 
 def stability(logits: Logits, scale: Array) -> Array:
     """gamma of every row, (n,) float64: 1 / sum_i exp(-d_i), over the columns and the tail."""
-    fused = logits.backend.stability("gumbel", logits, scale)
+    fused = logits.backend.kernels.stability("gumbel", logits, scale)
     return portable_stability(logits, scale) if fused is None else fused
 
 

@@ -69,7 +69,7 @@ class Noise(ABC):
     @classmethod
     def stabilities(cls, logits: Logits, widths: FloatArray) -> Array:
         """gamma (widths, n) under noise of each of the widths (m,), as `stability` gives it."""
-        fused = logits.backend.stability(cls.family, logits, widths)
+        fused = logits.backend.kernels.stability(cls.family, logits, widths)
         if fused is not None:
             return fused
         return logits.xp.stack([cls._solver.stability(logits, each) for each in widths.tolist()])

@@ -40,7 +40,7 @@ _HALVINGS, _HALF_ORDER = 26, 8
 
 def stability(logits: Logits, width: Array) -> Array:
     """gamma of every row, (n,) float64: that of the columns, less what the tail takes."""
-    fused = logits.backend.stability("uniform", logits, width)
+    fused = logits.backend.kernels.stability("uniform", logits, width)
     if fused is not None:
         return fused
     if has_kernels(logits):

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.autograd.forward_ad import unpack_dual
 from torch.utils.checkpoint import checkpoint
 
-from hokical._core.arrays import Backend, Kind, Namespace
+from hokical._core.arrays import Backend, Kernels, Kind, Namespace
 from hokical._core.logits import Logits, by_blocks
 from hokical.integrations.torch.kernels import fused as _fused
 from hokical.integrations.torch.kernels.fused import (
@@ -78,8 +78,33 @@ class _Standard:
 _standard = _Standard()
 
 
+class TorchKernels(Kernels):
+    """Triton's kernels on a GPU; and less memory where a gradient is recorded."""
+
+    def erfcx(self, y: Tensor) -> Tensor:
+        # Recorded step by step, the portable form would keep some fifty arrays for a gradient.
+        return torch.special.erfcx(y)
+
+    def stability(self, family: str, logits: Any, width: Any) -> Tensor | None:
+        if family == "uniform" and _is_recorded(logits, width):
+            rivals = min(logits.n_columns - 1, uniform.NEAREST)
+            per_row = _RECORDED * rivals * rivals
+            return _recompute(uniform.portable_stability, logits, width, per_row)
+        return _fused.stability(family, logits, width)
+
+    def chebyshev_moments(self, logits: Any, step: Any) -> Tensor | None:
+        if not _is_recorded(logits, step):
+            return None
+        return _recompute(gaussian.portable_moments, logits, step, _RECORDED * logits.n_columns)
+
+    def label_distances(self, logits: Any) -> Any:
+        return _fused.label_distances(logits)
+
+
 class TorchBackend(Backend):
     """Tensors on any device that has float64."""
+
+    kernels = TorchKernels()
 
     #: 25,000 rows of 1000 classes are one block: on a GPU each one more costs launches.
     block_size = 1 << 25
@@ -147,25 +172,6 @@ class TorchBackend(Backend):
         if not smooth.requires_grad:
             return rounded
         return rounded.detach() + (smooth - smooth.detach())
-
-    def erfcx(self, y: Tensor) -> Tensor:
-        # Recorded step by step, the portable form would keep some fifty arrays for a gradient.
-        return torch.special.erfcx(y)
-
-    def stability(self, family: str, logits: Any, width: Any) -> Tensor | None:
-        if family == "uniform" and _is_recorded(logits, width):
-            rivals = min(logits.n_columns - 1, uniform.NEAREST)
-            per_row = _RECORDED * rivals * rivals
-            return _recompute(uniform.portable_stability, logits, width, per_row)
-        return _fused.stability(family, logits, width)
-
-    def chebyshev_moments(self, logits: Any, step: Any) -> Tensor | None:
-        if not _is_recorded(logits, step):
-            return None
-        return _recompute(gaussian.portable_moments, logits, step, _RECORDED * logits.n_columns)
-
-    def label_distances(self, logits: Any) -> Any:
-        return _fused.label_distances(logits)
 
 
 def _is_recorded(logits: Logits, number: float | Tensor) -> bool:
