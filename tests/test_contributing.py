@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 
 import hokical
-from hokical.calibrators import Calibrator, make, method_names
-from hokical.calibrators import catalog as catalog
+from hokical.calibrators import Calibrator, catalog, make, method_names
 from hokical.streams import fit as fit_stream
 from hokical.streams import open_source
 from tests.conftest import synthetic_logits

@@ -22,8 +22,7 @@ import numpy as np
 from scipy.special import expit, softmax
 
 from hokical import ConfidenceCalibrator, make
-from hokical.guarantees import control as control
-from hokical.guarantees import density_ratios
+from hokical.guarantees import control, density_ratios
 from hokical.metrics import prediction_powered_accuracy
 from hokical.monitoring import OnlineSets
 

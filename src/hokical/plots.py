@@ -44,7 +44,7 @@ __all__ = [
 ]  # fmt: skip
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes as Axes
+    from matplotlib.axes import Axes
 else:
     Axes = Any  # plots can be computed without matplotlib
 

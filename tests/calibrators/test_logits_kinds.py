@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 import hokical
-from hokical.calibrators import Calibrator, Fit, MethodInfo, make, method_names
-from hokical.calibrators import catalog as catalog
+from hokical.calibrators import Calibrator, Fit, MethodInfo, catalog, make, method_names
 from hokical.rules import Logits, Rule, TemperatureRule, as_logits
-from hokical.stability import gumbel as gumbel
+from hokical.stability import gumbel
 from tests.cli.running import hokical_command
 from tests.conftest import synthetic_logits
 from tests.libraries import get_library

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from hokical import CalibratorFileError, Gaussian, Hoki, Uniform, load
 from hokical.calibrators import make
 from hokical.dense import Dense
-from hokical.io import chunks as chunks
+from hokical.io import chunks
 from hokical.streams import fit as fit_stream
 from hokical.streams import open_source
 from tests.same_fits import assert_same_fit

@@ -13,7 +13,7 @@ from numpy.testing import assert_array_equal
 from hokical import evaluate, load
 from hokical.calibrators import make
 from hokical.dense import Dense
-from hokical.io import chunks as chunks
+from hokical.io import chunks
 from tests.conftest import repetitions
 
 shapes = st.lists(st.integers(1, 6), min_size=1, max_size=4).map(tuple)

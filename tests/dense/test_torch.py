@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from hokical import Gaussian, Gumbel, Hoki
 from hokical.calibrators import make
 from hokical.dense import Dense
-from hokical.io import chunks as chunks
+from hokical.io import chunks
 from tests.dense.test_dense import counting, maps, quiet_fit
 from tests.integrations.torch.examples import torch_backend
 from tests.same_fits import assert_same_fit

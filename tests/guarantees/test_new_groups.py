@@ -12,7 +12,7 @@ import hokical
 from hokical import ConfidenceCalibrator, MultilabelCalibrator, auto, make
 from hokical._core.groups import GroupNames
 from hokical.calibrators import with_sets
-from hokical.guarantees import control as control
+from hokical.guarantees import control
 from hokical.guarantees.scores import ScoreTable, score_levels
 from hokical.guarantees.selective import _prove_new_group
 

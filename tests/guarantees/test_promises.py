@@ -11,7 +11,7 @@ from scipy.special import log_softmax, softmax
 
 from hokical import MultilabelCalibrator, make
 from hokical.dense import Dense
-from hokical.guarantees import control as control
+from hokical.guarantees import control
 from tests.conftest import peak_memory
 from tests.guarantees.test_sets import world
 

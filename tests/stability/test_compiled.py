@@ -17,10 +17,7 @@ from numpy.polynomial.polynomial import polyval
 from hokical._core import jit
 from hokical._core.special import contract
 from hokical.rules import Logits, as_logits
-from hokical.stability import Draws, Gaussian, Uniform
-from hokical.stability import gaussian as gaussian
-from hokical.stability import sampled as sampled
-from hokical.stability import uniform as uniform
+from hokical.stability import Draws, Gaussian, Uniform, gaussian, sampled, uniform
 from hokical.stability.tables import POWER_PARTS, series_to_powers
 from tests.conftest import max_examples, random_rows
 

@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 from hokical.rules import as_logits
-from hokical.stability import gaussian as gaussian
-from hokical.stability import gumbel as gumbel
-from hokical.stability import uniform as uniform
+from hokical.stability import gaussian, gumbel, uniform
 
 torch = pytest.importorskip("torch")
 

@@ -13,10 +13,17 @@ from hypothesis import strategies as st
 from hokical import label_distribution, label_stability
 from hokical._core.arrays import Backend, backend_of, to_float64
 from hokical.rules import Logits, as_logits
-from hokical.stability import Draws, Gaussian, Gumbel, Noise, Uniform, survivals
-from hokical.stability import gaussian as gaussian
-from hokical.stability import gumbel as gumbel
-from hokical.stability import uniform as uniform
+from hokical.stability import (
+    Draws,
+    Gaussian,
+    Gumbel,
+    Noise,
+    Uniform,
+    gaussian,
+    gumbel,
+    survivals,
+    uniform,
+)
 from tests.conftest import max_examples
 from tests.libraries import NAMES, get_library
 

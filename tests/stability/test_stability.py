@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 from scipy import special
 
 from hokical import label_distribution, label_stability, threads
-from hokical.stability import Gaussian, Gumbel, Noise, Uniform
-from hokical.stability import gaussian as gaussian
-from hokical.stability import uniform as uniform
+from hokical.stability import Gaussian, Gumbel, Noise, Uniform, gaussian, uniform
 from tests import references
 from tests.conftest import random_rows
 

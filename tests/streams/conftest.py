@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hokical.io import chunks as chunks
+from hokical.io import chunks
 from tests.conftest import synthetic_logits
 
 

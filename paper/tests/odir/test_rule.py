@@ -15,7 +15,7 @@ from tests.calibrators.test_golden import rows as few_rows
 
 from hokical import CalibratorFileError, load
 from hokical._core import storage
-from hokical.calibrators import catalog as catalog
+from hokical.calibrators import catalog
 from hokical.rules import as_logits
 from hokical_paper.odir import DirichletRule, MatrixRule
 

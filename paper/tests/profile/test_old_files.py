@@ -11,7 +11,7 @@ from tests.calibrators.test_golden import rows as few_rows
 
 from hokical import CalibratorFileError, TopK, load
 from hokical._core import storage
-from hokical.calibrators import catalog as catalog
+from hokical.calibrators import catalog
 from hokical_paper.profile import ProfileRule
 
 FOLDER = Path(__file__).parents[1] / "golden"

@@ -42,7 +42,7 @@ from hokical._fitting.examples import (
 )
 from hokical.guarantees.control import can_be_counts
 from hokical.rules.hoki import HokiRule
-from hokical.stability import gumbel as gumbel
+from hokical.stability import gumbel
 from hokical.stability.noise import NARROWEST, WIDEST, Noise, family_named
 from hokical.stability.tables import Cells, StabilityTable
 

@@ -13,7 +13,7 @@ from hokical._core.arrays import NUMPY, AnyArray, Array, FloatArray, IntArray, b
 from hokical._core.groups import read_columns, take_rows
 from hokical._core.logits import Logits, as_logits
 from hokical._core.topk import TopK
-from hokical.guarantees import scores as scores
+from hokical.guarantees import scores
 from hokical.guarantees.calibration_data import CalibrationData, HeldOutPart
 from hokical.guarantees.control import can_be_counts, remembered
 from hokical.guarantees.scores import ScoreTable, class_levels

@@ -27,7 +27,7 @@ from rich.text import Text
 import hokical
 from hokical._core.messages import progress_bar
 from hokical._core.storage import json_values, printable
-from hokical.metrics import risk_models as risk_models
+from hokical.metrics import risk_models
 
 #: Width if there is no terminal, so that tables in files and pipes are not cut.
 _WIDTH_OF_A_PIPE = 120

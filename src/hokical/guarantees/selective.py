@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from hokical._core.arrays import BoolArray, FloatArray, IntArray
-from hokical.guarantees import control as control
+from hokical.guarantees import control
 from hokical.guarantees.bounds import binomial_tail, check_chance
 from hokical.guarantees.scores import LEVELS, ScoreTable, level_log_odds, score_levels
 

@@ -16,7 +16,7 @@ from hokical._core.groups import GroupNames, count_groups
 from hokical._core.logits import Logits, rows_per_block
 from hokical._core.parallel import map_slices
 from hokical._core.storage import pack_array, storable
-from hokical.guarantees import control as control
+from hokical.guarantees import control
 from hokical.guarantees.selective import Evidence
 from hokical.rules.base import Rule, set_probabilities
 from hokical.rules.wrapped import SLACK, Kind, SetRule

@@ -30,7 +30,7 @@ from hokical.rules.probabilities import (
     log_probabilities,
     softmax,
 )
-from hokical.stability import gumbel as gumbel
+from hokical.stability import gumbel
 
 #: How far from 1 rounding to float32, as of a state dict, may put the sum of the weights.
 _ROUNDING = 1e-6

@@ -26,7 +26,7 @@ from hokical._core.special import (
     log_ndtr,
     normalized_exponential,
 )
-from hokical.stability import tables as tables
+from hokical.stability import tables
 from hokical.stability.tables import (
     DEGREE,
     NODE_LIMIT,

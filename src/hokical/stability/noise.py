@@ -25,9 +25,7 @@ from hokical._core.arrays import Array, FloatArray
 from hokical._core.logits import Logits
 from hokical._core.storage import storable
 from hokical._core.topk import TopK
-from hokical.stability import gaussian as gaussian
-from hokical.stability import gumbel as gumbel
-from hokical.stability import uniform as uniform
+from hokical.stability import gaussian, gumbel, uniform
 
 #: Widths beyond these would overflow or vanish when margins are divided by them.
 NARROWEST, WIDEST = 1e-100, 1e100

@@ -18,10 +18,7 @@ from hokical.calibrators import make
 from hokical.guarantees.class_scores import distances
 from hokical.guarantees.scores import label_log_odds
 from hokical.rules import Logits, as_logits
-from hokical.stability import Noise
-from hokical.stability import gaussian as gaussian
-from hokical.stability import gumbel as gumbel
-from hokical.stability import uniform as uniform
+from hokical.stability import Noise, gaussian, gumbel, uniform
 from hokical.stability.sampled import Draws, survivals
 from tests.integrations.torch.examples import as_on_device, extreme_rows, off, torch_backend
 

@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from hokical import Gaussian, Gumbel, Uniform
 from hokical.guarantees.scores import label_log_odds
 from hokical.rules import Logits, as_logits
-from hokical.stability import gaussian as gaussian
-from hokical.stability import gumbel as gumbel
-from hokical.stability import uniform as uniform
+from hokical.stability import gaussian, gumbel, uniform
 from hokical.stability.sampled import Draws, survivals
 from hokical.stability.tables import gaussian_quadrature
 from tests.conftest import random_rows

@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from hokical.rules import Logits
-from hokical.stability import gaussian as gaussian
-from hokical.stability import gumbel as gumbel
-from hokical.stability import uniform as uniform
+from hokical.stability import gaussian, gumbel, uniform
 from tests.integrations.torch.examples import as_on_device
 
 torch = pytest.importorskip("torch")

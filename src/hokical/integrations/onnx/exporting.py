@@ -13,8 +13,7 @@ from hokical._core.conversion import Zeros, check_zeros
 from hokical._core.messages import warn_user
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.stored import OutcomeCalibrator
-from hokical.integrations.onnx import models as models
-from hokical.integrations.onnx import tracing as tracing
+from hokical.integrations.onnx import models, tracing
 from hokical.integrations.onnx.backend import BACKEND, onnx_module
 from hokical.integrations.onnx.models import Scores
 from hokical.integrations.onnx.rewriting import rename

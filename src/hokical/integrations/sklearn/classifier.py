@@ -37,7 +37,7 @@ from hokical.guarantees.calibration_data import Reused, RowSketch, refuse_rows_o
 from hokical.guarantees.selective import SelectivePrediction
 from hokical.guarantees.sets import Detections
 from hokical.guarantees.shift import ShiftEstimate
-from hokical.integrations.sklearn import held_out as held_out
+from hokical.integrations.sklearn import held_out
 from hokical.integrations.sklearn.held_out import CalibratedFold, ClassifierExamples, HeldOutScores
 
 _ENSEMBLE_FROM = 500  # examples: with five folds, a hundred for each calibrator

@@ -28,8 +28,7 @@ from hokical.integrations.torch.kernels.fused import (
     outside_transformations,
     unwrap,
 )
-from hokical.stability import gaussian as gaussian
-from hokical.stability import uniform as uniform
+from hokical.stability import gaussian, uniform
 
 #: Float types that can be computed with as they are; of these NumPy has all but bfloat16.
 _KNOWN = (torch.float16, torch.bfloat16, torch.float32, torch.float64)

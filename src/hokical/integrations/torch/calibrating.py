@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from hokical._core.messages import progress_bar
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.multilabel import MultilabelCalibrator
-from hokical.integrations.torch import batches as batches
+from hokical.integrations.torch import batches
 from hokical.integrations.torch.batches import GetLogits, Outputs
 from hokical.integrations.torch.model import CalibratedModel
 

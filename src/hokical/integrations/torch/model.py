@@ -20,7 +20,7 @@ from hokical.calibrators import load as load_file
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.multilabel import MultilabelCalibrator
 from hokical.calibrators.stored import refuse_groups
-from hokical.integrations.torch import batches as batches
+from hokical.integrations.torch import batches
 from hokical.integrations.torch.batches import GetLogits, Outputs
 from hokical.integrations.torch.module import (
     CalibratorModule,
