@@ -6,6 +6,7 @@ one of them; `WALK` says which entry points can make it.
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -22,7 +23,9 @@ from hokical import (
     FitDataWarning,
     MultilabelCalibrator,
     make,
+    streams,
 )
+from hokical.dense import Dense
 from tests.calibrators.test_groups import world
 
 N = 400
@@ -119,8 +122,33 @@ SKLEARN: dict[str, Work] = {
         .certify(x, y, w, groups=g)
     ),
 }
+
+
+def in_chunks(x: Any, y: Any = None, w: Any = None) -> Any:
+    """Two chunks of rows, the first of the same length whatever is beside them."""
+    cuts = slice(0, 150), slice(150, None)
+    return [tuple(each.iloc[cut] if hasattr(each, "iloc") else each[cut] for each in (x, y, w)
+                  if each is not None) for cut in cuts]  # fmt: skip
+
+
+#: The same with a source of chunks, and with a frame that is opened as one.
+SOURCES: dict[str, Work] = {
+    "streams.fit": lambda x, y, w, g: streams.fit(make("temps"), in_chunks(x, y, w)),
+    "streams.partial_fit": lambda x, y, w, g: streams.partial_fit(
+        hokical.Hoki().fit(frame(SCORES, FIT), LABELS[FIT], classes=NAMES), in_chunks(x, y, w)
+    ),
+    "streams.certify": lambda x, y, w, g: streams.certify(fitted(), in_chunks(x, y, w), groups=g),
+    "evaluate chunks": lambda x, y, w, g: hokical.evaluate(fitted(), in_chunks(x, y, w)),
+    "open_source": lambda x, y, w, g: streams.certify(
+        fitted(), streams.open_source(x, y, w, fitted_by=fitted()), groups=g
+    ),
+    "evaluate source": lambda x, y, w, g: hokical.evaluate(
+        fitted(), streams.open_source(x, y, w, fitted_by=fitted())
+    ),
+}
 KINDS: list[tuple[dict[str, Work], Any, Any]] = [
     (LOGITS, frame(SCORES), series(LABELS)),
+    (SOURCES, frame(SCORES), series(LABELS)),
     (CONFIDENCES, series(STATED), series(RIGHT)),
     (SEVERAL, frame(SCORES), frame(TAGS)),
     (SKLEARN, frame(SCORES), series(np.array(NAMES)[LABELS])),
@@ -129,7 +157,12 @@ KINDS: list[tuple[dict[str, Work], Any, Any]] = [
 NO_WEIGHTS = {
     "from_validation", "confidence from_validation", "update_logits", "compare", "tags evaluate",
 }  # fmt: skip
-NO_GROUPS = {"fit", "tags fit", "tags control_risk", "tags evaluate", "classifier fit"}
+NO_GROUPS = {
+    "fit", "tags fit", "tags control_risk", "tags evaluate", "classifier fit", "streams.fit",
+    "streams.partial_fit", "evaluate chunks", "evaluate source",
+}  # fmt: skip
+#: Groups of all rows of a source are one array, which has no order to compare.
+SOURCES_BY_PLACE = {"streams.certify", "open_source"}
 
 
 @pytest.fixture(autouse=True)
@@ -140,8 +173,10 @@ def quiet() -> Iterator[None]:
 
 
 def shuffled(part: Any) -> Any:
-    """The same rows in another order."""
-    return part.iloc[np.random.default_rng(5).permutation(len(part))]
+    """The same rows in another order, within the first 150 and within the others."""
+    order = np.random.default_rng(5)
+    places = order.permutation(150), 150 + order.permutation(len(part) - 150)
+    return part.iloc[np.concatenate(places)]
 
 
 def walk() -> Iterator[Any]:
@@ -158,9 +193,10 @@ def walk() -> Iterator[Any]:
                 mistakes["groups as weights"] = (x, y, g.to_numpy(), None)
                 mistakes["a negative weight"] = (x, y, -w.to_numpy(), None)
             if name not in NO_GROUPS:
-                mistakes["groups in another order"] = (x, y, None, shuffled(g))
+                if name not in SOURCES_BY_PLACE:
+                    mistakes["groups in another order"] = (x, y, None, shuffled(g))
                 mistakes["too few groups"] = (x, y, None, g.to_numpy()[:-1])
-            if works is LOGITS:
+            if works in (LOGITS, SOURCES):
                 mistakes["a label beyond the classes"] = (x, y + 1, None, None)
                 mistakes["unknown names"] = (
                     x,
@@ -187,29 +223,30 @@ def test_the_same_rows_are_taken_where_nothing_is_wrong(work: Work, rows: Any) -
     work(*rows, None, None)
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in LOGITS if name not in ("fit", "auto", "compare")]
-)
+#: Entry points that know a fit, and so its columns and classes.
+FITTED = {
+    name: work
+    for name, work in (LOGITS | SOURCES).items()
+    if name not in ("fit", "auto", "compare", "evaluate alone", "streams.fit")
+}
+
+
+@pytest.mark.parametrize("name", FITTED)
 def test_columns_are_put_in_the_order_of_the_fit(name: str) -> None:
     x, y = frame(SCORES), series(LABELS)
-    if name == "evaluate alone":
-        pytest.skip("there is no fit")
-    one, two = (LOGITS[name](given, y, None, None) for given in (x, x[["cow", "ant", "bee"]]))
+    one, two = (FITTED[name](given, y, None, None) for given in (x, x[["cow", "ant", "bee"]]))
     if isinstance(one, float):
         assert one == two
     elif hasattr(one, "score"):
         assert not hasattr(one, "before") or one.score("brier") == two.score("brier")
     with pytest.raises(ValueError, match="columns used in `fit`"):
-        LOGITS[name](frame(SCORES, columns=("ant", "bee", "dog")), y, None, None)
+        FITTED[name](frame(SCORES, columns=("ant", "bee", "dog")), y, None, None)
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in LOGITS if name not in ("fit", "auto", "compare")]
-)
+@pytest.mark.parametrize("name", ["fit", "auto", "streams.fit", *FITTED])
 def test_labels_may_be_names_of_the_classes(name: str) -> None:
-    if name == "evaluate alone":
-        pytest.skip("names are those of the fit")
-    LOGITS[name](frame(SCORES), series(np.array(NAMES)[LABELS]), None, None)
+    found = (LOGITS | SOURCES)[name](frame(SCORES), series(np.array(NAMES)[LABELS]), None, None)
+    assert getattr(found, "class_names", NAMES) == NAMES
 
 
 @pytest.mark.parametrize("name", ["fit", "auto", "certify", "score", "evaluate", "control_risk"])
@@ -368,3 +405,95 @@ def test_rows_without_labels_have_groups_and_weights_in_their_order() -> None:
     for name, part in (("groups", series(TEXTS)), ("sample_weight", series(np.ones(2 * N)))):
         with pytest.raises(ValueError, match=f"`{name}` must have its rows in the order"):
             cal.estimate_shift(x, **{name: shuffled(part)})
+
+
+def signatures() -> Iterator[Any]:
+    kinds = {type(make(name)) for name in ("auto", *hokical.calibrators.method_names())}
+    kinds |= {hokical.Calibrator, ConfidenceCalibrator, MultilabelCalibrator, CalibratedClassifier}
+    names = ("fit", "partial_fit", "certify", "score", "control_risk")
+    found = {getattr(kind, name, None) for kind in (*kinds, Dense) for name in names}
+    found |= {hokical.auto, hokical.calibrate_confidence, hokical.evaluate}
+    for each in sorted(found - {None}, key=repr):
+        yield pytest.param(each, id=each.__qualname__)
+
+
+@pytest.mark.parametrize("work", list(signatures()))
+def test_arguments_are_in_one_order(work: Any) -> None:
+    """Scores, labels and weights by place, and all else, groups first of all, by name."""
+    given = inspect.signature(work).parameters.values()
+    places = [each for each in given if each.kind is each.POSITIONAL_OR_KEYWORD]
+    places = [each for each in places if each.name not in ("self", "cal")]
+    assert [each.name for each in places][2:] == ["sample_weight"]
+    assert places[2].default is None
+    by_name = inspect.signature(work).parameters.get("groups")
+    assert by_name is None or by_name.kind is by_name.KEYWORD_ONLY
+
+
+def test_codes_of_groups_in_the_place_of_weights_are_told_of() -> None:
+    """The groups were the third argument until 0.4."""
+    for work in (ConfidenceCalibrator().fit, hokical.calibrate_confidence):
+        for codes in (np.arange(N) % 3, np.arange(N) % 2 == 0):
+            with pytest.warns(FitDataWarning, match="groups by name"):
+                work(STATED[FIT], RIGHT[FIT], codes)
+        with pytest.raises(TypeError, match="groups by name"):
+            work(STATED[FIT], RIGHT[FIT], TEXTS[FIT])
+    weights = 1.0 + np.arange(N) % 3
+    one = ConfidenceCalibrator().fit(STATED[FIT], RIGHT[FIT], weights)
+    assert (one.predict(STATED) != confidences().predict(STATED)).any()
+
+
+#: Maps of 20 positions each, and entry points that take them: logits, labels and weights.
+MAP_SHAPE = (2 * N // 20, 4, 5)
+MAPS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "fit": lambda x, y, w: Dense("temps").fit(x, y, w),
+    "fit batches": lambda x, y, w: Dense("temps").fit(in_batches(x, y, w)),
+    "certify": lambda x, y, w: dense().certify(x, y, w),
+    "certify batches": lambda x, y, w: dense().certify(in_batches(x, y, w)),
+    "score": lambda x, y, w: dense().score(x, y, w),
+    "evaluate": lambda x, y, w: hokical.evaluate(dense(), x, y, w),
+    "control_risk": lambda x, y, w: dense().control_risk(x, y, w, loss=map_missed, risk=0.5),
+}
+
+
+def in_batches(x: Any, y: Any, w: Any) -> Any:
+    cuts = slice(0, 7), slice(7, None)
+    return [tuple(each[cut] for each in (x, y, w) if each is not None) for cut in cuts]
+
+
+def dense() -> Dense:
+    return Dense(make("temps").fit(1.1 * SCORES[FIT], LABELS[FIT]))
+
+
+def map_missed(proba: Any, labels: Any, threshold: float) -> Any:
+    return ((proba[..., 1] < threshold) & (labels == 1)).mean(axis=(1, 2))
+
+
+def map_mistakes() -> dict[str, tuple[Any, Any, Any]]:
+    x, y = SCORES.reshape(*MAP_SHAPE, 3), LABELS.reshape(MAP_SHAPE)
+    w = np.ones(len(x))
+    bad = x.copy()
+    bad[3, 1, 2, 0] = np.nan
+    return {
+        "too few labels": (x, y[:-1], None),
+        "too many labels": (x[:-1], y, None),
+        "labels of another shape": (x, y[:, :3], None),
+        "labels that are no classes": (x, y + 0.5, None),
+        "a label beyond the classes": (x, y + 1, None),
+        "names": (x, np.array(NAMES)[y], None),
+        "a score that is NaN": (bad, y, None),
+        "a negative weight": (x, y, -w),
+        "groups as weights": (x, y, np.array(["a", "b"])[np.arange(len(x)) % 2]),
+        "too few weights": (x, y, w[:-1]),
+    }
+
+
+@pytest.mark.parametrize("mistake", map_mistakes())
+@pytest.mark.parametrize("name", MAPS)
+def test_mistakes_in_maps_are_refused(name: str, mistake: str) -> None:
+    with pytest.raises((ValueError, TypeError), match="`"):
+        MAPS[name](*map_mistakes()[mistake])
+
+
+@pytest.mark.parametrize("name", MAPS)
+def test_maps_are_taken_where_nothing_is_wrong(name: str) -> None:
+    MAPS[name](SCORES.reshape(*MAP_SHAPE, 3), LABELS.reshape(MAP_SHAPE), np.ones(MAP_SHAPE[0]))

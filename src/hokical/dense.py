@@ -519,6 +519,8 @@ class Dense(Estimator):
         share of a mask that is missed. `sample_weight` (n,) is of items.
         """
         proba, truth = to_host(self.predict_proba(logits)), to_host(labels)
+        for _ in self._read(logits, labels, None, None, None):
+            pass  # labels are checked
         weights = as_weights(sample_weight, len(proba))
         return control_risk(proba, truth, weights=weights, **promise)
 

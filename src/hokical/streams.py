@@ -9,7 +9,7 @@ Passes over a source: fits, held-out examples, predictions and frequencies, bloc
 
 import io
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -41,8 +41,17 @@ __all__ = [
 Estimator = TypeVar("Estimator", bound=Calibrator)
 
 
-def check_block(chunk: Rows, first_row: int, n_classes: int, path: Path | None = None) -> Examples:
-    """Check a chunk's rows; errors say where in the source, and in which file, they are."""
+def check_block(
+    chunk: Rows,
+    first_row: int,
+    n_classes: int,
+    path: Path | None = None,
+    classes: Sequence[str] = (),
+) -> Examples:
+    """Check a chunk's rows; errors say where in the source, and in which file, they are.
+
+    Labels may be names of the classes.
+    """
     with report_file(path, count_from(first_row)):
         if chunk.labels is None:
             raise ValueError(
@@ -54,16 +63,18 @@ def check_block(chunk: Rows, first_row: int, n_classes: int, path: Path | None =
                 f"all chunks must have the same classes; got {logits.n_classes} columns after "
                 f"{n_classes}."
             )
-        labels = as_labels(chunk.labels, logits.n_rows, n_classes)
+        labels = as_labels(chunk.labels, logits.n_rows, n_classes, classes=classes)
         weights = as_weights(chunk.weights, logits.n_rows, of_block=True)
         return Examples(logits, labels, weights, first_row)
 
 
-def checked_blocks(source: ChunkSource, n_classes: int) -> Iterator[Examples]:
+def checked_blocks(
+    source: ChunkSource, n_classes: int, fitted_by: Any = None
+) -> Iterator[Examples]:
     """The rows of a source in blocks, each checked when it is asked for."""
-    first = 0
+    first, names = 0, getattr(fitted_by, "class_names", ())
     for chunk in reblock(source, rows_per_chunk(n_classes)):
-        yield check_block(chunk, first, n_classes, source.path)
+        yield check_block(chunk, first, n_classes, source.path, names or source.classes)
         first += chunk.n_rows
 
 
@@ -171,7 +182,7 @@ def certify(
 
     def parts() -> Iterator[tuple[Any, ...]]:
         first = 0
-        for block in checked_blocks(chunks, calibrator.n_classes_):
+        for block in checked_blocks(chunks, calibrator.n_classes_, calibrator):
             rows = slice(first, first + block.n_rows)
             own = None if columns is None else take_rows(columns, rows)
             yield block.logits, block.labels, block.weights, own

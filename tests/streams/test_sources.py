@@ -165,9 +165,9 @@ def test_formats_that_cannot_be_cut_are_read_at_once(examples, tmp_path) -> None
         (lambda: list(open_source([np.zeros(3)])), r"2-D \(n, classes\); got shape \(3,"),
         (
             lambda: list(open_source([(np.zeros((3, 2)), np.zeros(2))])),
-            r"one entry per row of its logits; got shape \(2,\) beside \(3, 2\)",
+            r"one entry per row of its logits; got shape \(2,\) for 3 rows",
         ),
-        (lambda: open_source(np.zeros((3, 2)), np.zeros(4, int)), r"got \(4,\) for 3 rows"),
+        (lambda: open_source(np.zeros((3, 2)), np.zeros(4, int)), r"got shape \(4,\) for 3 rows"),
         (lambda: open_source(np.zeros(3)), r"must have a shape \(n, classes\); got \(3,\)"),
         (lambda: open_source([]).n_classes, "at least one row; got none"),
     ],

@@ -18,7 +18,7 @@ from hokical._core.arrays import (
 )
 from hokical._core.checks import check_positive
 from hokical._core.groups import GroupCoding, GroupNames, tell_unknown
-from hokical._core.messages import warn_user
+from hokical._core.messages import FitDataWarning, warn_user
 from hokical._core.reading import Rows, check_row_order, order_columns, to_numpy
 from hokical.calibrators.decisions import Decisions, decide
 from hokical.calibrators.stored import MethodInfo, OutcomeCalibrator
@@ -114,6 +114,8 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         if not isinstance(self.monotone, (bool, np.bool_)):
             raise ValueError(f"`monotone` must be True or False; got {self.monotone!r}.")
         given = self._pair(confidence, right, sample_weight, groups)
+        if groups is None:
+            _warn_of_codes(given.weights)
         self._columns = given.columns
         stated, truth, weights, groups, *_ = self._check_rows(given)
         seen = np.ones(len(stated), np.bool_) if weights is None else weights > 0.0
@@ -361,6 +363,18 @@ def calibrate_confidence(
     """
     cal = ConfidenceCalibrator(scale=scale, monotone=monotone)
     return cal.fit(confidence, right, sample_weight, groups=groups)
+
+
+def _warn_of_codes(weights: Any) -> None:
+    """Warn of integers in the place of weights, which was that of the groups in 0.4."""
+    codes = np.zeros(0) if weights is None else to_numpy(weights, "sample_weight")
+    if codes.dtype.kind in "iub" and np.unique(codes).size > 1:
+        warn_user(
+            f"`sample_weight` are of dtype {codes.dtype}, as codes of groups are: in 0.4 the third "
+            "argument were the groups. Pass groups by name, `groups=...`, and weights as "
+            "`.astype(float)`.",
+            FitDataWarning,
+        )
 
 
 def _describe_texts(array: AnyArray) -> str:

@@ -14,11 +14,19 @@ from typing import Any
 
 import numpy as np
 
-from hokical._core.arrays import to_host
+from hokical._core.arrays import library_of, to_host
 from hokical._core.checks import check_count
 from hokical._core.logits import Logits, rows_per_block
 from hokical._core.parallel import cut_rows
-from hokical._core.reading import Rows, column_names, order_columns, to_column, to_numpy
+from hokical._core.reading import (
+    Rows,
+    class_of_column,
+    column_names,
+    order_columns,
+    pair_rows,
+    to_column,
+    to_numpy,
+)
 from hokical.io.examples import (
     LABELS,
     LOGITS,
@@ -69,21 +77,31 @@ def as_chunk(item: Any, source: ChunkSource) -> Rows:
             "which can be used in memory only: `fit(top_k, labels)`, `predict(top_k)`."
         )
     source.columns = source.columns or column_names(logits)
-    logits = order_columns(logits, "logits", source.columns)
-    values = to_numpy(logits, "logits")
+    pair_rows(logits, labels, weights, None)
+    values = to_numpy(order_columns(logits, "logits", source.columns), "logits")
     if values.ndim != 2:
         raise ValueError(
             f"`logits` of every chunk must be 2-D (n, classes); got shape {values.shape}."
         )
-    given = {"labels": labels, "sample_weight": weights}
-    columns = {name: to_numpy(part, name) for name, part in given.items() if part is not None}
-    for name, column in columns.items():
-        if column.shape[:1] != values.shape[:1]:
+    beside = _columns_beside(len(values), labels, weights)
+    truth, counts = (None if part is None else to_numpy(part, "labels") for part in beside)
+    if truth is not None and truth.dtype.kind in "UTO" and not source.classes:
+        source.classes = tuple(map(class_of_column, source.columns))  # of which labels are names
+    return Rows(values, truth, counts)
+
+
+def _columns_beside(n_rows: int, labels: Any, weights: Any) -> tuple[Any, Any]:
+    """Labels and weights (n,) of so many rows, as arrays that can be sliced; or None."""
+    found = list[Any]()
+    for name, part in (("labels", labels), ("sample_weight", weights)):
+        sliced = part is None or (hasattr(part, "shape") and library_of(part) != "pandas")
+        found.append(part if sliced else to_numpy(part, name))
+        if part is not None and tuple(found[-1].shape[:1]) != (n_rows,):
             raise ValueError(
-                f"`{name}` of every chunk must have one entry per row of its logits; got shape "
-                f"{column.shape} beside {values.shape}."
+                f"`{name}` must have one entry per row of its logits; got shape "
+                f"{tuple(found[-1].shape)} for {n_rows} rows."
             )
-    return Rows(values, columns.get("labels"), columns.get("sample_weight"))
+    return found[0], found[1]
 
 
 def split_parts(item: Any, names: Sequence[tuple[str, ...]], wanted: str) -> list[Any]:
@@ -222,13 +240,8 @@ def from_array(
         raise ValueError(
             f"`logits` must have a shape (n, classes); got {shape} from {type(logits).__name__}."
         )
-    arrays, n_rows = (logits, labels, sample_weight), int(shape[0])
-    for name, column in (("labels", labels), ("sample_weight", sample_weight)):
-        if column is not None and np.shape(column)[:1] != (n_rows,):
-            raise ValueError(
-                f"`{name}` must have one entry per row of logits; got {np.shape(column)} for "
-                f"{n_rows} rows."
-            )
+    n_rows = int(shape[0])
+    arrays = (logits, *_columns_beside(n_rows, labels, sample_weight))
     step = rows_per_chunk(int(shape[1])) if chunk_rows is None else chunk_rows
     check_count(step, name="chunk_rows")
 

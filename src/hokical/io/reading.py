@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Literal
@@ -12,7 +13,7 @@ from typing import Any, Literal
 from hokical._core.arrays import AnyArray, library_of
 from hokical._core.conversion import Zeros
 from hokical._core.messages import FitDataWarning, warn_user
-from hokical._core.reading import Rows, match_columns
+from hokical._core.reading import Rows, match_columns, order_columns, pair_rows, to_numpy
 from hokical.io.chunks import TABLE, ChunkSource, TableSource, from_array
 from hokical.io.examples import (
     LABELS,
@@ -141,10 +142,11 @@ def open_source(
         a memory map. Chunks: (logits, labels), (logits, labels, sample_weight) or logits alone, in
         a sequence or an iterator, or given by a function, which returns a new iterator whenever it
         is called.
-    labels : array-like of shape (n,), or path, optional
-        Those of an array; of a `.npy` or `.npz` file, another file that has them.
+    labels : array-like of shape (n,), path or str, optional
+        Those of an array or frame; of a file, another file that has them; of a table, the name of
+        their column.
     sample_weight : array-like of shape (n,), optional
-        Weights of the rows of an array.
+        Weights of the rows of an array or frame.
     split, kind, score_columns, label_column, classes
         Which rows and columns of files and tables, as in `hokical.io.read_examples`.
     chunk_rows : int, optional
@@ -165,21 +167,35 @@ def open_source(
     >>> [chunk.n_rows for chunk in source]
     [4, 4, 2]
     """
+    known = getattr(fitted_by, "_columns", ())
     wanted = Columns(split, kind, score_columns, label_column, classes, fitted_by=fitted_by)
-    if isinstance(data, ChunkSource):
-        _refuse_other_order(data, getattr(fitted_by, "_columns", ()))
-        return data
-    if isinstance(data, (str, os.PathLike)):
-        return _open_path(Path(data), labels, wanted)
-    if library_of(data) == "pyarrow" or hasattr(data, "__arrow_c_stream__"):
-        return TableSource(as_dataset(data), wanted)
-    if hasattr(data, "shape"):
+    path = isinstance(data, (str, os.PathLike))
+    table = library_of(data) == "pyarrow" or hasattr(data, "__arrow_c_stream__")
+    if not table and hasattr(data, "shape"):
         return from_array(data, labels, sample_weight, chunk_rows)
+    if table and not (labels is None or isinstance(labels, str)):  # a frame of scores alone
+        rows = pair_rows(data, labels, sample_weight, None)
+        values = to_numpy(order_columns(data, "logits", known), "logits")
+        source = from_array(values, labels, sample_weight, chunk_rows)
+        source.columns = known or rows.columns
+        return source
+    if sample_weight is not None or (labels is not None and not (path or table)):
+        raise TypeError(
+            "labels and weights come with files, tables and chunks: in columns, or as (logits, "
+            "labels, sample_weight). They cannot be given beside them, but for a file of labels."
+        )
+    if table:
+        return TableSource(as_dataset(data), replace(wanted, label_column=labels or label_column))
+    if path:
+        return _open_path(Path(data), labels, wanted)
+    if isinstance(data, ChunkSource):
+        _refuse_other_order(data, known)
+        return data
     if isinstance(data, (list, tuple)) and data and isinstance(data[0], (str, os.PathLike)):
         return _open_files([Path(file) for file in data], wanted)
     if callable(data) or isinstance(data, Iterable):
         source = ChunkSource(data)
-        source.columns = getattr(fitted_by, "_columns", ())
+        source.columns = known
         return source
     raise TypeError(
         "a source must be files, a table, an array, a sequence of chunks, an iterator or a "

@@ -80,7 +80,7 @@ def evaluate_source(
     sums: dict[str, tuple[SummarySums, FloatArray]] = {}
     events: dict[str, Any] = {}
     first = 0
-    for block in checked_blocks(chunks, n_classes):
+    for block in checked_blocks(chunks, n_classes, cal):
         if not first:
             warn_of_rows_of_fit(cal is not None and cal._are_of_fit(block.logits))
         first += block.n_rows
