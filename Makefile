@@ -77,8 +77,8 @@ package: $(PACKAGE)  ## both distributions, into dist/ and dist-paper/, checked 
 wheel-test: $(PACKAGE)  ## use the wheel in clean environments, one for each supported Python found
 	$(BIN)/python tools/smoke_wheel.py --all
 
-lowest: $(PACKAGE)  ## the same with the oldest dependencies that are allowed
-	$(BIN)/python tools/smoke_wheel.py --lowest
+lowest: $(PACKAGE)  ## the same with the oldest dependencies that are allowed, and a part of the tests
+	$(BIN)/python tools/smoke_wheel.py --lowest --tests
 
 $(BIN)/python:
 	@test -n "$(PYTHON)$(UV)" || { echo "hokical needs Python 3.11 or newer with the venv module" \

@@ -3,6 +3,7 @@
     python tools/smoke_wheel.py             # the Python that runs this
     python tools/smoke_wheel.py --all       # every supported Python that is installed
     python tools/smoke_wheel.py --lowest    # the oldest dependencies that pyproject.toml allows
+    python tools/smoke_wheel.py --tests     # and the tests of methods, metrics and guarantees
 
 Each environment gets the package without extras, and in the end with scikit-learn's. `uv` makes
 and fills it where it is installed, otherwise `venv` and `pip`; `--lowest` needs `uv`.
@@ -24,6 +25,9 @@ ROOT = Path(__file__).resolve().parents[1]
 #: With `t`: without the global interpreter lock.
 SUPPORTED = ("3.11", "3.12", "3.13", "3.14", "3.13t", "3.14t")
 MOST_BYTES = 1_500_000
+#: What `--tests` runs, and what it needs beside the package.
+TESTS = ("tests/calibrators", "tests/metrics", "tests/guarantees")
+TEST_TOOLS = ("pytest>=8", "hypothesis", "pytest-timeout", "pytest-xdist", "pandas>=2.2")
 
 FIT = """
 import hokical
@@ -45,14 +49,17 @@ WITH_SKLEARN = """
 from importlib.metadata import version
 
 from sklearn.base import clone
-from sklearn.datasets import load_wine
-from sklearn.naive_bayes import GaussianNB
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import hokical
 
 print("with scikit-learn", version("scikit-learn"))
-X, y = load_wine(return_X_y=True)
-wrapped = hokical.CalibratedClassifier(GaussianNB(), method="temps", ensemble=False)
+X, y = load_digits(return_X_y=True)
+scaled = make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=1000))
+wrapped = hokical.CalibratedClassifier(scaled, method="temps", ensemble=False)
 model = clone(wrapped).fit(X, y)
 assert model.score(X, y) > 0.9
 """
@@ -83,6 +90,7 @@ def main() -> None:
     which.add_argument("--all", action="store_true", help="every supported Python found here")
     which.add_argument("--python", action="append", help="this interpreter; may be repeated")
     parser.add_argument("--lowest", action="store_true", help="oldest versions of dependencies")
+    parser.add_argument("--tests", action="store_true", help="run a part of the tests with each")
     options = parser.parse_args()
     pythons = options.python or (list(find_pythons()) if options.all else [sys.executable])
     with tempfile.TemporaryDirectory() as folder:
@@ -94,6 +102,8 @@ def main() -> None:
             smoke(programs, place)
             install(wheel, python, place, lowest=options.lowest, extra="sklearn")
             run([programs / "python", "-I", "-W", "error", "-c", WITH_SKLEARN], place)
+            if options.tests:
+                run_tests(programs, place)
 
 
 def find_pythons() -> Iterator[str]:
@@ -132,7 +142,7 @@ def install(wheel: Path, python: str, place: Path, *, lowest: bool, extra: str =
     """
     home = place / "env"
     programs = home / ("Scripts" if os.name == "nt" else "bin")
-    uv = [sys.executable, "-m", "uv"] if find_spec("uv") else [shutil.which("uv")]
+    uv = find_uv()
     wanted = f"{wheel}[{extra}]" if extra else wheel
     if uv[-1]:
         if not home.exists():
@@ -160,6 +170,26 @@ def smoke(programs: Path, place: Path) -> None:
     run([programs / "hokical", "demo"], place, **quiet)
     if "<html" not in (place / "report.html").read_text("utf-8")[:500]:
         sys.exit("`hokical demo` wrote no report.")
+
+
+def run_tests(programs: Path, place: Path) -> None:
+    """A part of the tests, on the installed wheel and the dependencies that it came with."""
+    python = programs / "python"
+    kept = place / "kept.txt"  # what tests need must not move what is tested
+    names = "numpy scipy numba scikit-learn threadpoolctl array-api-compat typer rich".split()
+    code = f"from importlib.metadata import version as v\nfor n in {names}: print(n + '==' + v(n))"
+    kept.write_text(subprocess.check_output([python, "-c", code], text=True))
+    install_tools = [*find_uv(), "pip", "install", "-q", "--python", python, "-c", kept]
+    run([*install_tools, *TEST_TOOLS], place)
+    # Old libraries tell of what newer ones beside them will drop: no failure of ours.
+    quiet = ["-W", "default::DeprecationWarning", "-p", "no:cacheprovider"]
+    chosen = ["-n", "auto", "-m", "not slow and not cluster", "--hypothesis-profile", "few"]
+    run([python, "-m", "pytest", *quiet, *chosen, *TESTS], ROOT)
+
+
+def find_uv() -> list[str | None]:
+    """The command `uv`, [None] where it is not installed."""
+    return [sys.executable, "-m", "uv"] if find_spec("uv") else [shutil.which("uv")]
 
 
 def run(command: list[str | Path | None], place: Path, **options: int) -> None:

@@ -1,6 +1,6 @@
 """A calibrated classifier behind HTTP: batches in, labels and confidence out, monitored.
 
-    pip install "hokical[onnx,sklearn]" starlette uvicorn
+    pip install "../..[onnx,sklearn]" starlette uvicorn
     python make_model.py          # writes model.onnx and monitor.json
     uvicorn --factory app:create_app --workers 2
 
