@@ -176,7 +176,16 @@ def run_tests(programs: Path, place: Path) -> None:
     """A part of the tests, on the installed wheel and the dependencies that it came with."""
     python = programs / "python"
     kept = place / "kept.txt"  # what tests need must not move what is tested
-    names = "numpy scipy numba scikit-learn threadpoolctl array-api-compat typer rich".split()
+    names = [
+        "numpy",
+        "scipy",
+        "numba",
+        "scikit-learn",
+        "threadpoolctl",
+        "array-api-compat",
+        "typer",
+        "rich",
+    ]
     code = f"from importlib.metadata import version as v\nfor n in {names}: print(n + '==' + v(n))"
     kept.write_text(subprocess.check_output([python, "-c", code], text=True))
     install_tools = [*find_uv(), "pip", "install", "-q", "--python", python, "-c", kept]
