@@ -12,7 +12,7 @@ Every row is computed independently, so results do not depend on blocks or threa
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any, Self, TypeVar
 
@@ -70,30 +70,25 @@ class Logits:
     top: Array
     backend: Backend = NUMPY
     codes: Any = None
+    is_numpy: bool = field(init=False)
+    #: None (unknown) while an ONNX graph is traced.
+    n_rows: int = field(init=False)
+    #: Number of logits stored per row.
+    n_columns: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Note what is asked for again and again."""
+        rows, columns = self.values.shape
+        vars(self).update(is_numpy=self.backend is NUMPY, n_rows=rows, n_columns=columns)
 
     @property
     def xp(self) -> Any:
         """The namespace of the array API standard for the values."""
-        return self.backend.namespace(self.values)
-
-    @property
-    def n_rows(self) -> int:
-        """The number of rows; None (unknown) while an ONNX graph is traced."""
-        rows: int = self.values.shape[0]
-        return rows
+        return np if self.is_numpy else self.backend.namespace(self.values)
 
     @property
     def n_classes(self) -> int:
         return self.n_columns
-
-    @property
-    def n_columns(self) -> int:
-        """Number of logits stored per row."""
-        return int(self.values.shape[1])
-
-    @property
-    def is_numpy(self) -> bool:
-        return self.backend is NUMPY
 
     @property
     def is_traced(self) -> bool:

@@ -189,6 +189,7 @@ class TopK(Logits):
             rest=None if rest is None else check_rest(rest, hidden, limit),
             _n_classes=int(n_classes),
         )
+        self.__post_init__()
 
     @classmethod
     def from_log_probabilities(
@@ -308,6 +309,7 @@ class TopK(Logits):
             rest=None if self.rest is None else self.rest[rows],
             _n_classes=self._n_classes,
         )
+        part.__post_init__()
         if "tail" in self.__dict__:
             vars(part).update(tail=Tail(self.tail.margin[rows], self.tail.count[rows]))
         return part

@@ -43,6 +43,7 @@ class Views(Logits):
     def _store(self, own: Logits, views: tuple[Logits, ...], given: Any) -> None:
         kept = {"values": own.values, "top": own.top, "backend": own.backend}
         self.__dict__.update(kept, views=views, _given=given)
+        self.__post_init__()
 
     @property
     def given(self) -> Any:
