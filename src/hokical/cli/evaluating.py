@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -37,7 +36,7 @@ from hokical.cli.console import (
     spinner,
     stdout,
 )
-from hokical.cli.reading import Source, read_calibrator
+from hokical.cli.reading import ANY, LABELLED, UNLABELLED, Source, read_calibrator, reads
 
 _FOOTNOTE = (
     "AUROC, correct against errors: higher is better. Selective risk: most confident 80 %. "
@@ -46,6 +45,7 @@ _FOOTNOTE = (
 )
 
 
+@reads(*ANY)
 def evaluate(
     first: Annotated[
         Path, opt.argument("CALIBRATOR|FILE", "File that `fit` saved, or else the test data.")
@@ -55,17 +55,10 @@ def evaluate(
     ] = None,
     coverage: opt.Coverage = None,
     report: opt.Report = None,
-    labels: opt.Labels = None,
-    label_column: opt.LabelColumn = None,
-    score_columns: opt.ScoreColumns = None,
-    classes: opt.Classes = None,
-    probabilities: opt.Probabilities = None,
-    confidence: opt.Confidence = None,
     positive: opt.Positive = None,
-    groups: opt.Groups = None,
-    missing: opt.MissingRows = opt.Missing.error,
-    split: opt.Split = opt.Part.test,
     as_json: opt.Json = False,
+    *,
+    given: Source,
 ) -> None:
     """Measure calibration, with intervals and guarantees.
 
@@ -79,11 +72,7 @@ def evaluate(
         raise bad_option("FILE", f"is missing: name the data after the calibrator {first}.")
     path, calibrator = (first, None) if second is None else (second, first)
     fitted = None if calibrator is None else read_calibrator(calibrator)
-    data: Any = Source(
-        path, split, labels=labels, label_column=label_column, score_columns=score_columns,
-        classes=classes, probabilities=probabilities, confidence=confidence, groups=groups,
-        missing=missing,
-    ).open(fitted)  # fmt: skip
+    data: Any = given.at(path).open(fitted)
     own: dict[str, Any] = {"x": data}
     if isinstance(data, Rows):
         own = {"x": data.scores, "y": data.labels, "sample_weight": data.weights}
@@ -124,6 +113,7 @@ def _show(found: hokical.report.Evaluation, path: Path) -> None:
     show_details(found, found.both)
 
 
+@reads("classes", *LABELLED[:-1])
 def compare(
     val: opt.Validation,
     test: Annotated[
@@ -133,26 +123,16 @@ def compare(
     coverage: opt.Coverage = None,
     report: opt.Report = None,
     seed: opt.Seed = 0,
-    labels: opt.Labels = None,
     test_labels: Annotated[
         Path | None, opt.text("File with the labels of TEST, if not in --labels.")
     ] = None,
-    label_column: opt.LabelColumn = None,
-    score_columns: opt.ScoreColumns = None,
-    classes: opt.Classes = None,
-    probabilities: opt.Probabilities = None,
-    groups: opt.Groups = None,
-    missing: opt.MissingRows = opt.Missing.error,
     as_json: opt.Json = False,
+    *,
+    given: Source,
 ) -> None:
     """Fit methods on VAL and compare them on TEST."""
     entrants = _choose_methods(methods)
-    given = Source(
-        val, opt.Part.val, labels=labels, label_column=label_column,
-        score_columns=score_columns, classes=classes, probabilities=probabilities,
-        groups=groups, missing=missing,
-    )  # fmt: skip
-    fitted_on, tested_on = _open_pair(given, test, test_labels or labels)
+    fitted_on, tested_on = _open_pair(given.at(val, split=opt.Part.val), test, test_labels)
     with check_options():
         found = hokical.compare(
             (fitted_on.scores, fitted_on.labels),
@@ -188,9 +168,8 @@ def _open_pair(given: Source, test: Path | None, labels: Path | None) -> tuple[R
     names = ",".join(fitted_on.classes) or None  # in whose order the other's columns are put
     if any("," in name for name in fitted_on.classes):
         names = given.classes
-    new = replace(given, path=test or given.path, split=opt.Part.test, classes=names)
-    new = replace(new, labels=labels)
-    tested_on = new.read()
+    own = {"split": opt.Part.test, "classes": names, "labels": labels or given.labels}
+    tested_on = given.at(test or given.path, **own).read()
     for rows in (fitted_on, tested_on):
         if rows.kind == "confidence":
             raise typer.BadParameter(
@@ -243,17 +222,15 @@ def _verdicts(comparison: hokical.report.comparison.Comparison) -> list[str]:
     return [f"{against}{'; '.join(texts)}."] if texts else []
 
 
+@reads(*UNLABELLED)
 def shift(
     calibrator: opt.CalibratorFile,
     data: opt.NewData,
     delta: Annotated[float, opt.Delta] = 0.05,
-    score_columns: opt.ScoreColumns = None,
-    probabilities: opt.Probabilities = None,
     positive: opt.Positive = None,
-    groups: opt.Groups = None,
-    missing: opt.MissingRows = opt.Missing.error,
-    split: opt.Split = opt.Part.test,
     as_json: opt.Json = False,
+    *,
+    given: Source,
 ) -> None:
     """Estimate class frequencies and accuracy without labels.
 
@@ -263,10 +240,7 @@ def shift(
     fitted = read_calibrator(calibrator)
     if fitted.name == "confidence":
         raise typer.BadParameter("`shift` needs a calibrator of logits, not of confidences.")
-    rows = Source(
-        data, split, score_columns=score_columns, probabilities=probabilities, groups=groups,
-        missing=missing,
-    ).read(fitted._without_groups(), "none")  # fmt: skip
+    rows = given.at(data).read(fitted._without_groups(), "none")
     with spinner("Estimating class frequencies"), check_options():
         found = fitted.estimate_shift(rows.scores, delta=delta, groups=rows.groups)
     names = rows.classes or tuple(map(str, range(fitted.n_classes_)))

@@ -33,7 +33,7 @@ from hokical.cli.console import (
 )
 from hokical.cli.evaluating import show_comparison
 from hokical.cli.options import CalibratorFile, Json
-from hokical.cli.reading import Source, read_calibrator
+from hokical.cli.reading import ANY, LABELLED, Source, read_calibrator, reads
 from hokical.demo import DEMO_CLASSES, demo_logits
 from hokical.io.tables import check_output, report_file
 
@@ -137,6 +137,7 @@ def _guarantee(fitted: hokical.Calibrator) -> dict[str, Any]:
 _SHOWN = ("method", "classes", "fitted on", "noise", "chosen", "label")
 
 
+@reads(*ANY, split=opt.Part.val)
 def fit(
     val: opt.Validation,
     output: Annotated[Path, opt.Output],
@@ -145,16 +146,9 @@ def fit(
     keep_labels: Annotated[
         bool, opt.text("Predict the classifier's own labels.", "--keep-labels")
     ] = False,
-    labels: opt.Labels = None,
-    label_column: opt.LabelColumn = None,
-    score_columns: opt.ScoreColumns = None,
-    classes: opt.Classes = None,
-    probabilities: opt.Probabilities = None,
-    confidence: opt.Confidence = None,
-    groups: opt.Groups = None,
-    missing: opt.MissingRows = opt.Missing.error,
-    split: opt.Split = opt.Part.val,
     as_json: opt.Json = False,
+    *,
+    given: Source,
 ) -> None:
     """Fit a calibrator on validation logits and labels, and save it.
 
@@ -169,16 +163,11 @@ def fit(
     whose label says whether the answer was right (0 or 1; by default in a
     column `right`). For percentages add --set scale=100.
     """
-    given = Source(
-        val, split, labels=labels, label_column=label_column, score_columns=score_columns,
-        classes=classes, probabilities=probabilities, confidence=confidence, groups=groups,
-        missing=missing,
-    )  # fmt: skip
     if keep_labels and (method or "auto") != "auto":
         raise bad_option("--keep-labels", "is for the default, auto; see `hokical methods`.")
     name = check_method(method or "auto")
     check_output(output)
-    data = given.open()
+    data = given.at(val).open()
     if getattr(data, "kind", "logits") == "confidence":
         refuse("does not go with confidences.", method=method, keep_labels=keep_labels)
         calibrator = set_options(hokical.ConfidenceCalibrator(), settings or [])
@@ -199,19 +188,15 @@ def fit(
     show_result(values, shown, as_json)
 
 
+@reads(*LABELLED)
 def certify(
     calibrator: opt.CalibratorFile,
     data: opt.HeldOut,
     output: Annotated[Path | None, opt.Output] = None,
-    labels: opt.Labels = None,
-    label_column: opt.LabelColumn = None,
-    score_columns: opt.ScoreColumns = None,
-    probabilities: opt.Probabilities = None,
-    groups: opt.Groups = None,
-    missing: opt.MissingRows = opt.Missing.error,
-    split: opt.Split = opt.Part.test,
     look_alike: opt.LookAlike = False,
     as_json: opt.Json = False,
+    *,
+    given: Source,
 ) -> None:
     """Store held-out examples, for `apply --risk` and `--coverage`.
 
@@ -222,10 +207,7 @@ def certify(
     target = output or calibrator
     fitted = read_calibrator(calibrator)
     check_output(target)
-    found = Source(
-        data, split, labels=labels, label_column=label_column, score_columns=score_columns,
-        probabilities=probabilities, groups=groups, missing=missing,
-    ).open(fitted)  # fmt: skip
+    found = given.at(data).open(fitted)
     with spinner(f"Certifying {fitted.name}"):
         certified = _certify_on(fitted, found, data, look_alike=look_alike)
     certified.save(target, metadata=fitted.metadata_)

@@ -28,7 +28,7 @@ from hokical.cli.console import (
     show_table,
     spinner,
 )
-from hokical.cli.reading import Source, read_calibrator, warn_of_rows_of_fit
+from hokical.cli.reading import LABELLED, Source, read_calibrator, reads, warn_of_rows_of_fit
 from hokical.io.tables import check_output
 
 #: Classes in the table.
@@ -42,6 +42,7 @@ _OPTIONS = {
 }
 
 
+@reads(*LABELLED)
 def monitor(
     calibrator: opt.CalibratorFile,
     data: Annotated[Path, opt.argument("FILE", "New logits, with labels where known.")],
@@ -57,15 +58,10 @@ def monitor(
     delta: Annotated[float, opt.Delta] = 0.01,
     tolerance: Annotated[float, opt.text("Tolerated gap between confidence and accuracy.")] = 0.01,
     coverage: opt.Coverage = None,
-    labels: opt.Labels = None,
-    label_column: opt.LabelColumn = None,
-    score_columns: opt.ScoreColumns = None,
-    probabilities: opt.Probabilities = None,
     positive: opt.Positive = None,
-    groups: opt.Groups = None,
-    missing: opt.MissingRows = opt.Missing.error,
-    split: opt.Split = opt.Part.test,
     as_json: opt.Json = False,
+    *,
+    given: Source,
 ) -> None:
     """Watch a model in service for drift of confidence and inputs.
 
@@ -80,19 +76,18 @@ def monitor(
     fitted = read_calibrator(calibrator)
     if fitted.name == "confidence" and coverage is not None:
         raise bad_option("--coverage", "needs a calibrator of logits; this one is of confidences.")
-    common: dict[str, Any] = {"score_columns": score_columns, "probabilities": probabilities}
-    common |= {"groups": groups, "label_column": label_column, "missing": missing}
-    given = Source(data, split, labels=labels, keep=id_column, **common)
+    rows_of = given.at(data, keep=id_column)
     options = {"window": window, "delta": delta, "tolerance": tolerance, "coverage": coverage}
     with nullcontext() if state is None else hokical.CalibrationMonitor.lock(state):
         if state is not None and state.exists():
             watching = _load_monitor(state, fitted, coverage)
         else:
-            first = None if reference is None else Source(reference, opt.Part.val, **common)
+            own: dict[str, Any] = {"labels": None, "split": opt.Part.val}
+            first = None if reference is None else given.at(reference, **own)
             watching = _new_monitor(fitted, first, options)
-        late = None if id_column is None or labels else given.read_late(fitted, id_column)
+        late = None if id_column is None or given.labels else rows_of.read_late(fitted, id_column)
         if late is None:
-            rows = given.read(fitted, "some")
+            rows = rows_of.read(fitted, "some")
             warn_of_rows_of_fit(fitted, rows, data)
             ids = None
             if id_column is not None:

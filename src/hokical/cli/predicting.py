@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import warnings
-from dataclasses import replace
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
@@ -31,7 +30,7 @@ from hokical.cli.console import (
     warn,
 )
 from hokical.cli.options import text
-from hokical.cli.reading import Source, read_calibrator, warn_of_rows_of_fit
+from hokical.cli.reading import UNLABELLED, Source, read_calibrator, reads, warn_of_rows_of_fit
 from hokical.io.reading import list_files
 from hokical.io.tables import TABLES, check_output
 
@@ -39,6 +38,7 @@ from hokical.io.tables import TABLES, check_output
 By = StrEnum("By", ["all", "class", "group", "label", "new group"])
 
 
+@reads(*UNLABELLED)
 def apply(
     calibrator: opt.CalibratorFile,
     data: opt.NewData,
@@ -68,12 +68,9 @@ def apply(
     adapt: Annotated[
         bool, opt.text("First adapt to the class frequencies of these rows.", "--adapt")
     ] = False,
-    score_columns: opt.ScoreColumns = None,
-    probabilities: opt.Probabilities = None,
-    groups: opt.Groups = None,
-    missing: opt.MissingRows = opt.Missing.error,
-    split: opt.Split = opt.Part.test,
     as_json: opt.Json = False,
+    *,
+    given: Source,
 ) -> None:
     """Write the predicted labels and their confidence for new data.
 
@@ -111,14 +108,11 @@ def apply(
         if event is None or not interval:
             what = "--interval" if interval else "--positive"
             raise bad_option(what, "is for two classes, and --positive goes with --interval.")
-    given = Source(
-        data, split, score_columns=score_columns, probabilities=probabilities, groups=groups,
-        missing=missing, keep=keep,
-    )  # fmt: skip
+    given = given.at(data, keep=keep)
     files = _pair_files(given, output)
     done = []
     for source, target in files:
-        rows = replace(given, path=source).read(fitted, "none")
+        rows = given.at(source).read(fitted, "none")
         if risks or sets:
             warn_of_rows_of_fit(fitted, rows, source)
         with spinner(f"Applying {fitted.name}"):

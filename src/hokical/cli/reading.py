@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,8 +17,9 @@ from typer.core import TyperCommand
 import hokical
 from hokical._core.logits import Logits
 from hokical._core.reading import Rows
+from hokical.cli import options as opt
 from hokical.cli.console import bad_option, check_options, say, spinner, warn
-from hokical.cli.options import Missing, Part, split_names
+from hokical.cli.options import split_names
 from hokical.io.chunks import ChunkSource
 from hokical.io.examples import options_from
 from hokical.io.reading import (
@@ -36,20 +40,27 @@ _KINDS = ("logits", "probabilities", "confidence")
 
 @dataclass(frozen=True)
 class Source:
-    """A data file and how to read it; what is None is as in the fit of the calibrator."""
+    """A data file and how to read it; what is None is as in the fit of the calibrator.
 
-    path: Path
-    split: Part
-    labels: Path | None = None
-    label_column: str | None = None
-    score_columns: str | None = None
-    classes: str | None = None
-    probabilities: bool | None = None
-    confidence: str | None = None
-    groups: str | None = None
-    missing: Missing = Missing.error
-    #: Other columns to keep: names, "all" or "none"; None for ids.
+    Fields are the options of commands, see `reads`. `keep` are other columns to keep: names, "all"
+    or "none"; None for ids.
+    """
+
+    path: Path = Path()
+    labels: opt.Labels = None
+    label_column: opt.LabelColumn = None
+    score_columns: opt.ScoreColumns = None
+    classes: opt.Classes = None
+    probabilities: opt.Probabilities = None
+    confidence: opt.Confidence = None
+    groups: opt.Groups = None
+    missing: opt.MissingRows = opt.Missing.error
+    split: opt.Split = opt.Part.test
     keep: str | None = None
+
+    def at(self, path: Path, **options: Any) -> Source:
+        """The same for another file, with other options."""
+        return replace(self, path=path, **options)
 
     @property
     def in_parts(self) -> bool:
@@ -66,7 +77,7 @@ class Source:
                 labelled=labelled,
                 groups=split_names(self.groups) or _groups_of_fit(fitted),
                 keep=keep,
-                missing="drop" if self.missing is Missing.drop else "error",
+                missing=self.missing.value,
                 fitted_by=None if getattr(fitted, "name", "") == "confidence" else fitted,
                 **self._columns(fitted),
             )
@@ -99,7 +110,8 @@ class Source:
         """Its rows with labels; a folder or pattern of Parquet files is read in parts."""
         if not self.in_parts:
             return self.read(fitted)
-        if self.groups or self.confidence or self.missing is Missing.drop or _groups_of_fit(fitted):
+        drops = self.missing is opt.Missing.drop
+        if self.groups or self.confidence or drops or _groups_of_fit(fitted):
             raise typer.BadParameter(
                 f"{self.path}: --groups, --confidence and --missing need one file, not several."
             )
@@ -140,6 +152,34 @@ class Source:
             )
         chosen = {name: value for name, value in given.items() if value}
         return found | chosen | ({"classes": names} if names else {}) | {"split": self.split.value}
+
+
+#: Which of them a command has: of data without labels, of data for a calibrator, and all.
+UNLABELLED = ("score_columns", "probabilities", "groups", "missing", "split")
+LABELLED = ("labels", "label_column", *UNLABELLED)
+ANY = ("classes", "confidence", *LABELLED)
+
+
+def reads(*names: str, split: opt.Part = opt.Part.test) -> Callable[[Any], Any]:
+    """Give a command these options of a `Source`; it gets them as `given`, without a path."""
+
+    def add(command: Any) -> Any:
+        known = signature(Source, eval_str=True).parameters
+        own = [
+            e for e in signature(command, eval_str=True).parameters.values() if e.name != "given"
+        ]
+        own += [known[name].replace(kind=Parameter.KEYWORD_ONLY) for name in known if name in names]
+        own = [e.replace(default=split) if e.name == "split" else e for e in own]
+
+        @wraps(command)
+        def run(**options: Any) -> Any:
+            return command(given=Source(**{n: options.pop(n) for n in names}), **options)
+
+        vars(run)["__signature__"] = Signature(own)
+        run.__annotations__ = {each.name: each.annotation for each in own}
+        return run
+
+    return add
 
 
 def warn_of_rows_of_fit(fitted: Any, rows: Rows, path: Path) -> None:
