@@ -12,9 +12,11 @@ from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 
-from hokical._core.arrays import AnyArray, FloatArray, IntArray, backend_of, library_of
+from hokical._core.arrays import AnyArray, BoolArray, FloatArray, IntArray, backend_of, library_of
 from hokical._core.messages import FitDataWarning, warn_user
 
+#: Whole numbers up to here are exact in float64.
+_EXACT = 2.0**53
 _ARRAYS = ("__array__", "__array_interface__", "__dlpack__", "shape")
 #: What may stand before the name or number of a class in that of its column.
 _PREFIX = re.compile(r"\s*(?:logit_|prob(?:a|ability)?_|z_?(?=\d+$))(?=.)", re.IGNORECASE)
@@ -197,25 +199,22 @@ def class_of_column(name: str) -> str:
     return _PREFIX.sub("", name, count=1)
 
 
-def order_names(given: Sequence[str], known: Any) -> tuple[str, ...]:
-    """Names of columns in the order that a calibrator knows, by them or by the classes' names.
+def order_names(given: Sequence[str], columns: Sequence[str], classes: Sequence[str]) -> list[int]:
+    """The places of columns in the order of a fit, by the names of its columns or of its classes.
 
-    Numbered columns are in the order of the numbers, where the classes alone have names. Others are
-    refused.
+    Where it knows no columns, numbered ones are in the order of the numbers. Others are refused.
     """
-    own = [known._columns, known.class_names]
-    for names in own:
-        if names and (places := match_columns(given, names)) is not None:
-            return tuple(given[k] for k in places)
-    if not any(own):
-        return tuple(given)
-    numbers = [class_of_column(name) for name in given]
-    if not own[0] and sorted(numbers) == sorted(map(str, range(len(numbers)))):
-        return tuple(given[numbers.index(str(k))] for k in range(len(numbers)))
-    raise ValueError(
-        f"columns must be {describe_columns(given, own[0] or own[1])}. Rename them, or pass one "
-        "column of lists in the order of the fit."
-    )
+    matches = (match_columns(given, names) for names in (columns, classes) if names)
+    places = next((found for found in matches if found is not None), None)
+    if places is None and not columns:
+        numbers = [*map(str, range(len(given)))] if classes else given
+        places = match_columns(given, numbers)
+    if places is None:
+        raise ValueError(
+            f"columns must be {describe_columns(given, columns or classes)}. Rename them, or pass "
+            "one column of lists in the order of the fit."
+        )
+    return places
 
 
 def describe_columns(own: Sequence[str], known: Sequence[str]) -> str:
@@ -336,6 +335,40 @@ def as_labels(
             f"give `ignore_label={array[place]}` to `hokical.Dense` or to `calibrate`."
         )
     return array.astype(np.int64)
+
+
+def as_partial_labels(
+    labels: Any, n_rows: int, n_classes: int, classes: Sequence[Any] = (), name: str = "labels"
+) -> IntArray:
+    """Checked labels (n,), numbers or names of classes; -1 where they are None, NaN or -1."""
+    array = to_numpy(np.full(n_rows, -1) if labels is None else labels, name)
+    array = whole_numbers(np.atleast_1d(array))
+    known, options = are_known(array), {"name": name, "classes": classes}
+    if known.all() or array.shape != (n_rows,):
+        return as_labels(array, n_rows, n_classes, **options)
+    found = np.full(n_rows, -1)
+    if known.any():  # others are filled, so that errors name the right row
+        filled = whole_numbers(np.where(known, array, array[known][0]))
+        found[known] = as_labels(filled, n_rows, n_classes, **options)[known]
+    return found
+
+
+def are_known(labels: Any) -> BoolArray:
+    """Which labels (n,) are known: not None, NaN, pandas' NA or -1."""
+    array = np.atleast_1d(to_numpy(labels, "labels"))
+    if array.dtype.kind in "iufb":
+        return np.asarray((array == array) & (array != -1))
+    unknown = ("None", "nan", "<NA>", "-1", "-1.0")
+    return np.array([str(each) not in unknown for each in array.tolist()], bool)
+
+
+def whole_numbers(labels: AnyArray) -> AnyArray:
+    """Whole floats as integers, NaN as -1: files and tables hold both, and both are safe."""
+    if labels.dtype.kind != "f":
+        return labels
+    filled = np.where(np.isnan(labels), -1.0, labels)
+    whole = (np.abs(filled) < _EXACT) & (np.floor(filled) == filled)
+    return filled.astype(np.int64) if whole.all() else labels
 
 
 def class_index(labels: AnyArray, classes: Sequence[Any] | AnyArray, name: str) -> IntArray:

@@ -73,23 +73,16 @@ def evaluate(
     path, calibrator = (first, None) if second is None else (second, first)
     fitted = None if calibrator is None else read_calibrator(calibrator)
     data: Any = given.at(path).open(fitted)
-    own: dict[str, Any] = {"x": data}
-    if isinstance(data, Rows):
-        own = {"x": data.scores, "y": data.labels, "sample_weight": data.weights}
-        own["groups"] = data.groups
+    whole, scores = isinstance(data, Rows), getattr(data, "scores", data)
+    n_classes = getattr(scores, "n_classes", 1)  # of confidences: an event is refused in words
+    own: dict[str, Any] = {"groups": data.groups} if whole else {}
     with spinner("Measuring"), check_options():
         found = hokical.evaluate(
-            fitted, **own, coverage=coverage, class_names=data.classes, data_name=path.name,
-            positive=None if positive is None else _event_class(positive, data),
+            fitted, *(data[:3] if whole else [data]), **own, coverage=coverage,
+            class_names=data.classes, data_name=path.name,
+            positive=None if positive is None else event_index(positive, data.classes, n_classes),
         )  # fmt: skip
     show_found(found, found, report, as_json, lambda: _show(found, path))
-
-
-def _event_class(positive: str, data: Any) -> Any:
-    """The event as `evaluate` takes it."""
-    scores = getattr(data, "scores", data)
-    n_classes = getattr(scores, "n_classes", 1)  # of confidences: refused in words
-    return event_index(positive, data.classes, n_classes)
 
 
 def _show(found: hokical.report.Evaluation, path: Path) -> None:
@@ -135,8 +128,8 @@ def compare(
     fitted_on, tested_on = _open_pair(given.at(val, split=opt.Part.val), test, test_labels)
     with check_options():
         found = hokical.compare(
-            (fitted_on.scores, fitted_on.labels),
-            (tested_on.scores, tested_on.labels),
+            fitted_on[:2],
+            tested_on[:2],
             entrants,
             data_names=(val.name, (test or val).name),
             class_names=tested_on.classes,

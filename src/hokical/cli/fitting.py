@@ -237,12 +237,11 @@ def _fit_on(calibrator: Any, data: Any, path: Path) -> dict[str, Any]:
             "--groups", f"only auto learns from groups, not {calibrator.name}: leave out --method."
         )
     with check_options(), spinner(f"Fitting {calibrator.name}"):
-        calibrator.fit(data.scores, data.labels, sample_weight=data.weights, **own)
+        calibrator.fit(*data[:3], **own)
     calibrator._columns = data.columns
     if data.kind == "logits":
         calibrator._name_classes(data.classes)
-    scores: Any = data.scores
-    right: Any = data.labels if data.kind == "confidence" else scores.labels == data.labels
+    right = data.labels if data.kind == "confidence" else data.scores.labels == data.labels
     return {"examples": data.n_rows, "accuracy": float(right.mean())}
 
 
@@ -252,9 +251,8 @@ def _certify_on(fitted: Any, data: Any, path: Path, *, look_alike: bool = False)
     if not isinstance(data, Rows):
         with report_file(path):
             return hokical.streams.certify(fitted, data, **own)
-    own |= {"groups": data.groups, "sample_weight": data.weights}
     with check_options("FILE"):
-        return fitted.certify(data.scores, data.labels, **own)
+        return fitted.certify(*data[:3], groups=data.groups, **own)
 
 
 def _describe_method(cal: hokical.Calibrator) -> dict[str, Any]:

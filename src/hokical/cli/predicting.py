@@ -169,8 +169,7 @@ def _predict(
 
     `risk` and `sets` are the options of `predict_or_abstain` and `predict_set`, or None.
     """
-    scores: Any = rows.scores
-    own, facts = {"groups": rows.groups}, dict[str, Any]()
+    scores, own, facts = rows.scores, {"groups": rows.groups}, dict[str, Any]()
     if rows.kind == "confidence":
         found = {"confidence": fitted.predict(scores, rows.groups)}
     else:
@@ -210,8 +209,7 @@ def _columns(results: dict[str, Any], rows: Rows, as_arrays: bool) -> dict[str, 
     """Kept columns, then results; in a table labels by name, and a column per probability."""
     added = dict(results)
     if not as_arrays and "labels" in added:
-        scores: Any = rows.scores
-        names = np.array(rows.classes or range(scores.n_classes))
+        names = np.array(rows.classes or range(rows.n_classes))
         added = {"label": names[added.pop("labels")]} | added
         if (members := added.pop("members", None)) is not None:
             texts = np.array(["|".join(map(str, names[row])) for row in members])

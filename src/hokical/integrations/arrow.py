@@ -5,6 +5,7 @@ New columns for Arrow tables and record batches.
 
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy, deepcopy
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -100,7 +101,11 @@ class BatchPredictor:
         if not set(_GUARANTEED) & set(outputs):
             _forget_examples(self.calibrator)
         names = (logits,) if isinstance(logits, str) else tuple(logits)
-        self.logits = names if len(names) < 2 else order_names(names, _Names(calibrator))
+        if len(names) > 1:
+            columns = getattr(calibrator, "feature_names_in_", getattr(calibrator, "_columns", ()))
+            known = getattr(calibrator, "class_names", ())
+            names = tuple(names[k] for k in order_names(names, [*map(str, columns)], known))
+        self.logits = names
         self.missing = missing
         self.outputs, self.groups, self.prefix = tuple(outputs), tuple(groups), prefix
         self.coverage: Any = coverage
@@ -212,45 +217,29 @@ class BatchPredictor:
 
     def _column(self, arrow: Any, name: Column, logits: Any, own: dict[str, Any]) -> Any:
         cal = self.calibrator
-        if self._of == "labels" and name != "proba":
-            found = cal.predict(logits) if name == "label" else self._sets(logits, own).possible
-            names = _label_names(arrow, cal)
-            members = names.take(arrow.array(np.nonzero(found)[1]))
-            return _lists(arrow, members, np.count_nonzero(found, axis=1))
-        if name == "label":
-            if self._of == "classifier":
-                return arrow.array(cal.predict(logits, **own).tolist())
-            return _label_names(arrow, cal).take(
-                arrow.array(np.asarray(cal.predict(logits, **own)))
-            )
         if name == "confidence":
             given = cal.predict if self._of == "confidence" else cal.predict_confidence
             return arrow.array(given(logits, **own))
-        if name == "set":
-            sets = self._sets(logits, own)
-            members = _label_names(arrow, cal).take(arrow.array(np.nonzero(sets.members)[1]))
-            return _lists(arrow, members, sets.sizes)
         if name == "abstain":
             selected = cal.predict_or_abstain(logits, risk=self.risk, **self.delta, **own)
             return arrow.array(~selected.accepted)
-        if name == "proba":
-            values = cal.predict_proba(logits, **own)
-        else:
-            values = cal.predict_interval(logits, **self.delta, **own)
-        return _lists(arrow, arrow.array(values.ravel()), np.full(len(values), values.shape[1]))
+        if name in ("proba", "interval"):
+            ends = name == "interval"
+            work = partial(cal.predict_interval, **self.delta) if ends else cal.predict_proba
+            values = work(logits, **own)
+            return _lists(arrow, arrow.array(values.ravel()), np.full(len(values), values.shape[1]))
+        names, several = _label_names(arrow, cal), self._of == "labels"
+        if name == "label" and not several:
+            found = cal.predict(logits, **own)
+            by_name = self._of == "classifier"
+            return arrow.array(found.tolist()) if by_name else names.take(arrow.array(found))
+        members = cal.predict(logits) if name == "label" else self._members(logits, own)
+        places = arrow.array(np.nonzero(members)[1])
+        return _lists(arrow, names.take(places), np.count_nonzero(members, axis=1))
 
-    def _sets(self, logits: Any, own: dict[str, Any]) -> Any:
-        return self.calibrator.predict_set(logits, coverage=self.coverage, **self.delta, **own)
-
-
-class _Names:
-    """What a calibrator knows of the names of its columns."""
-
-    def __init__(self, calibrator: Any) -> None:
-        self._columns = tuple(
-            map(str, getattr(calibrator, "feature_names_in_", getattr(calibrator, "_columns", ())))
-        )
-        self.class_names = tuple(getattr(calibrator, "class_names", ()))
+    def _members(self, logits: Any, own: dict[str, Any]) -> Any:
+        sets = self.calibrator.predict_set(logits, coverage=self.coverage, **self.delta, **own)
+        return sets.possible if self._of == "labels" else sets.members
 
 
 def _kind(calibrator: Any) -> str:

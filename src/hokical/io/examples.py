@@ -32,11 +32,12 @@ from hokical._core.groups import look_up
 from hokical._core.logits import Logits, as_logits
 from hokical._core.reading import (
     Rows,
-    as_labels,
+    as_partial_labels,
     as_weights,
     describe_columns,
     first_true,
     match_columns,
+    whole_numbers,
 )
 from hokical.io.tables import MISSING, NAMELESS, DataFileError, FileSplit, Table, report_file
 
@@ -60,8 +61,6 @@ _SCORES: dict[Kind, tuple[tuple[str, ...], tuple[str, ...]]] = {
 _ID = re.compile(r"(.*_)?id", re.IGNORECASE)
 #: `keep` for every column that is not a score.
 ALL = ("all",)
-#: Whole numbers up to here are exact in float64.
-_EXACT = 2.0**53
 _TRUTH = {"0": 0, "1": 1, "false": 0, "true": 1, "no": 0, "yes": 1}
 #: Rows of probabilities that were rounded to two digits sum to 1 within this.
 _SLACK = 0.05
@@ -319,7 +318,8 @@ def encode_labels(labels: AnyArray, classes: Sequence[str], *, right: bool = Fal
     >>> encode_labels(np.array(["True", "0"]), [], right=True)
     array([1, 0])
     """
-    labels = _whole_numbers(labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels)
+    labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
+    labels = whole_numbers(labels.astype(int) if labels.dtype.kind == "b" else labels)
     by_number = bool(classes) and all(name.isdecimal() for name in classes)
     if labels.ndim != 1 or (labels.dtype.kind in "fiubc" and not by_number):
         return labels
@@ -328,24 +328,13 @@ def encode_labels(labels: AnyArray, classes: Sequence[str], *, right: bool = Fal
     if known.keys().isdisjoint(words):
         numbers = to_numbers(np.array(words))
         if numbers.dtype.kind == "f":
-            return _whole_numbers(numbers)
+            return whole_numbers(numbers)
         known = _TRUTH if right or set(map(str.lower, words)) <= {"true", "false"} else known
     found = [known.get(word, known.get(word.lower())) for word in words]
     for row, word in enumerate(words):
         if found[row] is None and word.lower() not in (*MISSING, "-1"):
             raise ValueError(_bad_label(word, row, classes, right))
     return np.array([-1 if place is None else place for place in found], np.int64)
-
-
-def _whole_numbers(labels: AnyArray) -> AnyArray:
-    """Whole floats as integers, NaN as -1: files hold both, and both are safe."""
-    if labels.dtype.kind == "b":
-        return labels.astype(np.int64)
-    if labels.dtype.kind != "f":
-        return labels
-    filled = np.where(np.isnan(labels), -1.0, labels)
-    whole = (np.abs(filled) < _EXACT) & (np.floor(filled) == filled)
-    return filled.astype(np.int64) if whole.all() else labels
 
 
 def _bad_label(word: str, row: int, classes: Sequence[str], right: bool) -> str:
@@ -476,8 +465,7 @@ def _has_values(scores: AnyArray, weights: AnyArray | None, truth: AnyArray | No
 
 def _check_labels(truth: AnyArray, n_rows: int, n_classes: int, *, missing_ok: bool) -> IntArray:
     """Labels (n,) as column indices, -1 for those that are missing."""
-    known = np.where(truth == -1, 0, truth) if truth.dtype.kind == "i" else truth
-    found = np.where(truth == -1, -1, as_labels(known, n_rows, n_classes))
+    found = as_partial_labels(truth, n_rows, n_classes)
     if not missing_ok and (found == -1).any():
         raise ValueError(
             f"each row must have a label; got no label in row {int(np.argmin(found))}. Fill it in, "
@@ -532,8 +520,8 @@ def settle_kind(values: AnyArray, roles: Roles, wanted: Columns) -> Kind:
     sums = values.sum(axis=1) if inside and values.ndim == 2 else np.zeros(1)
     if np.all(np.abs(sums - 100.0) <= 100.0 * _SLACK):
         raise ValueError(
-            "scores must be logits or probabilities; got rows that sum to 100, percentages. Divide "
-            "them by 100, or write them with the sign %."
+            f"scores must be logits or probabilities; got {values[0].max():g} in row 0, and all "
+            "rows sum to 100: percentages. Divide by 100, or write them with the sign %."
         )
     sums_to_one = bool(np.all(np.abs(sums - 1.0) <= _SLACK))
     return roles.kind or ("probabilities" if sums_to_one else "logits")

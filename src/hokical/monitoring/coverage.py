@@ -12,7 +12,7 @@ import numpy as np
 
 from hokical._core.arrays import FloatArray, to_host, to_input_library
 from hokical._core.checks import check_count
-from hokical._core.reading import as_labels
+from hokical._core.reading import as_labels, as_partial_labels
 from hokical._core.storage import (
     CalibratorFileError,
     pack_array,
@@ -29,7 +29,6 @@ from hokical.guarantees.sets import PredictionSets, SetOptions
 from hokical.monitoring.e_process import Alarm, EProcess
 from hokical.monitoring.rows import (
     as_ids,
-    as_partial_labels,
     check_new_ids,
     check_waiting_ids,
     drop_oldest,

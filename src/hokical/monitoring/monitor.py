@@ -20,7 +20,7 @@ from hokical._core.arrays import BoolArray, to_host
 from hokical._core.checks import bin_edges, bin_index, check_choice
 from hokical._core.groups import GroupCoding, count_rows
 from hokical._core.logits import as_logits
-from hokical._core.reading import as_labels, pair_rows
+from hokical._core.reading import as_labels, as_partial_labels, pair_rows
 from hokical._core.storage import (
     CalibratorFileError,
     fingerprint,
@@ -38,7 +38,7 @@ from hokical.metrics.examples import as_confidence
 from hokical.metrics.summaries import Estimate
 from hokical.monitoring.coverage import CoverageMonitor, SetStatus, refuse_old_record
 from hokical.monitoring.e_process import DIRECTIONS, Alarm, Direction, PartStatus
-from hokical.monitoring.rows import Batch, LabelledRows, as_ids, as_partial_labels, has_no_rows
+from hokical.monitoring.rows import Batch, LabelledRows, as_ids, has_no_rows
 from hokical.monitoring.state import (
     InputShift,
     MonitorOptions,

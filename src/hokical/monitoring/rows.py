@@ -5,7 +5,7 @@ Memory is bounded: of each kind the newest are kept.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence, Sized
+from collections.abc import Container, Sized
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple, Self
@@ -14,7 +14,7 @@ import numpy as np
 
 from hokical._core.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from hokical._core.checks import bin_index
-from hokical._core.reading import as_labels, to_numpy
+from hokical._core.reading import to_numpy
 from hokical._core.storage import pack_array, storable
 from hokical.guarantees.calibration_data import number_hashes
 
@@ -228,32 +228,6 @@ def _surprise(hashes: FloatArray) -> float:
     """
     counts = np.unique(hashes, return_counts=True)[1]
     return float(counts @ np.log(hashes.size / counts))
-
-
-def as_partial_labels(
-    labels: Any, n_rows: int, n_classes: int, names: Sequence[Any] = (), name: str = "labels"
-) -> IntArray:
-    """Checked labels (n,), numbers or names of classes; -1 where they are None, NaN or -1."""
-    found = np.full(n_rows, -1)
-    if labels is None:
-        return found
-    array = np.atleast_1d(to_numpy(labels, name))
-    if array.shape != (n_rows,):
-        return as_labels(array, n_rows, n_classes, name=name)  # which raises
-    known = are_known(array)
-    given = array[known]
-    if given.dtype.kind == "f" and (given == np.floor(given)).all():  # next to NaN, integers are
-        given = given.astype(np.int64)
-    found[known] = as_labels(given, given.size, n_classes, name=name, classes=names)
-    return found
-
-
-def are_known(labels: Any) -> BoolArray:
-    """Which labels (n,) are known: not None, NaN, pandas' NA or -1."""
-    values = np.atleast_1d(to_numpy(labels, "labels")).tolist()
-    return np.array(
-        [str(each) not in ("None", "nan", "<NA>", "-1", "-1.0") for each in values], bool
-    )
 
 
 def has_no_rows(batch: Any) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 from hokical._core.arrays import FloatArray, IntArray
 from hokical._core.checks import bin_index, check_count, sum_by
 from hokical._core.groups import GroupCoding
-from hokical._core.reading import pair_rows, to_numpy
+from hokical._core.reading import are_known, as_partial_labels, pair_rows, to_numpy
 from hokical._core.storage import pack_array, storable
 from hokical.calibrators import Calibrator
 from hokical.guarantees.bounds import check_chance, chi_square_tail, merge_cells
@@ -26,9 +26,7 @@ from hokical.monitoring.rows import (
     LabelledRows,
     SeenRows,
     WaitingRows,
-    are_known,
     as_ids,
-    as_partial_labels,
     check_distinct,
     check_new_ids,
 )
