@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from hokical import CalibrationMonitor, make
+from hokical._core.reading import as_partial_labels
 from tests.conftest import synthetic_logits
 from tests.monitoring.streams import exact_state, monitor, stream
 
@@ -176,3 +177,14 @@ def test_rows_count_once_with_ids_or_without(tmp_path: Path) -> None:
     # New ids say that predictions are new, whatever they hold.
     two = CalibrationMonitor(cal).update_logits(logits, labels, ids=ids)
     assert two.update_logits(logits, labels, ids=[f"b{k}" for k in range(300)]).n == 600
+
+
+def test_a_wrong_label_is_named_by_its_row_among_all() -> None:
+    for labels in ([None, 0, 5], [np.nan, 0.0, 5.0], np.array([-1, 0, 5])):
+        with pytest.raises(ValueError, match=r"got 5 in row 2"):
+            as_partial_labels(labels, 3, 3)
+    with pytest.raises(ValueError, match="got 'dog' in row 2"):
+        as_partial_labels(["a", None, "dog"], 3, 2, ["a", "b"])
+    assert as_partial_labels(["b", None, "a"], 3, 2, ["a", "b"]).tolist() == [1, -1, 0]
+    assert as_partial_labels([np.nan, None, -1], 3, 2).tolist() == [-1, -1, -1]
+    assert as_partial_labels([1.0, np.nan, 0], 3, 2).tolist() == [1, -1, 0]

@@ -340,3 +340,45 @@ def test_labels_of_another_format(tmp_path) -> None:
     (tmp_path / "labels.csv").write_text("label\n0\n1\n2\n")
     source = open_source(tmp_path / "logits.npy", tmp_path / "labels.csv")
     assert_array_equal(rows_of(source)[1], [0, 1, 2])
+
+
+def test_frames_are_sources_with_labels_beside_them() -> None:
+    """By name, or as an array; columns in the order of the fit, rows in one order."""
+    pd, pa = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
+    rng = np.random.default_rng(5)
+    logits = rng.normal(size=(300, 3))
+    labels = np.argmax(logits + rng.gumbel(size=logits.shape), axis=1)
+    frame = pd.DataFrame(logits, columns=["logit_a", "logit_b", "logit_c"])
+    plain = make("temps").fit(logits, labels)
+    for source in (
+        open_source(frame, labels),
+        open_source(frame, pd.Series(labels)),
+        open_source(frame.assign(truth=labels), "truth"),
+        open_source(pa.table(frame.assign(truth=labels)), label_column="truth"),
+        open_source(frame.assign(truth=np.array(["a", "b", "c"])[labels]), "truth"),
+        [(frame, np.array(["a", "b", "c"])[labels])],
+    ):
+        found = fit(make("temps"), source)
+        assert found.temperature_ == pytest.approx(plain.temperature_, rel=1e-12)
+    assert found.class_names == ("a", "b", "c")
+    turned = open_source(frame[["logit_c", "logit_a", "logit_b"]], labels, fitted_by=found)
+    assert_array_equal(next(iter(turned)).scores, logits)
+
+
+def a_table(logits: np.ndarray) -> Any:
+    columns = {f"z{k}": column for k, column in enumerate(logits.T)}
+    return pytest.importorskip("pyarrow").table(columns)
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda z, y: open_source([(z, y)], y),
+        lambda z, y: open_source(lambda: iter([(z, y)]), sample_weight=np.ones(len(y))),
+        lambda z, y: open_source(open_source(z, y), y),
+        lambda z, y: open_source(a_table(z), sample_weight=y),
+    ],
+)
+def test_labels_and_weights_that_would_be_ignored_are_refused(work) -> None:
+    with pytest.raises(TypeError, match="come with files, tables and chunks"):
+        work(np.zeros((4, 2)), np.zeros(4, int))

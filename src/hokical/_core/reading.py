@@ -6,6 +6,7 @@ Labels and weights of examples: one of each per row of logits, on the host.
 import os
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from numbers import Number
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Self
@@ -343,13 +344,14 @@ def as_partial_labels(
     """Checked labels (n,), numbers or names of classes; -1 where they are None, NaN or -1."""
     array = to_numpy(np.full(n_rows, -1) if labels is None else labels, name)
     array = whole_numbers(np.atleast_1d(array))
-    known, options = are_known(array), {"name": name, "classes": classes}
+    known = are_known(array)
+    check = partial(as_labels, n_rows=n_rows, n_classes=n_classes, name=name, classes=classes)
     if known.all() or array.shape != (n_rows,):
-        return as_labels(array, n_rows, n_classes, **options)
+        return check(array)
     found = np.full(n_rows, -1)
     if known.any():  # others are filled, so that errors name the right row
         filled = whole_numbers(np.where(known, array, array[known][0]))
-        found[known] = as_labels(filled, n_rows, n_classes, **options)[known]
+        found[known] = check(filled)[known]
     return found
 
 

@@ -77,7 +77,7 @@ class Source:
                 labelled=labelled,
                 groups=split_names(self.groups) or _groups_of_fit(fitted),
                 keep=keep,
-                missing=self.missing.value,
+                missing="drop" if self.missing is opt.Missing.drop else "error",
                 fitted_by=None if getattr(fitted, "name", "") == "confidence" else fitted,
                 **self._columns(fitted),
             )
