@@ -1,127 +1,183 @@
-"""Make the reference of the documentation from the packages: every public name, and nothing else.
+"""Make the reference of the documentation: one page for each public name, with an example.
 
     python tools/make_reference.py  # writes docs/api/; `make docs` does it
 
-`docs/api/index.md` lists the names by package, with the first line of their docstrings; the other
-pages hold the docstrings themselves, each name once, at the page of its package.
+The names are those of `tests/public_names.txt`, and the docstrings are read without importing
+anything, so that no library need be installed and no name is left out: one that is not found, has
+no docstring or no example ends the build. `docs/api/index.md` lists all by package. An object that is
+public in two packages has one page, under the shorter path.
 """
 
 from __future__ import annotations
 
-import inspect
-from importlib import import_module
+import re
+import shutil
+import sys
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
-FOLDER = Path(__file__).resolve().parents[1] / "docs" / "api"
-#: Page, its title, and the packages whose names it has.
-PAGES = {
-    "calibrators": (
-        "Calibrators",
-        ("hokical.calibrators", "hokical.rules", "hokical.stability", "hokical"),
-    ),
-    "evaluation": ("Evaluation", ("hokical.metrics", "hokical.report", "hokical.plots")),
-    "guarantees": ("Guarantees and monitoring", ("hokical.guarantees", "hokical.monitoring")),
-    "data": ("Files, streams and maps", ("hokical.io", "hokical.streams", "hokical.dense")),
-    "integrations": (
-        "Integrations",
-        (
-            "hokical.integrations.sklearn",
-            "hokical.integrations.torch",
-            "hokical.integrations.onnx",
-            "hokical.integrations.arrow",
-        ),
-    ),
+import griffe
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = ROOT / "docs" / "api"
+#: Packages in the order of the overview, with what they are for.
+PACKAGES = {
+    "hokical": "most programs need these alone",
+    "hokical.calibrators": "methods, and what a method of your own needs",
+    "hokical.guarantees": "selective prediction, conformal sets, risk control, label shift",
+    "hokical.metrics": "calibration errors, proper scores, selective prediction, risk models",
+    "hokical.report": "evaluations and reports",
+    "hokical.plots": "drawings, with matplotlib",
+    "hokical.monitoring": "drift and coverage in production",
+    "hokical.io": "files, log-probabilities and answers of language models",
+    "hokical.streams": "data larger than memory",
+    "hokical.dense": "segmentation and tokens",
+    "hokical.stability": "label stability and noise",
+    "hokical.rules": "fitted rules",
+    "hokical.integrations.sklearn": "scikit-learn",
+    "hokical.integrations.torch": "PyTorch and transformers",
+    "hokical.integrations.onnx": "ONNX",
+    "hokical.integrations.arrow": "Spark, Ray, Polars, DuckDB",
+}
+#: What makes an object of a class whose own docstring has no example.
+MADE_BY = {
+    "hokical.CalibratorFileError": "hokical.load",
+    "hokical.calibrators.Examples": "hokical.calibrators.register",
+    "hokical.calibrators.Fit": "hokical.calibrators.register",
+    "hokical.calibrators.MethodInfo": "hokical.calibrators.register",
+    "hokical.guarantees.DensityRatios": "hokical.guarantees.density_ratios",
+    "hokical.guarantees.Detections": "hokical.Calibrator.detect",
+    "hokical.guarantees.PredictionSets": "hokical.Calibrator.predict_set",
+    "hokical.guarantees.RiskControl": "hokical.Calibrator.control_risk",
+    "hokical.guarantees.SelectivePrediction": "hokical.Calibrator.predict_or_abstain",
+    "hokical.guarantees.ShiftEstimate": "hokical.Calibrator.estimate_shift",
+    "hokical.guarantees.LabelSets": "hokical.MultilabelCalibrator",
+    "hokical.integrations.onnx.Check": "hokical.integrations.onnx.check",
+    "hokical.integrations.onnx.NotRunnable": "hokical.integrations.onnx.check",
+    "hokical.metrics.BinarySummary": "hokical.metrics.binary_summary",
+    "hokical.metrics.CalibrationCurve": "hokical.metrics.smooth_calibration_curve",
+    "hokical.metrics.Estimate": "hokical.metrics.summary",
+    "hokical.metrics.GroupRow": "hokical.metrics.group_table",
+    "hokical.metrics.GroupTable": "hokical.metrics.group_table",
+    "hokical.metrics.METRICS": "hokical.metrics.summary",
+    "hokical.metrics.Metric": "hokical.metrics.summary",
+    "hokical.metrics.PredictionPowered": "hokical.metrics.prediction_powered_accuracy",
+    "hokical.metrics.RiskBands": "hokical.metrics.risk_bands",
+    "hokical.metrics.Summary": "hokical.metrics.summary",
+    "hokical.monitoring.OnlineStatus": "hokical.monitoring.OnlineSets",
+    "hokical.monitoring.Status": "hokical.CalibrationMonitor",
+    "hokical.report.Evaluation": "hokical.evaluate",
+    "hokical.io.Rows": "hokical.io.read_examples",
+    "hokical.io.STATED_WORDS": "hokical.io.read_stated",
+    "hokical.io.DataFileError": "hokical.io.read_examples",
+    "hokical.rules.Logits": "hokical.rules.as_logits",
+    "hokical.rules.Rule": "hokical.calibrators.register",
+    "hokical.stability.Noise": "hokical.label_stability",
+    "hokical.stability.StabilityTable": "hokical.label_stability",
 }
 INTRODUCTION = """# Reference
 
-Every public name, by package; most programs need those of `hokical` alone. Which of them are
-stable: [production](../production.md#compatibility).
+Every public name, by package. Which are stable: [production](../production.md#compatibility).
 """
+_DOCTEST = re.compile(r"^>>> .*?(?=\n\n(?!>>> )|\n```|\Z)", re.DOTALL | re.MULTILINE)
 
 
 def main() -> None:
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    for name, text in pages().items():
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    FOLDER.mkdir(parents=True)
+    made = pages(public_names())
+    for name, text in made.items():
         (FOLDER / f"{name}.md").write_text(text, encoding="utf-8")
-    print(f"{FOLDER}: {len(PAGES) + 1} pages")
+    print(f"{FOLDER}: {len(made)} pages")
 
 
-def pages() -> dict[str, str]:
+def public_names() -> list[str]:
+    """`hokical.metrics.ece` and so on, as `tests/public_names.txt` lists them."""
+    listed = (ROOT / "tests" / "public_names.txt").read_text(encoding="utf-8").split()
+    unknown = {name.partition(":")[0] for name in listed} - set(PACKAGES)
+    if unknown:
+        sys.exit(f"tools/make_reference.py must say what {sorted(unknown)} are for: PACKAGES.")
+    return [name.replace(":", ".") for name in sorted(listed, key=str.lower)]
+
+
+def pages(names: list[str]) -> dict[str, str]:
     """Text of every page, by its name."""
-    homes: dict[str, str] = {}  # the page of each object, by its full name
-    made = {}
-    for page, (title, packages) in PAGES.items():
-        parts = [f"# {title}\n"]
-        for module in filter(None, map(find_package, packages)):
-            new = [name for name in names_of(module) if full_name(module, name) not in homes]
-            homes |= {full_name(module, name): page for name in new}
-            if new:
-                parts.append(f"\n## `{module.__name__}`\n")
-            parts += [entry(module, name) for name in new]
-        made[page] = "".join(parts)
-    return {"index": overview(homes)} | made
+    root = griffe.load("hokical", search_paths=[str(ROOT / "src")], resolve_aliases=True)
+    found = {name: look_up(root, name) for name in names}
+    homes: dict[str, str] = {}  # the public path of each object, by where it is defined
+    for name in sorted(names, key=lambda name: (name.count("."), name)):
+        homes.setdefault(found[name].canonical_path, name)
+    wanting = [name for name in homes.values() if not example_of(name, found)]
+    if wanting:
+        sys.exit(f"no example in the docstrings of {wanting}, nor in those of MADE_BY.")
+    made = {name: page(name, found) for name in homes.values()}
+    return {"index": overview(found, homes)} | made
 
 
-def find_package(name: str) -> ModuleType | None:
-    """A package, None where what it needs is not installed."""
+def look_up(root: griffe.Object, name: str) -> griffe.Object:
+    """The object of a public name, wherever it is defined."""
     try:
-        return import_module(name)
-    except ImportError:
-        return None
+        one = root[name.removeprefix("hokical.")]
+        target = one.final_target if one.is_alias else one
+    except (KeyError, griffe.AliasResolutionError) as error:
+        sys.exit(f"the public name {name} is not found in src/: {error!r}.")
+    if target.docstring is None:
+        sys.exit(f"the public name {name} has no docstring.")
+    return target
 
 
-def names_of(module: ModuleType) -> list[str]:
-    """The public names of a package, those that cannot be loaded here left out."""
-    found = []
-    for name in sorted(module.__all__, key=str.lower):
-        try:
-            getattr(module, name)
-        except ImportError:
-            continue
-        found.append(name)
-    return found
-
-
-def full_name(module: ModuleType, name: str) -> str:
-    """Where an object is defined; where it is public, if it does not know."""
-    found = getattr(module, name)
-    home = getattr(found, "__module__", None)
-    return f"{home}.{found.__qualname__}" if home else f"{module.__name__}.{name}"
-
-
-def entry(module: ModuleType, name: str) -> str:
-    """What the page has of a name."""
-    return f"\n::: {full_name(module, name)}\n{options(getattr(module, name))}"
-
-
-def options(found: Any) -> str:
-    """Methods that all calibrators share are shown once, at the base."""
-    base = import_module("hokical.calibrators").Calibrator
-    if not inspect.isclass(found) or found is base or not issubclass(found, base):
-        return ""
-    return "    options:\n      inherited_members: false\n"
-
-
-def overview(homes: dict[str, str]) -> str:
-    """The page that lists every name."""
-    parts = [INTRODUCTION]
-    for package in ("hokical", *(p for _, all_ in PAGES.values() for p in all_ if p != "hokical")):
-        module = find_package(package)
-        if module is None:
-            continue
-        parts.append(f"\n## `{package}`\n\n| name | what it is |\n| --- | --- |\n")
-        for name in names_of(module):
-            full = full_name(module, name)
-            link = f"[`{name}`]({homes[full]}.md#{full})"
-            parts.append(f"| {link} | {first_line(getattr(module, name))} |\n")
+def page(name: str, found: dict[str, griffe.Object]) -> str:
+    """The docstring of a name under its public path, and an example where it has none."""
+    lines = [f"::: {name}", "    options:", "      heading_level: 1"]
+    bases = {str(base).rpartition(".")[2] for base in getattr(found[name], "bases", ())}
+    if bases & {"Calibrator", "BaseCalibrator"}:  # what all share is shown once, at the base
+        lines.append("      inherited_members: false")
+    parts = ["\n".join(lines) + "\n"]
+    if not own_example(found[name]):
+        maker = MADE_BY[name]
+        page = maker.removeprefix("hokical.").split(".")[0] == "Calibrator"
+        link = "hokical.Calibrator.md" if page else f"{maker}.md"
+        parts.append(f"\n## Example\nFrom [`{maker}`]({link}):\n\n")
+        parts.append(f"```pycon\n{example_of(name, found)}\n```\n")
     return "".join(parts)
 
 
-def first_line(found: Any) -> str:
+def example_of(name: str, found: dict[str, griffe.Object]) -> str:
+    """Its own doctest, or that of what makes it."""
+    own = own_example(found[name])
+    if own or name not in MADE_BY:
+        return own
+    maker, _, method = MADE_BY[name].rpartition(".")
+    whole = maker in found  # `hokical.Calibrator.detect`: a method
+    return own_example(found[maker].members[method] if whole else found[MADE_BY[name]])
+
+
+def own_example(one: griffe.Object) -> str:
+    """The first doctest of an object or, for a class, of one of its methods."""
+    methods = one.members.values() if one.is_class else ()
+    for each in (one, *methods):
+        text = "" if each.is_alias or each.docstring is None else each.docstring.value
+        shown = _DOCTEST.search(text)
+        if shown:
+            return shown[0]
+    return ""
+
+
+def overview(found: dict[str, griffe.Object], homes: dict[str, str]) -> str:
+    """The page that lists every name."""
+    parts = [INTRODUCTION]
+    for package, purpose in PACKAGES.items():
+        parts.append(f"\n## `{package}`: {purpose}\n\n| name | what it is |\n| --- | --- |\n")
+        for name, one in found.items():
+            if name.rpartition(".")[0] == package:
+                home = homes[one.canonical_path]
+                link = f"[`{name.rpartition('.')[2]}`]({home}.md)"
+                parts.append(f"| {link} | {first_line(one)} |\n")
+    return "".join(parts)
+
+
+def first_line(one: griffe.Object) -> str:
     """The summary of a docstring, on one line of a table."""
-    text = (inspect.getdoc(found) or "").split("\n\n")[0]
+    text = one.docstring.value.split("\n\n")[0] if one.docstring else ""
     return " ".join(text.split()).replace("|", "\\|")
 
 

@@ -184,6 +184,12 @@ def draw_calibration_curve(
     Marks above are rows with the event, marks below rows without. `edges` are those of
     `hokical.metrics.risk_bands`, other arguments those of `hokical.metrics.binary_summary`; `style`
     is that of matplotlib's lines.
+
+    >>> from matplotlib.figure import Figure
+    >>> ax = Figure().subplots()
+    >>> ax = draw_calibration_curve([0.1, 0.2, 0.3, 0.8, 0.9], [0, 0, 1, 1, 1], ax)
+    >>> bool(ax.lines)
+    True
     """
     found = binary_summary(probability, outcome, sample_weight, delta=delta)
     return EventPicture.from_summary(found, edges).draw_curve(ax, delta, **style)
@@ -200,6 +206,12 @@ def draw_distribution(
     """Distribution of the probabilities of rows with the event, above, and without, below.
 
     Arguments are those of `hokical.metrics.binary_summary`; `style` is that of matplotlib's bars.
+
+    >>> from matplotlib.figure import Figure
+    >>> ax = Figure().subplots()
+    >>> ax = draw_distribution([0.1, 0.2, 0.3, 0.8, 0.9], [0, 0, 1, 1, 1], ax)
+    >>> len(ax.patches) > 0
+    True
     """
     found = EventPicture.from_summary(binary_summary(probability, outcome, sample_weight))
     ax = axes_or_new(ax)
@@ -231,6 +243,12 @@ def draw_decision_curve(
 
     Call it again with the same Axes and another `label` to compare. Arguments are as in
     `hokical.metrics.decision_curve`; `style` is that of matplotlib's lines.
+
+    >>> from matplotlib.figure import Figure
+    >>> ax = Figure().subplots()
+    >>> ax = draw_decision_curve([0.1, 0.2, 0.3, 0.8, 0.9], [0, 0, 1, 1, 1], ax)
+    >>> bool(ax.lines)
+    True
     """
     ax = axes_or_new(ax)
     curve = decision_curve(proba, labels, thresholds, delta=delta, sample_weight=sample_weight)
@@ -353,7 +371,14 @@ def draw_reliability(
     sample_weight: Any = None,
     **style: Any,
 ) -> Axes:
-    """Reliability diagram; arguments as in `reliability`, `style` is that of matplotlib's bars."""
+    """Reliability diagram; arguments as in `reliability`, `style` is that of matplotlib's bars.
+
+    >>> from matplotlib.figure import Figure
+    >>> ax = Figure().subplots()
+    >>> ax = draw_reliability([0.92, 0.95, 0.97, 0.55], [True, True, False, True], ax)
+    >>> ax.get_xlabel()
+    'confidence'
+    """
     options: dict[str, Any] = {"n_bins": n_bins, "bins": bins, "delta": delta}
     return reliability(proba, labels, sample_weight=sample_weight, **options).draw(ax, **style)
 
@@ -381,6 +406,12 @@ def draw_histogram(
     """Histogram of confidence, correct labels and errors stacked; arguments as in `ece`.
 
     Lines mark the mean confidence and the accuracy. `style` is that of matplotlib's bars.
+
+    >>> from matplotlib.figure import Figure
+    >>> ax = Figure().subplots()
+    >>> ax = draw_histogram([0.92, 0.95, 0.97, 0.55], [True, True, False, True], ax)
+    >>> ax.get_xlabel()
+    'confidence'
     """
     ax, levels = axes_or_new(ax), read_levels(proba, labels, sample_weight)
     edges, place = bin_edges(check_count(n_bins)), bin_index(levels.confidence, n_bins)
@@ -439,6 +470,12 @@ def draw_risk_coverage(
     """One curve; call it again with the same Axes and another `label` to compare.
 
     `proba`, `labels` and `sample_weight` are as in `ece`; `style` is that of matplotlib's lines.
+
+    >>> from matplotlib.figure import Figure
+    >>> ax = Figure().subplots()
+    >>> ax = draw_risk_coverage([0.92, 0.95, 0.97, 0.55], [True, True, True, False], ax)
+    >>> bool(ax.lines)
+    True
     """
     data, ax = RiskCoverage.from_levels(read_levels(proba, labels, sample_weight)), axes_or_new(ax)
     shown = f"AURC {data.area:.4f}" if label is None else f"{label} (AURC {data.area:.4f})"
@@ -462,6 +499,15 @@ def draw_sets(
 
     `members` (n, classes), bool, are those of `predict_set`, `labels` (n,) the true classes; `goal`
     is the coverage that was asked for. `style` is that of matplotlib's bars.
+
+    >>> import hokical
+    >>> from matplotlib.figure import Figure
+    >>> from hokical.demo import demo_logits
+    >>> fitted, (logits, labels) = demo_logits()
+    >>> sets = hokical.make("temps").fit(*fitted).predict_set(logits, coverage=0.95)
+    >>> ax = draw_sets(sets.members, labels, Figure().subplots(), goal=0.95)
+    >>> len(ax.patches) > 0
+    True
     """
     found = summarize_sets(members, labels, goal=goal)
     axes, rows, n = axes_or_new(ax), found.by_size, found.overall.n

@@ -151,7 +151,16 @@ def fit(
 
 
 def partial_fit(calibrator: Hoki, source: Any, *, progress: bool | None = None) -> Hoki:
-    """Add the examples of a source to a fitted `Hoki`: equal to one fit on all of them."""
+    """Add the examples of a source to a fitted `Hoki`: equal to one fit on all of them.
+
+    >>> from hokical import Gumbel, Hoki
+    >>> from hokical.demo import demo_logits
+    >>> logits, labels = demo_logits()[0]
+    >>> cal = Hoki(noise=Gumbel(1.0)).fit(logits[:3000], labels[:3000])
+    >>> whole = Hoki(noise=Gumbel(1.0)).fit(logits, labels)
+    >>> partial_fit(cal, [(logits[3000:], labels[3000:])]).accuracy_ == whole.accuracy_
+    True
+    """
     chunks = open_source(source, fitted_by=calibrator)
     calibrator._partial_fit_partition(StreamedPartition(chunks, progress=progress))
     return calibrator

@@ -39,8 +39,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("docs", "tools", "src"):
         ignored = shutil.ignore_patterns("__pycache__", "notebooks")
         shutil.copytree(ROOT / name, place / name, ignore=ignored)
-    for name in ("mkdocs.yml", "CHANGELOG.md"):
-        shutil.copy(ROOT / name, place)
+    (place / "tests").mkdir()
+    for name in ("mkdocs.yml", "CHANGELOG.md", "tests/public_names.txt"):
+        shutil.copy(ROOT / name, place / name)
     command = [sys.executable, "tools/make_site.py"]
     done = subprocess.run(command, cwd=place, capture_output=True, encoding="utf-8", timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -99,6 +100,47 @@ def test_doctests_in_the_reference_are_code(site: Path) -> None:
         assert "<blockquote>" not in page.read_text(encoding="utf-8"), page
 
 
+def test_every_public_name_has_a_page_with_an_example(site: Path) -> None:
+    """Under the path that users import, wherever it is defined and whatever is installed."""
+    listed = (ROOT / "tests" / "public_names.txt").read_text("utf-8").split()
+    overview = (site / "api" / "index.html").read_text("utf-8")
+    shown = dict(re.findall(r'<td><a href="([^"]+\.html)"><code>(\w+)</code></a></td>', overview))
+    assert {name.partition(":")[2] for name in listed} == set(shown.values())
+    for link in shown:
+        html = (site / "api" / link).read_text("utf-8")
+        headings = re.findall(r"<h[1-6][^>]*>(.*?)</h[1-6]>", html, re.DOTALL)
+        plain = [re.sub(r"<[^>]+>", "", each).strip() for each in headings]
+        assert link.removesuffix(".html") in plain[0]
+        assert not [each for each in plain if "._" in each], "a private path"
+        assert "&gt;&gt;&gt;" in html, link
+
+
+def test_a_public_name_that_is_not_found_ends_the_build() -> None:
+    pytest.importorskip("griffe")
+    pages = runpy.run_path(str(ROOT / "tools" / "make_reference.py"))["pages"]
+    with pytest.raises(SystemExit, match=r"hokical\.metrics\.absent is not found"):
+        pages(["hokical.metrics.ece", "hokical.metrics.absent"])
+
+
+@pytest.mark.parametrize(
+    ("words", "page"),
+    [
+        ("conformal", "guarantees.html"),
+        ("selective prediction", "guarantees.html"),
+        ("drift", "monitoring.html"),
+        ("multilabel", "multilabel.html"),
+        ("covariate shift", "guarantees.html"),
+        ("label shift", "shift.html"),
+    ],
+)
+def test_search_finds_the_words_of_the_field(site: Path, words: str, page: str) -> None:
+    """In a title: these come first, and the page about it is among them."""
+    index = (site / "search.js").read_text("utf-8")
+    items = json.loads(index[index.index("{") : index.rindex("}") + 1])["items"]
+    titled = [item["location"] for item in items if words in item["title"].lower()]
+    assert page in {location.partition("#")[0] for location in titled}
+
+
 def test_site_lists_its_versions(site: Path) -> None:
     version = site.name
     listed = json.loads((site.parent / "versions.json").read_text("utf-8"))
@@ -140,6 +182,8 @@ def test_search_needs_no_server(site: Path) -> None:
     """The index is a script, and what stands in for a worker is loaded before it is needed."""
     assert (site / "search.js").read_text("utf-8").startswith("var __index = {")
     for page in site.rglob("*.html"):
+        if page.name == "404.html":  # links from the root of a server
+            continue
         html = page.read_text("utf-8")
         own = re.search(r'<script src="([./]*assets/search-from-files\.js)">', html)
         assert own is not None, page

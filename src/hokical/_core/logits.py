@@ -282,6 +282,10 @@ def as_logits(
     on their device; or a `TopK`. -inf marks a masked class. Errors call them `name`; columns
     must match the `n_classes_` of the calibrator `fitted_by`, and those of a frame are put in its
     order. With `late`, the caller calls `check_rows` when the work on them is under way.
+
+    >>> checked = as_logits([[2.0, 1.0, -float("inf")]])
+    >>> checked.n_classes, checked.possible.tolist()
+    (3, [[True, True, False]])
     """
     if isinstance(logits, Logits):
         _check_column_count((logits.n_rows, logits.n_classes), name, fitted_by)

@@ -16,7 +16,12 @@ from typing import Any, TypeVar
 
 
 class FitDataWarning(UserWarning):
-    """Examples are not what they should be: too few to learn from, or tested on after a fit."""
+    """Examples are not what they should be: too few to learn from, or tested on after a fit.
+
+    >>> import warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", FitDataWarning)  # or "ignore"
+    """
 
 
 class ConvergenceWarning(UserWarning):

@@ -913,6 +913,16 @@ def with_sets(calibrator: Calibrator, **options: Any) -> Calibrator:
     `options` are those of `Calibrator.predict_set`, without groups. The members of the
     sets are given by `hokical.streams.predict(cal, source, what="members")`, the torch module
     (`members`) and an exported ONNX graph (output `members`).
+
+    >>> import hokical
+    >>> from hokical.demo import demo_logits
+    >>> (val_logits, val_labels), (logits, labels) = demo_logits()
+    >>> cal = hokical.make("temps").fit(val_logits, val_labels)
+    >>> cal = cal.certify(logits[:5000], labels[:5000])
+    >>> chunks = with_sets(cal, coverage=0.95), [logits[5000:7000], logits[7000:]]
+    >>> members = list(hokical.streams.predict(*chunks, what="members"))
+    >>> [part.shape for part in members]
+    [(2000, 10), (3000, 10)]
     """
     if not isinstance(calibrator, Calibrator):
         raise TypeError(

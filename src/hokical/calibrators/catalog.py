@@ -63,6 +63,23 @@ def register(kind: type[Any]) -> type[Any]:
     It can then be created by name, compared, saved, loaded, exported and used on the command line
     like any other. To be found in every process, name the class in an entry point of the group
     `hokical.calibrators`. Can be used as a decorator.
+
+    >>> from dataclasses import dataclass
+    >>> from hokical.calibrators import Calibrator, Fit, MethodInfo
+    >>> from hokical.rules import Rule
+    >>> from hokical.stability import Gumbel
+    >>> @dataclass(frozen=True)
+    ... class HalfRule(Rule):
+    ...     name = "half"
+    ...     def proba(self, logits):
+    ...         return Gumbel(2.0).distribution(logits)
+    >>> class Half(Calibrator):
+    ...     method = MethodInfo(HalfRule, "Softmax at temperature 2", "an example", "nothing")
+    ...     def _fit(self, examples):
+    ...         return Fit(HalfRule())
+    >>> register(Half)  # doctest: +SKIP
+    >>> Half().fit([[2.0, 0.0], [0.0, 2.0]], [0, 1]).predict_proba([[2.0, 0.0]]).round(3).tolist()
+    [[0.731, 0.269]]
     """
     method = getattr(kind, "method", None)
     if not isinstance(method, MethodInfo):
@@ -183,6 +200,17 @@ def load(path: str | os.PathLike[str]) -> Any:
 
     Raises CalibratorFileError for anything else. Loading and predicting need NumPy and
     array-api-compat alone: scikit-learn, SciPy and numba are not imported.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import hokical
+    >>> from hokical.demo import demo_logits
+    >>> cal = hokical.make("temps").fit(*demo_logits()[0])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     cal.save(Path(folder, "cal.json"))
+    ...     loaded = hokical.load(Path(folder, "cal.json"))
+    >>> loaded.temperature_ == cal.temperature_
+    True
     """
     document = read_document(path, find_rule)
     name = document.get("method")

@@ -407,8 +407,6 @@ def _normalize(answer: Any) -> Any:
     return answer.strip().rstrip(".").strip().casefold() if isinstance(answer, str) else answer
 
 
-#: Words for how sure somebody is, with probabilities: of the IPCC's guidance on uncertainties
-#: (Mastrandrea et al., 2010) for "likely" and its kin, the others in between.
 STATED_WORDS: Mapping[str, float] = {
     "impossible": 0.0, "exceptionally unlikely": 0.01, "extremely unlikely": 0.05,
     "very unlikely": 0.1, "highly unlikely": 0.1, "no idea": 0.1, "unlikely": 0.33,
@@ -425,6 +423,11 @@ STATED_WORDS: Mapping[str, float] = {
     "absolutely sure": 1.0, "absolutely certain": 1.0, "completely sure": 1.0,
     "completely certain": 1.0,
 }  # fmt: skip
+"""Words for how sure somebody is, with probabilities.
+
+Those of the IPCC's guidance on uncertainties (Mastrandrea et al., 2010) for "likely" and its kin,
+the others in between.
+"""
 
 _NUMBER = r"(\d+(?:\.\d+)?|\.\d+)"
 #: How a confidence is written as a number, with what it is divided by; earlier ones go first.

@@ -100,6 +100,16 @@ def read_examples(
     fitted_by : Calibrator, optional
         The logits must have as many classes as this calibrator; columns are put in the order of
         its fit.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(f"{folder}/val.npz", logits=[[2.0, 0.0], [0.0, 1.0]], labels=[0, 1])
+    ...     rows = read_examples(f"{folder}/val.npz")
+    >>> rows.scores.shape, rows.labels.tolist()
+    ((2, 2), [0, 1])
     """
     column = None if labelled == "none" or labels is not None else label_column
     wanted = Columns(

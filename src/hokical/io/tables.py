@@ -473,6 +473,11 @@ def write_table(path: str | os.PathLike[str], columns: dict[str, AnyArray]) -> i
 
     In a .csv, text that a spreadsheet would take for a formula, as it begins with one of `=+-@` and
     is no number, gets a `'` before it; the number of such cells is returned.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_table(f"{folder}/new.csv", {"note": np.array(["=1 + 1", "b"])})
+    1
     """
     name = os.fspath(path)
     if name.endswith(".npz"):

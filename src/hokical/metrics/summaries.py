@@ -146,8 +146,8 @@ _TABLE = (
     Metric("classwise_ece", "classwise ECE", "mean of classes", ranking=True, vectors=True),
 )  # fmt: skip
 
-#: Every metric by its name.
 METRICS = {metric.name: metric for metric in _TABLE}
+"""Every metric by its name."""
 
 
 @dataclass(frozen=True)
