@@ -4,8 +4,8 @@
 
 The names are those of `tests/public_names.txt`, and the docstrings are read without importing
 anything, so that no library need be installed and no name is left out: one that is not found, has
-no docstring or no example ends the build. `docs/api/index.md` lists all by package. An object that is
-public in two packages has one page, under the shorter path.
+no docstring or no example ends the build. `docs/api/index.md` lists all by package. An object that
+is public in two packages has one page, under the shorter path.
 """
 
 from __future__ import annotations
