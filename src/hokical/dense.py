@@ -42,7 +42,7 @@ from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.catalog import load, new_calibrator
 from hokical.calibrators.stored import Estimator, refuse_groups
 from hokical.guarantees.calibration_data import Reused, row_draws
-from hokical.guarantees.control import RiskControl, control_risk
+from hokical.guarantees.control import RiskControl, control_risk, percent
 from hokical.guarantees.sets import SetOptions
 from hokical.io.chunks import join_chunks, rows_per_chunk, split_parts
 from hokical.io.examples import LABELS, LOGITS, WEIGHTS
@@ -474,8 +474,8 @@ class Dense(Estimator):
         calibrator, asked = self._certified("predict_set"), {"coverage": coverage, **options}
         sets = calibrator._certified_sets(SetOptions.read(asked, _SET_OPTIONS))
         promise = calibrator.predict_set(np.zeros((1, calibrator.n_classes_)), **asked)
-        share = f"Of a new item, at least {coverage:.4g} of the positions"
-        words = sets.guarantee(f"{share} have their true class in the set", "items")
+        share = f"Coverage of the positions of a new item at least {percent(coverage)}"
+        words = sets.guarantee(share, "items")
         judge = calibrator._with_rule(sets.rule(calibrator.rule_))
 
         def one(maps: Maps) -> Any:

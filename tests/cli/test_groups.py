@@ -83,7 +83,7 @@ def test_fit_and_apply_by_group(files: Path) -> None:
     assert "never guessed" not in run("show", cal)
     run("certify", cal, files / "test.csv")
     more = ("--coverage", "0.9", "--risk", "0.4", "--proba")
-    assert "At least 0.9" in run("apply", cal, files / "test.csv", "-o", output, *more)
+    assert "at least 90%" in run("apply", cal, files / "test.csv", "-o", output, *more)
 
 
 def test_monitor_watches_groups(files: Path) -> None:

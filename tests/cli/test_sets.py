@@ -26,7 +26,7 @@ def files(tmp_path: Path) -> Path:
 def test_apply_writes_the_names(files: Path) -> None:
     output = files / "out.csv"
     text = run("apply", files / "cal.json", files / "test.npz", "-o", output, "--coverage", "0.9")
-    assert "At least 0.9 of new examples" in " ".join(text.split())
+    assert "Coverage at least 90%" in " ".join(text.split())
     rows = list(csv.DictReader(output.read_text().splitlines()))
     found = load(files / "cal.json").predict_set(
         np.load(files / "test.npz")["logits"], coverage=0.9

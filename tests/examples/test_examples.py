@@ -16,14 +16,14 @@ PRINTS = {
     "cascade": ("numpy", r"at most 0\.1 at the threshold.*small .*person .*errors: [0-9]\.[0-9]%"),
     "clinical_risk": (
         "sklearn",
-        r"95 % interval.*calibration slope.*net benefit.*at least 0\.9 are found",
+        r"95 % interval.*calibration slope.*net benefit.*Recall of class .* at least 90%",
     ),
     "compare_methods": ("sklearn", r"mean rank.*\\begin\{tabular\}"),
     "language_model": ("numpy", r"all +log loss .*of each group.*legal +answers"),
     "monitor_late_labels": ("numpy", r"no change; with labels: calibrated.*alarm"),
-    "pytorch_network": ("torch", r"softmax .*calibrated .*At most 0\.05"),
-    "segmentation": ("numpy", r"ECE .* before.*At most 0\.1"),
-    "sklearn_model": ("sklearn", r"CalibratedClassifier +accuracy.*At least 0\.9"),
+    "pytorch_network": ("torch", r"softmax .*calibrated .*At most 5%"),
+    "segmentation": ("numpy", r"ECE .* before.*At most 10%"),
+    "sklearn_model": ("sklearn", r"CalibratedClassifier +accuracy.*Coverage at least 90%"),
     "tabular_groups": ("pandas", r"west: .*no group of 4 is clearly miscalibrated"),
 }
 

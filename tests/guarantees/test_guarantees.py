@@ -365,8 +365,8 @@ def test_the_words_and_the_numbers_agree() -> None:
     cal = make("temps").fit(logits[:1000], labels[:1000])
     found = cal.predict_or_abstain(logits[1000:], risk=0.1, delta=0.05)
     assert found.certified_on == "fit"
-    assert "At most 0.1 of the accepted labels are wrong, with confidence 0.95" in found.guarantee
-    assert f"accepts {round(found.coverage * 1000):,}, and" in found.guarantee
+    assert "At most 10% errors among the accepted labels, with 95% confidence" in found.guarantee
+    assert f"accepts {round(found.coverage * 1000):,}, with" in found.guarantee
     assert str(found).startswith(f"{found.accepted.sum()} of 1,000 accepted. At most")
     softmax = make("uncalibrated").fit(logits, labels).predict_confidence(logits[1000:])
     assert 0.5 < found.threshold < 1.0
@@ -384,7 +384,7 @@ def test_nothing_to_accept_is_no_error() -> None:
     assert (found.labels_or() == -1).all()
     assert found.coverage == 0.0
     assert found.threshold_log_odds == np.inf
-    assert "500 examples do not prove a risk of 0.05 with confidence 0.9" in found.guarantee
+    assert "500 examples do not prove a risk of 0.05 with 90% confidence" in found.guarantee
     assert "More examples will hardly help" in found.guarantee
     few = make("temps").fit(logits[:20], labels[:20]).predict_or_abstain(logits)
     assert "takes at least 77 examples" in few.guarantee
@@ -441,7 +441,7 @@ def test_unequal_weights_of_a_fit_promise_nothing() -> None:
         cal = make("temps").fit(logits, labels, np.full(300, scale))
         assert cal.predict_or_abstain(logits, risk=0.3).guarantee == once.guarantee
         sets = cal.predict_set(logits, coverage=0.9, delta=0.1)
-        assert "of 300 examples" in sets.guarantee
+        assert "on 300 examples" in sets.guarantee
     some = make("temps").fit(logits, labels, np.arange(300) % 2 * 5.0)
     half = make("temps").fit(logits[1::2], labels[1::2])
     assert same_table(some.kept_.fit_scores, half.kept_.fit_scores)

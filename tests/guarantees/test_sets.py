@@ -379,14 +379,14 @@ def test_detect_misses_few_of_a_class() -> None:
         found = cal.detect(logits, 2, recall=0.9)
         missed.append(1.0 - found.flagged[labels == 2].mean())
     assert np.mean(missed) <= 0.1 + 4.0 * np.std(missed) / 10.0
-    assert found.guarantee.startswith("Of new examples of class 2, at least 0.9 are found")
+    assert found.guarantee.startswith("Recall of class 2 at least 90%")
     with pytest.raises(ValueError, match="`label` must be a class, its column from 0 to 3; got 4"):
         cal.detect(logits, 4)
     new, truth = world(200, 4, seed=1000)
     cal.certify(new[truth != 2], truth[truth != 2])
     found = cal.detect(logits, 2, recall=0.9)
     assert found.flagged.all()
-    assert "of 0 held-out ones. Nothing is left out: it takes at least 9" in found.guarantee
+    assert "0 held-out examples. Nothing is left out: it takes at least 9" in found.guarantee
 
 
 def test_actions_cost_least() -> None:
@@ -441,12 +441,12 @@ def test_the_words_know_what_was_covered() -> None:
     cal = make("uncalibrated").fit(*world(20, 2)).certify(logits, [0, 1, 1])
     found = cal.predict_set(logits, coverage=0.6)
     assert found.thresholds[0] == pytest.approx(0.2, rel=1e-6)
-    assert "of 3 held-out ones, 100.0% are covered" in found.guarantee
+    assert "observed 100.0% on 3 held-out examples" in found.guarantee
 
 
 def test_certainty_is_of_each_cell() -> None:
     found = certified(n=600).predict_set(world(5)[0], coverage=0.9, by="class", delta=0.1)
-    assert "with confidence 0.9 for each class:" in found.guarantee
+    assert "with 90% confidence for each class:" in found.guarantee
 
 
 def test_parts_are_weighed_together() -> None:

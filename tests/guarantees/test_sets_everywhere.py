@@ -125,10 +125,8 @@ def test_classifiers_name_their_sets() -> None:
     assert np.mean([truth[i] in found.labels(i) for i in range(50)]) > 0.8
     flagged = model.detect(data.data[2::3], "virginica", recall=0.9)
     assert flagged.flagged[truth == "virginica"].mean() > 0.8
-    assert flagged.guarantee.startswith(
-        "Of new examples of class virginica, at least 0.9 are found"
-    )
-    assert flagged.guarantee.endswith(" are covered.")
+    assert flagged.guarantee.startswith("Recall of class virginica at least 90%")
+    assert flagged.guarantee.endswith(" held-out examples.")
     with pytest.raises(ValueError, match=r"`label` must be names of the classes.*got 'rose'"):
         model.detect(data.data, "rose")
     costs = 1.0 - np.eye(3)
@@ -160,13 +158,13 @@ def test_the_share_of_missed_positions_is_bounded() -> None:
     assert found.members.shape == logits.shape
     assert found.sizes.shape == labels.shape
     assert np.mean(missed) <= 0.1 + 4.0 * np.std(missed) / 60**0.5
-    assert found.guarantee.startswith("Of a new item, at least 0.9 of the positions")
+    assert found.guarantee.startswith("Coverage of the positions of a new item at least 90%")
     mask = labels == 0
     masked = cal.predict_set(logits, coverage=0.9, mask=mask)
     assert not np.moveaxis(masked.members, 1, -1)[~mask].any()
     one, two = cal.predict_set([logits[:10], logits[10:]], coverage=0.9)
     np.testing.assert_array_equal(np.concatenate([one.members, two.members]), found.members)
-    assert "of 20 held-out items, " in found.guarantee
+    assert "on 20 held-out items" in found.guarantee
     assert "weights" not in found.guarantee  # nobody gave any
     with pytest.raises(ValueError, match="no names by row"):
         found.labels(0)
@@ -208,7 +206,7 @@ def test_coverage_is_watched_at_any_time() -> None:
     assert monitor.alarm is None
     monitor.update_sets(found, (labels + 1) % 6)
     assert monitor.alarm is not None
-    assert "less than the promised 0.9 since label 2," in str(monitor)
+    assert "less than the guaranteed 0.9, started no later than label 2," in str(monitor)
     for wrong in ([np.nan, 1.0], [0.3], [[True]]):
         with pytest.raises(ValueError, match="`covered` must be 1-D"):
             monitor.update(wrong)

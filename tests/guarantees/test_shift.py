@@ -22,8 +22,8 @@ GOLDEN = Path(__file__).parents[1] / "calibrators" / "golden"
 CLASSES = 5
 OLD = np.array([0.3, 0.25, 0.2, 0.15, 0.1])
 NEW = np.array([0.05, 0.1, 0.15, 0.3, 0.4])
-SAME, MOVED = "no change", "label shift explains it"
-BROKEN = "something else changed: these numbers do not apply"
+SAME, MOVED = "no change", "consistent with label shift"
+BROKEN = "not label shift: estimates withheld"
 CENTRES = 1.6 * np.eye(CLASSES)
 
 

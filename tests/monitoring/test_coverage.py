@@ -44,7 +44,7 @@ def test_sets_are_watched_with_the_confidence() -> None:
     assert off.sets.n == 6000
     assert off.sets.alarm is not None
     assert off.sets.alarm.n > 3000
-    assert "less than the promised 0.9 since label" in off.verdict.text
+    assert "less than the guaranteed 0.9, started no later than label" in off.verdict.text
     assert CalibrationMonitor(None).status().sets is None
 
 

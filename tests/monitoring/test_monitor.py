@@ -249,19 +249,18 @@ def test_verdicts_in_words() -> None:
     assert words(stream(4000, seed=1)).startswith("calibrated: confidence 85.")
     calm, over = stream(5000, seed=1), stream(5000, seed=2, gap=0.065)
     alone = re.fullmatch(
-        r"over-confident by about 6 points since label (\d+) or before", words(over)
+        r"over-confident by about 6 points, started no later than label (\d+)", words(over)
     )
     assert alone is not None
     found = re.fullmatch(
-        r"over-confident by about 6 points since label ([\d,]+) or before", words(calm, over)
+        r"over-confident by about 6 points, started no later than label ([\d,]+)", words(calm, over)
     )
     assert found is not None
     assert 5001 <= int(found[1].replace(",", "")) <= 8000
     assert words(stream(5000, seed=2, gap=-0.06)).startswith("under-confident by about 5 points")
     again = words(over, stream(6000, seed=3))
-    assert again == (
-        f"was over-confident since label {alone[1]} or before; calibrated again in the window"
-    )
+    since = f"started no later than label {alone[1]}"
+    assert again == f"was over-confident, {since}; calibrated again in the window"
 
 
 @pytest.mark.sample(1)
@@ -272,7 +271,7 @@ def test_a_change_is_never_said_to_be_older_than_it_can_be(change: int) -> None:
         made.update(*stream(change, seed=seed)).update(*stream(4000, seed=seed + 99, gap=0.12))
         alarm = made.status().calibration.alarm
         assert alarm is not None
-        assert alarm.n > change  # "since label n or before" holds
+        assert alarm.n > change  # "no later than label n" holds
 
 
 def test_verdicts_without_an_alarm_are_not_a_blessing() -> None:

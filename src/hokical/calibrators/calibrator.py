@@ -66,7 +66,7 @@ from hokical.guarantees.calibration_data import (
     refuse_rows_of_fit,
     row_hashes,
 )
-from hokical.guarantees.control import RiskControl, control_risk
+from hokical.guarantees.control import RiskControl, control_risk, percent
 from hokical.guarantees.selective import SelectivePrediction
 from hokical.guarantees.sets import CertifiedSets, Detections, PredictionSets, SetOptions
 from hokical.guarantees.shift import ShiftEstimate, estimate_shift
@@ -433,7 +433,7 @@ class Calibrator(StoredEstimator):
         asked = self._certified_sets(options, only=index)
         members = self._with_rule(asked.rule(self.rule_))._output("members", logits, groups)
         name = self.class_names[index] if self.class_names else index
-        words = f"Of new examples of class {name}, at least {recall:.4g} are found"
+        words = f"Recall of class {name} at least {percent(recall)}"
         words = asked.guarantee(words, true=f"true class is {name} and")
         return Detections(members[..., index], asked.least_and_most(), words)
 
@@ -491,9 +491,9 @@ class Calibrator(StoredEstimator):
         >>> rows = np.flatnonzero((labels != 3) | (np.arange(len(labels)) % 10 == 0))
         >>> found = cal.estimate_shift(logits[rows])
         >>> found.verdict, bool(found.class_frequencies[3] < 0.5 * found.old_class_frequencies[3])
-        ('label shift explains it', True)
+        ('consistent with label shift', True)
         >>> cal.estimate_shift(0.5 * logits).verdict
-        'something else changed: these numbers do not apply'
+        'not label shift: estimates withheld'
         """
         known, kept, delta = self._kept("class_scores"), self.kept_, check_chance("delta", delta)
         if not known.cells.size:

@@ -63,7 +63,7 @@ def remembered(
 
 
 def fewest_examples(risk: float, delta: float | None = None) -> int:
-    """The number of examples below which no threshold is proven, even without a loss.
+    """The number of examples below which no threshold is proven, even with zero errors.
 
     >>> fewest_examples(0.1), fewest_examples(0.1, delta=0.1)
     (9, 22)
@@ -125,7 +125,7 @@ def find_thresholds(
     if delta is not None and not (unit == 1.0 and can_be_counts(weights)):
         raise ValueError(
             "`delta` needs examples that all count alike; got `sample_weight` in `certify`, or "
-            "other class frequencies. Leave `delta` out, for a promise on average, pass "
+            "other class frequencies. Leave `delta` out, for a guarantee on average, pass "
             "`counts=True` if the weights are numbers of examples, or certify with new examples."
         )
     counts = np.ones(scores.size) if weights is None else weights
@@ -311,19 +311,28 @@ class Guaranteed:
     guarantee: str
 
 
+def percent(share: float) -> str:
+    """A share in percent.
+
+    >>> percent(0.95), percent(0.0944)
+    ('95%', '9.44%')
+    """
+    return f"{100.0 * share:.4g}%"
+
+
 def state_promise(
     what: str, behind: str, *, delta: float | None, by: str = "all", weighted: bool = False
 ) -> str:
     """`what` is promised, how surely, and the examples `behind` it.
 
-    >>> state_promise("At most 0.1 are missed", "of 50 examples 2 are", delta=0.1, by="group")
-    'At most 0.1 are missed, with confidence 0.9 for each group: of 50 examples 2 are.'
+    >>> state_promise("At most 10% errors", "observed 8% on 50 examples", delta=0.1, by="group")
+    'At most 10% errors, with 90% confidence for each group: observed 8% on 50 examples.'
     """
-    sure = "on average over such " + ("groups" if by == "new group" else "examples")
+    sure = "on average " + ("over such groups" if by == "new group" else "(exchangeable data)")
     if delta is not None and by == "new group":
         sure = f"with probability {1.0 - delta:.4g} over such groups"
     elif delta is not None:
-        sure = f"with confidence {1.0 - delta:.4g}" + f" for each {by}" * (by != "all")
+        sure = f"with {percent(1.0 - delta)} confidence" + f" for each {by}" * (by != "all")
     if weighted:
         sure += ", if the weights of the examples are right"
     return f"{what}, {sure}: {behind}."
@@ -368,7 +377,7 @@ def state_limits(
     """What n examples prove instead of the `wanted` risk, and how many more would prove it."""
     end = "More examples will hardly help: no score has so small an error rate."
     if n < fewest:
-        end = f"It takes at least {fewest:,} examples, even without a mistake."
+        end = f"It takes at least {fewest:,} examples, even with zero errors."
     elif enough := next(filter(would_prove, np.geomspace(1.1, 1000.0, 60).tolist()), None):
         end = f"About {math.ceil(enough * n):,} examples of this kind would prove {wanted}."
     return f"The smallest risk that they prove is {best}. {end}"
@@ -443,7 +452,7 @@ def control_risk(
             return RiskControl(np.nan, tried, means, n, _why_none(sums, limits, delta, n))
         at, seen = float(tried[last]), {name: mean[last] for name, mean in means.items()}
         what = f"The mean loss of new examples is at most {_list(limits)} at the threshold {at:.6g}"
-        behind = f"of {n:,} held-out examples it is {_list(seen)}"
+        behind = f"observed {_list(seen)} on {n:,} held-out examples"
         words = state_promise(what, behind, delta=delta, weighted=weights is not None)
         return RiskControl(at, tried, means, n, words)
 
@@ -507,7 +516,7 @@ def _for_new_group(
         fewest = max(fewest_examples(limit) for limit in limits.values())
         why += (
             f": {n_groups:,} groups do not prove a mean loss of at most {_list(limits)} on average "
-            f"over groups; it takes at least {fewest:,}, even without a loss."
+            f"over groups; it takes at least {fewest:,}, even with zero errors."
         )
     else:
         losses = [(each, limits[name]) for name, each in groups.items()]
@@ -520,7 +529,7 @@ def _for_new_group(
         f"The mean loss in a new group, drawn like the {n_groups:,} given, is at most "
         f"{_list(limits)} at the threshold {at:.6g}"
     )
-    behind = f"of {n:,} held-out examples it is {_list(seen)}"
+    behind = f"observed {_list(seen)} on {n:,} held-out examples"
     words = state_promise(what, behind, delta=delta, by="new group")
     return RiskControl(at, tried, means, n, words + ABOUT_SHOWN * (delta is not None))
 
@@ -574,7 +583,7 @@ def _why_none(
     best = relaxed(smallest_risk(proves, 0.0))
     fewest = max(fewest_examples(limit, delta) for limit in limits.values())
     words = state_limits(n, _list(best), _list(limits), fewest, would_prove)
-    sure = "on average" if delta is None else f"with confidence {1.0 - delta:.4g}"
+    sure = "on average" if delta is None else f"with {percent(1.0 - delta)} confidence"
     return (
         f"No threshold is proven: {n:,} examples do not prove a mean loss of at most "
         f"{_list(limits)} {sure}. {words}"

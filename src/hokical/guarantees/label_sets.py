@@ -17,6 +17,7 @@ from hokical.guarantees.control import (
     check_promise,
     find_thresholds,
     new_group_threshold,
+    percent,
     remembered,
     state_promise,
 )
@@ -226,22 +227,25 @@ def _sets_by_group(
 def _promise(known: HeldOutLabels, coverage: float, delta: float | None, by: By) -> str:
     weighted = known.weights is not None
     if by != "label":
-        kind = "the same kind"
+        kind = ""
         if by == "new group":
-            kind = f"a new group, drawn like the {count_groups(known.group):,} of `certify`,"
+            kind = f" of a new group, drawn like the {count_groups(known.group):,} of `certify`,"
         what = (
-            f"At least {coverage:.4g} of new examples of {kind} have all labels that are in "
-            "and none that are out"
+            f"At least {percent(coverage)} of new examples{kind} have all labels that are included "
+            "and none that are excluded"
         )
-        behind, whom = f"of {known.worst.size:,} held-out ones", "all" if by == "row" else by
+        behind = f"certified on {known.worst.size:,} held-out examples"
+        whom = "all" if by == "row" else by
         words = state_promise(what, behind, delta=delta, by=whom, weighted=weighted)
         if by == "group":
             words = f"For each group: {words[0].lower()}{words[1:]}"
         return words + ABOUT_SHOWN * (by == "new group" and delta is not None)
-    share = f"{1.0 - coverage:.4g}"
+    share = percent(1.0 - coverage)
     what = (
-        f"At most {share} of new examples with a label have it out, and at most {share} of those "
-        "without have it in, for each label"
+        f"At most {share} of new examples with a label have it excluded, and at most {share} of "
+        "those without have it included, for each label"
     )
-    behind = f"of {known.proba.size:,} held-out positives and {known.absent.size:,} negatives"
+    behind = (
+        f"certified on {known.proba.size:,} held-out positives and {known.absent.size:,} negatives"
+    )
     return state_promise(what, behind, delta=delta, weighted=weighted)

@@ -37,7 +37,7 @@ class Plan:
     best: float | None = None
 
     def __str__(self) -> str:
-        words = f"At least {self.fewest:,} labelled examples are needed, even without a loss."
+        words = f"At least {self.fewest:,} labelled examples are needed, even with zero errors."
         for n, low, high in zip(self.examples, self.low, self.high, strict=bool(self.low)):
             words += f"\n{n:,}: true coverage from {low:.1%} to {high:.1%}"
         for n, share in zip(self.examples, self.accepted, strict=bool(self.accepted)):

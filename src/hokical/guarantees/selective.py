@@ -170,18 +170,17 @@ def _prove(
     reached = sum(int(each.count[level:].sum()) for each, level in pairs)
     wrong = sum(int(each.wrong[level:].sum()) for each, level in pairs)
     place = "examples of the fit" if source == "fit" else "held-out examples"
-    what = f"At most {risk:.4g} of the accepted labels{' of each group' * by_group} are wrong"
+    most = f"At most {control.percent(risk)} errors among the"
+    what = f"{most} accepted labels{' of each group' * by_group}"
     if not tested:
-        what = f"At most {risk:.4g} of the rows that reach the threshold get a wrong label"
-    behind = (
-        f"of {table.total:,} {place} the same rule accepts {reached:,}, and {wrong:,} of those are "
-        "wrong"
-    )
+        what = f"{most} rows that reach the threshold"
+    behind = f"of {table.total:,} {place} the same rule accepts {reached:,}, with {wrong:,} errors"
     words = control.state_promise(what, behind, delta=delta, by="group" if by_group else "all")
     if none := least.count(LEVELS):
         words += f" Of {none} of {len(least)} groups nothing is accepted."
     if not tested:
-        words += " A label that calibration has changed is not accepted; `certify` tests such too."
+        words += " A label that calibration has changed is not accepted; call `certify` to include "
+        words += "such labels."
     if none == len(least):
         words = _why_nothing(tables, risk, delta, source)
     share = reached / max(table.total, 1)
@@ -199,10 +198,10 @@ def _prove_new_group(table: ScoreTable, risk: float, delta: float) -> _Proof:
     least = LEVELS if last < 0 else LEVELS - 1 - last
     reached, share = int(accepted[:, last].sum()), f"{control.least_shown(risk):,} of its labels"
     words = control.state_promise(
-        f"At most {risk:.4g} of the accepted labels of a new group, drawn like the {n:,} of "
-        f"`certify`, are wrong, if {share} (or half of them) are accepted",
-        f"of {table.total:,} held-out examples the same rule accepts {reached:,}, and "
-        f"{int(wrong[:, last].sum()):,} of those are wrong",
+        f"At most {control.percent(risk)} errors among the accepted labels of a new group, drawn "
+        f"like the {n:,} of `certify`, if {share} (or half of them) are accepted",
+        f"of {table.total:,} held-out examples the same rule accepts {reached:,}, with "
+        f"{int(wrong[:, last].sum()):,} errors",
         delta=delta, by="new group",
     )  # fmt: skip
     words += control.ABOUT_SHOWN
@@ -231,6 +230,6 @@ def _why_nothing(tables: Sequence[ScoreTable], risk: float, delta: float, source
     n, wanted, best = table.total, f"{risk:.4g}", f"{control.smallest_risk(proves, risk):.3g}"
     words = control.state_limits(n, best, wanted, control.fewest_examples(risk, share), would_prove)
     return (
-        f"Nothing is accepted: {n:,} examples do not prove a risk of {wanted} with confidence "
-        f"{1.0 - delta:.4g}. {words}"
+        f"Nothing is accepted: {n:,} examples do not prove a risk of {wanted} with "
+        f"{control.percent(1.0 - delta)} confidence. {words}"
     )

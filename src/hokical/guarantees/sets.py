@@ -252,23 +252,24 @@ class CertifiedSets:
     ) -> str:
         """The promise in words, or another one about `what` was counted, of one `true` class."""
         asked, known = self.options, self.examples
-        place = "held-out ones" if what == "examples" else f"held-out {what}"
+        place = f"held-out {what}"
         if self.certified_on == "fit":
             place = "examples of the fit, by the classifier's own scores"
         n = known.n if what == "examples" else round(float(known.counts.sum()))
-        behind = f"of {n:,} {place}"
+        behind = f"{n:,} {place}"
         if known.n:
             covered = self.scores <= self.thresholds.values[self.cells]
             covered |= (known.rank == 1) & (not asked.allow_empty)
-            behind += f", {np.average(covered, weights=known.counts):.1%} are covered"
+            share = np.average(covered, weights=known.counts)
+            behind = f"observed {share:.1%} on {behind}"
         together = asked.by in ("all", "new group") or asked.pooled
-        whom = "the same kind" if together else f"each {asked.by}"
+        whom = "" if together else f" of each {asked.by}"
         if asked.by == "new group":
-            whom = f"a new group, drawn like the {count_groups(known.group):,} of `certify`,"
-            promise = None if promise is None else f"{promise} in {whom[:-1]}"
+            whom = f" in a new group, drawn like the {count_groups(known.group):,} of `certify`"
+            promise = None if promise is None else f"{promise}{whom}"
         if promise is None:
-            share = f"At least {asked.coverage:.4g} of new examples of {whom}"
-            promise = f"{share} have their true class in the set"
+            whom += "," * (asked.by == "new group")
+            promise = f"Coverage{whom} at least {control.percent(asked.coverage)}"
         # Positions of an item share its weight, which is 1 if nobody gave one.
         weighted = not known.counted if what == "examples" else known.unit != 1.0
         given: dict[str, Any] = {"by": asked.by, "weighted": weighted}
@@ -289,7 +290,7 @@ class CertifiedSets:
             return ""
         end = "for these nothing is left out"
         if np.isfinite(found.values[found.pooled]).any():
-            end = "they share a threshold, and the promise is about all of them, on average"
+            end = "they share a threshold, and the guarantee is about all of them, on average"
         kinds = "classes" if self.options.by == "class" else "groups"
         return f" {pooled.sum()} of {pooled.size} {kinds} have less than {needed}; {end}."
 

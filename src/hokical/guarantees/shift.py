@@ -318,19 +318,19 @@ def _maximize(
     return np.asarray(share / share.sum())
 
 
-#: The probability of a false "something else changed", and of false label shift.
+#: The probability of a false "not label shift", and of false label shift.
 LEVEL = 0.01
 #: Least effective number of calibration examples after reweighting, or half of that before.
 _LEAST_EXAMPLES = 50.0
 #: Least examples of the class that decides how uncertain the new frequencies are.
 _LEAST_OF_CLASS = 8.0
-SAME, MOVED = "no change", "label shift explains it"
-BROKEN = "something else changed: these numbers do not apply"
+SAME, MOVED = "no change", "consistent with label shift"
+BROKEN = "not label shift: estimates withheld"
 OFF = (
     "the probabilities of some classes were not calibrated in the fit, or it is not known whether: "
-    "these numbers do not apply"
+    "estimates withheld"
 )
-UNKNOWN = "too few examples of the classes it would take: these numbers do not apply"
+UNKNOWN = "too few examples of the classes it would take: estimates withheld"
 #: What to do if a verdict does not hold.
 _REMEDIES = {
     BROKEN: "No class frequencies explain these rows. Label some hundred of them and measure; if "

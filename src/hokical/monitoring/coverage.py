@@ -139,12 +139,12 @@ class CoverageMonitor:
 
     def __str__(self) -> str:
         if not self.n:
-            return f"no labels of sets yet; {self.coverage:.4g} was promised"
+            return f"no labels of sets yet; {self.coverage:.4g} was guaranteed"
         share = f"sets contain {self._covered / self.n:.1%} of {self.n:,} labels"
         if self.alarm is None:
-            return f"{share}; {self.coverage:.4g} was promised, no alarm"
-        since = f"since label {self.alarm.n:,} or before"
-        return f"{share}; less than the promised {self.coverage:.4g} {since}"
+            return f"{share}; {self.coverage:.4g} was guaranteed, no alarm"
+        since = f"started no later than label {self.alarm.n:,}"
+        return f"{share}; less than the guaranteed {self.coverage:.4g}, {since}"
 
 
 def refuse_old_record(name: str) -> None:

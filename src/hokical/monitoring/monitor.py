@@ -245,7 +245,7 @@ def _judge_alarm(state: MonitorState, alarm: Alarm, shifted: bool) -> Verdict:
     if alarm.bin is not None:
         low, high = bin_edges(n_bins)[alarm.bin : alarm.bin + 2]
         where = f" at confidences of {low:.0%} to {high:.0%}"
-    where += f" since label {alarm.n:,} or before"
+    where += f", started no later than label {alarm.n:,}"
     also = "; inputs have shifted too" if shifted else ""
     recent = state.window.take(slice(-int(min(state.n - alarm.since + 1, len(state.window))), None))
     says, right = recent.shares(alarm.bin, n_bins)
@@ -324,7 +324,7 @@ class CalibrationMonitor:
     >>> _ = monitor.update(confidence, ids=range(3000))  # labels arrive later
     >>> _ = monitor.add_labels(range(3000), rng.uniform(size=3000) < confidence - 0.06)
     >>> print(monitor.status().verdict)
-    over-confident by about 5 points since label 5,521 or before
+    over-confident by about 5 points, started no later than label 5,521
     """
 
     _state: MonitorState
