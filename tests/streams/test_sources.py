@@ -362,7 +362,7 @@ def test_frames_are_sources_with_labels_beside_them() -> None:
         assert found.temperature_ == pytest.approx(plain.temperature_, rel=1e-12)
     assert found.class_names == ("a", "b", "c")
     turned = open_source(frame[["logit_c", "logit_a", "logit_b"]], labels, fitted_by=found)
-    assert_array_equal(next(iter(turned)).scores, logits)
+    assert_array_equal(rows_of(turned)[0], logits)
 
 
 def a_table(logits: np.ndarray) -> Any:
