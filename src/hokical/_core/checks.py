@@ -1,9 +1,9 @@
-"""Equal-width bins of [0, 1]: [j/J, (j+1)/J); 1.0 falls into the last bin.
+"""Bins of [0, 1], and checks of parameters and of the numbers of a rule.
 
-What the numbers of a rule must be. Files may lie, so every rule checks all it is given.
+Bins have equal widths, [j/J, (j+1)/J); 1.0 falls into the last one.
 
-Within the limits no prediction can overflow, vanish or become NaN: margins are at most 1e150, and
-float64 ends at 1e308.
+Files may lie, so every rule checks all it is given. Within the limits no prediction can overflow,
+vanish or become NaN: margins are at most 1e150, and float64 ends at 1e308.
 """
 
 import math

@@ -1,11 +1,9 @@
 """Groups of rows: columns of names or of numbers, and a code for each group of a column.
 
 A column of numbers with more than `MANY` different values is cut at its quantiles; text never is,
-nor are whole numbers that come alone and without a name: they are ids.
-
-Logits whose rows have groups.
-
-The groups of examples: the values of one column or of several, matched by name and meaning.
+nor are whole numbers that come alone and without a name: they are ids. Calibrators that learned
+from groups get codes beside logits (`with_groups`); guarantees by group go by the values themselves
+(`GroupNames`), matched by name and meaning.
 """
 
 from __future__ import annotations

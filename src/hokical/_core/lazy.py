@@ -1,6 +1,4 @@
-"""Optional packages, imported on use.
-
-Cached values.
+"""What is loaded or computed on first use: optional packages, and cached values.
 
 The standard library's `cached_property` holds one lock per class while it computes (Python 3.11):
 threads that use different objects would wait for each other. And torch can trace neither it nor

@@ -1,12 +1,11 @@
-"""Checked logits: user input is read and validated here, and nowhere else.
+"""Checked logits, and work on blocks of their rows: logits are validated here, and nowhere else.
 
 `as_logits` returns `Logits`: the array in its own library and on its own device (without a copy
 where possible, so a memory-mapped file stays on disk), with its row maxima. One reduction finds
 NaN, +inf and rows without a finite value, because all three show in the row's maximum.
 
-Work on blocks of rows: bounded memory, several threads, results in the order of the rows.
-
-Every row is computed independently, so results do not depend on blocks or threads.
+`by_blocks` works on blocks of rows: bounded memory, several threads, results in the order of the
+rows. Every row is computed independently, so results do not depend on blocks or threads.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Warnings that point to the user's line, however deep in the package they are raised.
+"""What a user sees besides results: warnings, and a progress bar that appears after a second.
 
-Where scikit-learn is loaded, its classes are raised in place of those of the same names here.
-
-A progress bar that appears only after a second.
+Warnings point to the user's line, however deep in the package they are raised. Where scikit-learn
+is loaded, its classes are raised in place of those of the same names here.
 """
 
 import sys

@@ -1,6 +1,6 @@
-"""Array-likes as NumPy arrays, and tables of any Arrow engine, whose columns are named instead.
+"""Scores, labels and weights as NumPy arrays, from array-likes and from tables of any Arrow engine.
 
-Labels and weights of examples: one of each per row of logits, on the host.
+Labels and weights are one of each per row of logits, on the host. Columns of tables are named.
 """
 
 import os

@@ -1,11 +1,11 @@
-"""Special functions missing from the array API, for arrays of any library, in float64.
+"""Special functions missing from the array API, and random numbers that are the same everywhere.
 
-Random numbers that are bit-identical on every machine and NumPy version.
-
-NumPy guarantees a stable stream of raw 64-bit words from a bit generator, but not the same normal
-deviates across releases, and `log` differs in its last bit between maths libraries. So the raw
-words are transformed with +, -, *, / and sqrt alone, which IEEE 754 rounds exactly. A calibrator
-can then be stored as (seed, shape) instead of the draws themselves.
+The functions take arrays of any library, in float64. The random numbers are bit-identical on every
+machine and NumPy version: NumPy guarantees a stable stream of raw 64-bit words from a bit
+generator, but not the same normal deviates across releases, and `log` differs in its last bit
+between maths libraries. So the raw words are transformed with +, -, *, / and sqrt alone, which IEEE
+754 rounds exactly. A calibrator can then be stored as (seed, shape) instead of the draws
+themselves.
 """
 
 import math

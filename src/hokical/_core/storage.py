@@ -2,9 +2,8 @@
 
 A file holds plain numbers and strings, arrays, and records: frozen dataclasses that were declared
 `storable` under a name. Reading looks the name up and calls the class, which validates its fields
-as usual; nothing in the file can name a module or a function.
-
-Files that are written as a whole or not at all, and locks between processes.
+as usual; nothing in the file can name a module or a function. Files are written as a whole or not
+at all, and there are locks between processes.
 """
 
 import base64

@@ -8,8 +8,6 @@ are, and no array with a column per class is created.
 In sums over classes, such as a softmax, the hidden classes are replaced by as many equal ones
 (`tail`). Their sum of exponentials is `rest` where that is known. Where it is not, they are placed
 so that the softmax confidence is the midpoint of its possible range.
-
-Validation of the arguments of `TopK`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Fits for two classes: logistic regression on a few features, and Venn-Abers prediction.
+"""Fits of few numbers or of none: logistic regression for two classes, Venn-Abers, isotonic.
 
-Isotonic regression of "is it this class?" on log-probabilities, by SciPy on the host.
-
+Isotonic regression of "is it this class?" on log-probabilities is SciPy's, on the host.
 Log-probabilities are compared as float32 keys, so that rows that differ only by rounding count as
 the ties they are.
 

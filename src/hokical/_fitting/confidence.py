@@ -1,6 +1,7 @@
-"""Fit curves of confidence, with or without groups, and keep what helps on held-out examples.
+"""Fits of stated confidences, and of labels that do not exclude each other.
 
-Fit curves of labels that do not exclude each other, by partial pooling with label = group.
+Curves of confidence, with or without groups, keep what helps on held-out examples; curves of labels
+are partially pooled, with label = group.
 """
 
 from __future__ import annotations

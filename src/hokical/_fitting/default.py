@@ -1,4 +1,4 @@
-"""The default before its row correction: one structured rule, whose coefficients are an average.
+"""The default: one structured rule, whose coefficients are an average, and a row correction.
 
 Structured scaling is fitted with several ridges, an infinitely large one included, which is
 temperature scaling. Scores are linear in the coefficients, so an average of coefficients is an
@@ -11,9 +11,8 @@ scores, which have the same form, each time by the weight
 of the held-out gain in log-likelihood: more than half where nothing speaks for the step, and next
 to nothing where the gain is clear.
 
-The fit of the row correction: on held-out probabilities, averaged over ridges and "none".
-
-With the margins d_k of a row, x_k = a d_k and the label's score b, the log loss of the true class y
+The row correction is fitted on held-out probabilities, and averaged over ridges and "none". With
+the margins d_k of a row, x_k = a d_k and the label's score b, the log loss of the true class y
 is log(exp(b) + sum of exp(-x_k) over the others) + x_y, or - b if y is the label. It depends on the
 row by two numbers, (log a, b), which are linear in eight features; so a fit has 16 coefficients
 whatever the number of classes. The Hessian is replaced by its expectation (Fisher scoring).

@@ -1,11 +1,9 @@
-"""Calibration examples: in memory, and as collections that are read block by block.
+"""Calibration examples, in memory or read block by block, and the rows that a method is fitted on.
 
 `Partition.reduce(work, combine)` calls `work` on every checked block of rows and combines the
 results in the order of the blocks, so the same fit runs on arrays in memory, over files and over a
-cluster. Most methods read a sample of rows this way (`row_sample`); Hoki's counts are a sum over
-all rows.
-
-The rows that a method is fitted on: all of them, or a uniform sample of a large number.
+cluster. Most methods read all rows this way, or a uniform sample of a large number (`read_sample`);
+Hoki's counts are a sum over all rows.
 
 One pass over the examples checks every row, notes what guarantees need (`ExampleStats`), and keeps
 the rows whose hashed row numbers are smallest. The sample depends on the row numbers alone: it is

@@ -1,19 +1,17 @@
-"""The choice of the noise whose confidences differ most between examples.
+"""What Hoki learns: the noise, counts by label stability, and Algorithm 1 of the paper on them.
 
-With all examples in one bin, alpha and beta give the confidence alpha gamma + beta (1 - gamma),
-whose standard deviation over the validation set is sigma_hat = |alpha - beta| std(gamma). The mean
-of the noise moves no label, so the family and its width are all there is to choose, and sigma_hat
-is a smooth function of the width: a wide grid of widths is tried on a few rows, then narrower ones
-around the best on more rows.
+The noise is the one whose confidences differ most between examples. With all examples in one bin,
+alpha and beta give the confidence alpha gamma + beta (1 - gamma), whose standard deviation over the
+validation set is sigma_hat = |alpha - beta| std(gamma). The mean of the noise moves no label, so
+the family and its width are all there is to choose, and sigma_hat is a smooth function of the
+width: a wide grid of widths is tried on a few rows, then narrower ones around the best on more
+rows.
 
-Algorithm 1 of the paper, on a stability table; Algorithm 2 is `rules.hoki.Steps.replay`.
-
-Each step groups the examples into confidence bins and gives every bin two numbers: alpha, the
-accuracy of "the label survived", and beta, that of "the label switched". The new confidence is
-alpha gamma + beta (1 - gamma). When no example changes its bin, the mean confidence of every bin is
-its accuracy.
-
-Counting examples by their label stability, the one pass over the logits that Hoki needs.
+Algorithm 1 runs on a stability table, which takes one pass over the logits; Algorithm 2 is
+`rules.hoki.Steps.replay`. Each step groups the examples into confidence bins and gives every bin
+two numbers: alpha, the accuracy of "the label survived", and beta, that of "the label switched".
+The new confidence is alpha gamma + beta (1 - gamma). When no example changes its bin, the mean
+confidence of every bin is its accuracy.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A step is solved from the whole Hessian (`dense_step`) or by conjugate gradients (`cg_steps`), and
 then shortened until the value falls enough. Weights of an average, which lie on the simplex, have a
-search of their own (`least_log_loss`).
+search of their own (`least_on_simplex`).
 """
 
 from __future__ import annotations
@@ -265,23 +265,6 @@ def solve_cg(
         size, before = float(np.vdot(residual, scaled)), size
         search = scaled + (size / before) * search
     return direction, _MAX_CG_STEPS + 1
-
-
-def least_log_loss(proba: FloatArray, share: FloatArray) -> FloatArray:
-    """The weights (k,) of the average of least log loss.
-
-    `proba` (n, k) are the probabilities of the true classes by each part; `share` (n,) sums to 1.
-    """
-
-    def evaluate(weights: FloatArray) -> tuple[float, FloatArray, FloatArray]:
-        mixed = proba @ weights
-        with np.errstate(divide="ignore"):
-            relative = proba / mixed[:, None]
-            value = -float(share @ np.log(mixed))
-        weighted = relative * share[:, None]
-        return value, -weighted.sum(axis=0), weighted.T @ relative
-
-    return least_on_simplex(evaluate, proba.shape[1])
 
 
 def least_on_simplex(

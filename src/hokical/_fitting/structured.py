@@ -1,4 +1,4 @@
-"""Structured scaling: shape terms, class scales, biases and cross terms at a floor and temperature.
+"""Structured scaling (shape terms, class scales, biases, cross terms), and vector scaling.
 
 Scores are z + z * v + b + sum_i w_i x_i + z M', where z and the two shape terms x_i are
 `shape_features`. With n examples and K classes the objective is
@@ -20,9 +20,8 @@ loss looks better by about 0.02 than it is. So long steps of few examples are re
 with the slope of the others where the last one led, and with the same Hessian, from which
 Woodbury's formula takes the example.
 
-Vector scaling: a scale and a bias for each class's log-probability, with a tiny ridge.
-
-The features are log-probabilities at the base temperature T, so the objective's v and b are
+Vector scaling has a scale and a bias for each class's log-probability, and a tiny ridge. Its
+features are log-probabilities at the base temperature T, so the objective's v and b are
 scale = (1 + v) / T and bias = b. The ridge is on unit (scale - 1 / T) and on the biases.
 """
 

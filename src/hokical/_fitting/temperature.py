@@ -1,22 +1,20 @@
-"""The one fit of a temperature, alone or together with a floor for probabilities.
+"""The one fit of a temperature: alone, with a floor for probabilities, or in an ensemble.
 
-By maximum likelihood: Newton's method with safeguards.
-
-With margins d_i = top - z_i, the log loss is stationary in beta = 1/T where the mean margin of the
-true class equals the mean margin that the softmax of beta z expects. The expected one falls with
-beta, so there is one solution and its side is always known. Newton's method runs on the log of both
-sides as a function of log beta, which is close to a straight line.
+It is found by Newton's method with safeguards. With margins d_i = top - z_i, the log loss is
+stationary in beta = 1/T where the mean margin of the true class equals the mean margin that the
+softmax of beta z expects. The expected one falls with beta, so there is one solution and its side
+is always known. Newton's method runs on the log of both sides as a function of log beta, which is
+close to a straight line.
 
 Sums over classes are written once, for arrays of any library, and stay on the device of the logits;
 sums over rows are made on the host, block after block, so that the number of threads changes no
 result.
 
-Ensemble temperature scaling in its authors' two steps: the temperature, then the weights.
-
-The average is w_1 softmax(z / T) + w_2 softmax(z) + w_3 uniform. T minimises the mean squared error
-of a = softmax(z / T) alone, |a - y|^2 = |a|^2 - 2 a_y + 1; that of the average is then convex in
-the weights. With Z(b) = sum_k exp(-b d_k) over the margins d_k of a row, a_k is exp(-d_k / T) over
-Z(1 / T), and the product of the softmaxes at b and c = 1 / T is Z(b + c) / (Z(b) Z(c)).
+Ensemble temperature scaling has its authors' two steps: the temperature, then the weights. The
+average is w_1 softmax(z / T) + w_2 softmax(z) + w_3 uniform. T minimises the mean squared error of
+a = softmax(z / T) alone, |a - y|^2 = |a|^2 - 2 a_y + 1; that of the average is then convex in the
+weights. With Z(b) = sum_k exp(-b d_k) over the margins d_k of a row, a_k is exp(-d_k / T) over Z(1
+/ T), and the product of the softmaxes at b and c = 1 / T is Z(b + c) / (Z(b) Z(c)).
 """
 
 from __future__ import annotations

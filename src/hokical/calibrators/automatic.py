@@ -1,6 +1,6 @@
 """The default: scores of all classes by held-out log loss, corrected row by row; or no change.
 
-What the default learns from groups, on top of its fit without them.
+What it learns from groups comes on top of its fit without them.
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,10 @@
-"""Methods for two classes: Platt scaling, beta calibration and Venn-Abers prediction.
+"""Methods for two classes, and isotonic regression for any number of them.
 
-They take 1-D scores of class 1 (log-odds, or any score that rises with its probability), or
-logits (n, 2). Probabilities go through `hokical.from_probabilities`, 1-D or two columns.
+Platt scaling, beta calibration and Venn-Abers prediction take 1-D scores of class 1 (log-odds, or
+any score that rises with its probability), or logits (n, 2). Probabilities go through
+`hokical.from_probabilities`, 1-D or two columns.
 
-Isotonic regression on all classes pooled, and one class against all (Zhang et al., 2020).
+Isotonic regression is on all classes pooled, or of one class against all (Zhang et al., 2020).
 """
 
 import numpy as np

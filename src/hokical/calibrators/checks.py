@@ -10,22 +10,11 @@ import numpy as np
 from hokical._core.conversion import from_probabilities, probability_scale
 from hokical._core.logits import Logits, as_logits
 from hokical._core.messages import warn_user
-from hokical._core.reading import (
-    Rows,
-    as_labels,
-    class_of_column,
-    column_names,
-    to_numpy,
-)
+from hokical._core.reading import Rows, as_labels, class_of_column, column_names, to_numpy
 from hokical._core.storage import CalibratorFileError
 from hokical._core.topk import TopK
-from hokical._fitting.examples import (
-    Examples,
-    effective_size,
-)
-from hokical.calibrators.stored import (
-    check_stored,
-)
+from hokical._fitting.examples import Examples, effective_size
+from hokical.calibrators.stored import check_stored
 from hokical.guarantees.calibration_data import CalibrationData, row_draws
 from hokical.guarantees.class_scores import class_means
 from hokical.guarantees.scores import ScoreTable, Support, confidence_log_odds, score_levels

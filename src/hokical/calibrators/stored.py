@@ -1,6 +1,6 @@
 """The base of every calibrator: parameters, the fitted rule with its report, and files.
 
-What is known of a method before a fit, what its fit gives, and which logits it accepts.
+`MethodInfo` is what is known of a method before a fit, and `Fit` what its fit gives.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""The default's rule: scores of all classes, corrected row by row.
+"""The rules with a row correction: the default's, adaptive temperature scaling, and retired ones.
 
-Adaptive temperature scaling: a temperature, and a row correction that keeps the labels.
-
-The row correction: a temperature and a shift of the label for each row.
-
-With the log-probabilities L of a row, its most likely class c and margins d_k = L_c - L_k,
+The row correction is a temperature and a shift of the label for each row. With the
+log-probabilities L of a row, its most likely class c and margins d_k = L_c - L_k,
 
     scores_k = -a d_k  for k != c,    scores_c = b,    a = exp(f . log_scale),  b = f . shift,
 
@@ -12,9 +9,8 @@ where f are 1 and the standardised features of the row: the log-odds that its la
 noise of several widths (its label stabilities), the entropy, and the mean and the standard
 deviation of the margins. The corrected probabilities are the softmax of the scores.
 
-Rules of files of earlier versions, which no fit makes any more: they are read, and predict.
-
-The default of 0.2 to 0.4 averaged the probabilities of three candidates, or scaled each class.
+Rules of files of earlier versions, which no fit makes any more, are read, and predict: the default
+of 0.2 to 0.4 averaged the probabilities of three candidates, or scaled each class.
 """
 
 from __future__ import annotations

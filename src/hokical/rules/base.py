@@ -6,9 +6,8 @@ traces it. It is a frozen dataclass whose `__post_init__` checks its numbers, so
 hold only what a fit can make.
 
 Its methods see a block of checked rows. They must not look at values to decide what to do next
-(`if bool(...)`), because graphs are traced through them.
-
-Predictions of a rule for checked logits: in blocks of rows, in their library and type.
+(`if bool(...)`), because graphs are traced through them. `predict_blocks` predicts for checked
+logits: in blocks of rows, in their library and type.
 """
 
 from __future__ import annotations

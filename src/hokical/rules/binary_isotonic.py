@@ -1,9 +1,8 @@
-"""Methods for two classes as rules: functions of the log-odds of class 1.
+"""Rules for two classes, functions of the log-odds of class 1; and isotonic regression.
 
-Isotonic regression as rules: rising functions of log-probabilities, linear between knots.
-
-Log-probabilities are compared as float32, in the fit and here: values that agree to 6e-8 of their
-size are one, so rows that differ by rounding alone count as the ties they are.
+Isotonic regression has rising functions of log-probabilities, linear between knots. These are
+compared as float32, in the fit and here: values that agree to 6e-8 of their size are one, so rows
+that differ by rounding alone count as the ties they are.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
-"""The probability that an answer is right, as a curve over the confidence stated with it.
+"""Rules of yes-or-no outcomes: is an answer right, by the confidence stated with it? Which labels?
 
-Probabilities of labels that do not exclude each other, from one score for each.
+The labels do not exclude each other, and have one score each.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Softmaxes of scaled logits: temperature, vector and ensemble temperature scaling.
+"""Softmaxes of scaled logits: temperature, vector, ensemble and structured scaling.
 
-Structured scaling as a rule: a conditional logit on smoothed, tempered log-probabilities.
-
-Class k gets the score
+Structured scaling is a conditional logit on smoothed, tempered log-probabilities: class k gets the
+score
 
     scale_k z_k + bias_k + sum_j cross_kj z_j
         + shape . [log(1 - p_k), p_k],

@@ -1,8 +1,7 @@
-"""Rules around another rule: a floor before it; groups or other class frequencies after it.
+"""Rules around another rule: a floor before it; groups, class frequencies or sets after it.
 
-Prediction sets as a rule: which classes are likely enough, by thresholds that were proven.
-
-Classes are taken in the order of falling probability, equal ones in the order of their columns.
+A set has the classes that are likely enough, by thresholds that were proven. They are taken in the
+order of falling probability, equal ones in the order of their columns.
 """
 
 import math

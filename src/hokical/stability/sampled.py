@@ -1,9 +1,8 @@
 """Sampled stability, the paper's: the share of M fixed noise draws that keep the label.
 
 The same draws serve every example, at design time and at run time. They are stored as a seed and a
-shape, and drawn again, bit for bit the same, wherever they are needed.
-
-The public functions: how stable is the label, and what would it switch to?
+shape, and drawn again, bit for bit the same, wherever they are needed. `label_stability` and
+`label_distribution` are the public functions, exact or sampled.
 """
 
 import hashlib

@@ -1,18 +1,17 @@
-"""Quadrature tables for exact stability under Gaussian noise, made once.
+"""Two tables: the quadrature of exact Gaussian stability, and the sufficient statistic of Hoki.
 
-The log product at a quadrature node u is a sum over classes of log Phi(u + d_i). On 0 <= d <= REACH
-that function of d is nearly a Chebyshev series in t, the line that carries [0, REACH] to [-1, 1].
-It is fitted to a *relative* error: where log Phi is small, many classes can share a place before
-the product vanishes, and their errors add up.
+The quadrature is made once. The log product at a quadrature node u is a sum over classes of log
+Phi(u + d_i). On 0 <= d <= REACH that function of d is nearly a Chebyshev series in t, the line that
+carries [0, REACH] to [-1, 1]. It is fitted to a *relative* error: where log Phi is small, many
+classes can share a place before the product vanishes, and their errors add up.
 
-The sufficient statistic of Hoki: weights and correct predictions per level of label stability.
-
-Two examples with the same stability and the same starting bin share their bin in every step, so the
-whole design-time algorithm needs only this table. Stability is kept as an integer level, gamma =
-level / levels: with M draws the levels are the M + 1 possible counts, and exact stability is
-rounded to 2^-16. All sums are then sums of integers (as long as weights are), so tables add up to
-the same bits in whatever order. An example halfway between two levels may be counted at either,
-because small and large inputs are computed in forms that differ in the last digits.
+`StabilityTable` has the weights and correct predictions per level of label stability. Two examples
+with the same stability and the same starting bin share their bin in every step, so the whole
+design-time algorithm needs only this table. Stability is kept as an integer level, gamma = level /
+levels: with M draws the levels are the M + 1 possible counts, and exact stability is rounded to
+2^-16. All sums are then sums of integers (as long as weights are), so tables add up to the same
+bits in whatever order. An example halfway between two levels may be counted at either, because
+small and large inputs are computed in forms that differ in the last digits.
 
 Files hold this table, and `load` reads them: the module needs NumPy alone.
 """
