@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from array_api_compat import device, is_writeable_array
@@ -33,7 +33,8 @@ from hokical._core.arrays import (
     to_host,
     to_input_library,
 )
-from hokical._core.checks import check_count
+from hokical._core.checks import check_choice, check_count
+from hokical._core.groups import count_rows, read_columns, take_rows
 from hokical._core.logits import as_logits
 from hokical._core.messages import NotFittedError, sklearn_class
 from hokical._core.reading import Rows, as_labels, as_weights, to_numpy
@@ -42,7 +43,7 @@ from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.catalog import load, new_calibrator
 from hokical.calibrators.stored import Estimator, refuse_groups
 from hokical.guarantees.calibration_data import Reused, row_draws
-from hokical.guarantees.control import RiskControl, control_risk, percent
+from hokical.guarantees.control import RiskControl, control_risk, group_cells, percent
 from hokical.guarantees.sets import SetOptions
 from hokical.io.chunks import join_chunks, rows_per_chunk, split_parts
 from hokical.io.examples import LABELS, LOGITS, WEIGHTS
@@ -292,6 +293,16 @@ def _backend(array: Array) -> Backend:
     return backend_of(array) or NUMPY
 
 
+def _of_items(groups: Any, items: Any) -> dict[str, Any]:
+    """The columns of groups of items (n,) for rows of these items."""
+    if (n := count_rows(groups)) <= items.max():
+        raise ValueError(
+            f"`groups` must have one entry per item, at least {items.max() + 1}; got {n}. Give "
+            "that of each entry of the first axis."
+        )
+    return take_rows(read_columns(groups, n), items)
+
+
 def _check_mask(mask: Any) -> BoolArray:
     """True or False, or the same as 1 and 0."""
     array = to_numpy(mask, "mask")
@@ -431,6 +442,7 @@ class Dense(Estimator):
         sample_weight: Any = None,
         *,
         mask: Any = None,
+        groups: Any = None,
         reused: Reused = "refuse",
     ) -> Self:
         """Count held-out positions, so that `predict_or_abstain` and `predict_set` are guaranteed.
@@ -439,7 +451,9 @@ class Dense(Estimator):
         calibrator given at the start stays as it is; `calibrator_` is a copy that has counted: one
         position per item, and for sets up to 64, which count as one example together.
         `sample_weight` (n,) are importance weights of the items, on any scale: how much more likely
-        each is in the future; only sets can use them. `reused` is that of `Calibrator.certify`.
+        each is in the future; only sets can use them. `groups` (n,), one column or several, are
+        for `by="new group"`: the patient of each image, the document of each sentence. `reused` is
+        that of `Calibrator.certify`.
         """
         found = self._flatten(logits, labels, mask, sample_weight, _PER_ITEM)
         certified = deepcopy(self.fitted_calibrator())
@@ -455,7 +469,10 @@ class Dense(Estimator):
         order = np.lexsort((row_draws(self.random_state, found.n_rows), found.ids))
         alone = order[np.unique(found.ids[order], return_index=True)[1]]
         weights = None if found.weights is None else items[found.ids[alone]]
-        certified.certify(*found.take(alone)[:2], weights, reused=reused)
+        own = None if groups is None else _of_items(groups, found.ids[alone])
+        certified.certify(*found.take(alone)[:2], weights, groups=own, reused=reused)
+        # For a new group each item counts as one example, by the position that was drawn.
+        noted = replace(noted, unseen=certified.kept_.held_out_conformity)
         certified.kept_ = replace(certified.kept_, held_out_conformity=noted)
         self.calibrator_ = certified
         return self
@@ -468,11 +485,14 @@ class Dense(Estimator):
         Of a new item at most a share 1 - coverage of the positions misses its true class, on
         average over items (conformal risk control): a position that is drawn at random from one is
         covered as often. Positions where the mask is False have empty sets. `options` are those of
-        `Calibrator.predict_set`: `kind`, `penalty`, `free_ranks` and `allow_empty`. Of batches it
-        is an iterator of `PredictionSets`.
+        `Calibrator.predict_set`: `kind`, `penalty`, `free_ranks` and `allow_empty`; and, after
+        `certify` with `groups`, `by="new group"`, with or without `delta`: it then holds in a group
+        that was never seen, counting one position of each item. Of batches it is an iterator of
+        `PredictionSets`.
         """
         calibrator, asked = self._certified("predict_set"), {"coverage": coverage, **options}
-        sets = calibrator._certified_sets(SetOptions.read(asked, _SET_OPTIONS))
+        allowed = _SET_OPTIONS + ("by", "delta") * (options.get("by") == "new group")
+        sets = calibrator._certified_sets(SetOptions.read(asked, allowed))
         promise = calibrator.predict_set(np.zeros((1, calibrator.n_classes_)), **asked)
         share = f"Coverage of the positions of a new item at least {percent(coverage)}"
         words = sets.guarantee(share, "items")
@@ -485,17 +505,25 @@ class Dense(Estimator):
         return self._each(logits, mask, one)
 
     def predict_or_abstain(
-        self, logits: Any, *, risk: float = 0.05, delta: float = 0.1, mask: Any = None
+        self,
+        logits: Any,
+        *,
+        risk: float = 0.05,
+        delta: float = 0.1,
+        by: Literal["all", "new group"] = "all",
+        mask: Any = None,
     ) -> Any:
         """Labels, and which of them to accept so that at most a fraction `risk` is wrong.
 
         The fraction is that of a position drawn at random from a new item, given that it is
         accepted. Arrays of the result have the shape of the positions; nothing is accepted, the
-        label is -1 and the confidence NaN where the mask is False. It is a `SelectivePrediction`,
-        or of batches an iterator of them.
+        label is -1 and the confidence NaN where the mask is False. With `by="new group"` it is
+        guaranteed for a group that was never seen, drawn like the `groups` of `certify`. It is a
+        `SelectivePrediction`, or of batches an iterator of them.
         """
         calibrator = self._certified("predict_or_abstain")
-        asked: dict[str, Any] = {"risk": risk, "delta": delta}
+        check_choice("by", by, Literal["all", "new group"])
+        asked: dict[str, Any] = {"risk": risk, "delta": delta, "by": by}
         promise = calibrator.predict_or_abstain(np.zeros((1, calibrator.n_classes_)), **asked)
 
         def select(rows: Any) -> Sequence[Any]:
@@ -509,20 +537,30 @@ class Dense(Estimator):
         return self._each(logits, mask, one)
 
     def control_risk(
-        self, logits: Any, labels: Any, sample_weight: Any = None, **promise: Any
+        self,
+        logits: Any,
+        labels: Any,
+        sample_weight: Any = None,
+        *,
+        by: Literal["all", "group", "new group"] = "all",
+        groups: Any = None,
+        **promise: Any,
     ) -> RiskControl:
         """The last threshold at which the mean of a loss of your own is proven to be small.
 
         `loss`, `risk`, `delta` and `thresholds` are those of `Calibrator.control_risk`, with one
         item as one example: `loss(proba, labels, threshold)` gets arrays in memory, probabilities
         in the shape of the logits and labels, and gives a number for each item (n,), such as the
-        share of a mask that is missed. `sample_weight` (n,) is of items.
+        share of a mask that is missed. `sample_weight` (n,) is of items, and so are `groups` (n,):
+        with `by="group"` each of them gets a threshold too, with `by="new group"` the threshold is
+        for a group that was never seen, drawn like these.
         """
         proba, truth = to_host(self.predict_proba(logits)), to_host(labels)
         for _ in self._read(logits, labels, None, None, None):
             pass  # labels are checked
         weights = as_weights(sample_weight, len(proba))
-        return control_risk(proba, truth, weights=weights, **promise)
+        options: dict[str, Any] = {"groups": group_cells(by, groups, len(proba)), **promise}
+        return control_risk(proba, truth, weights=weights, unseen=by == "new group", **options)
 
     def draw_positions(
         self, logits: Any, labels: Any = None, *, mask: Any = None, per_item: int = 1

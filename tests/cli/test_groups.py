@@ -95,3 +95,22 @@ def test_monitor_watches_groups(files: Path) -> None:
     assert "west" in text
     status = json.loads(run(*args, "--again", "--json", code=3))
     assert {each["name"] for each in status["groups"]} == {"north", "west"}
+
+
+def test_rows_that_belong_together(files: Path) -> None:
+    """With --cluster age, 60 clusters: intervals are wider, and certified examples one of each."""
+    both = ("--cluster", "age", "--json")
+    compare = ("compare", files / "val.csv", files / "test.csv", "--methods", "temps")
+    values = hokical_command(*compare, *both).json
+    assert {method["method"] for method in values["methods"]} == {"uncalibrated", "temps"}
+    run("fit", files / "val.csv", "-o", files / "cal.json", "--method", "temps")
+    evaluate = ("evaluate", files / "cal.json", files / "test.csv")
+    assert hokical_command(*evaluate, *both).json["data"]["n_clusters"] == 60
+    assert "600 examples of 60 clusters" in run(*evaluate, "--cluster", "age")
+    certify = ("certify", files / "cal.json", files / "test.csv", "-o", files / "sure.json")
+    values = hokical_command(*certify, *both).json
+    assert values["clusters"] == values["examples"] == 60
+    assert "one of each cluster" in run(*certify, "--cluster", "age")
+    failed = hokical_command(*evaluate, "--cluster", "patient")
+    assert failed.code != 0
+    assert "--cluster" in failed.err

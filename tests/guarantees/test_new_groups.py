@@ -225,6 +225,61 @@ def test_stated_confidences_with_groups_in_the_fit(tmp_path: Path) -> None:
     assert (again.accepted == found.accepted).all()
 
 
+def test_losses_of_stated_confidences() -> None:
+    rng = np.random.default_rng(8)
+    group, odds, shift = draw_groups(rng, 30, 0.5, (40, 120))
+    right = rng.logistic(size=odds.size) < odds + shift
+    stated, names = 1.0 / (1.0 + np.exp(-odds)), group.astype(str)
+    old = group < 20
+    cal = ConfidenceCalibrator().fit(stated[old], right[old], groups=names[old])
+
+    def wrong(proba: Any, right: Any, threshold: float) -> Any:
+        return (proba >= 1.0 - threshold) & ~right
+
+    asked: dict[str, Any] = {"loss": wrong, "risk": 0.15, "delta": 0.2, "reused": "ignore"}
+    rows = (stated[~old], right[~old])
+    found = cal.control_risk(*rows, by="new group", groups=names[~old], **asked)
+    alone = ConfidenceCalibrator().fit(stated[old], right[old])
+    assert "drawn like the 10 given" in found.guarantee
+    assert 0.0 < found.threshold < 1.0
+    each = alone.control_risk(*rows, by="group", groups=names[~old], **asked)
+    assert len(each.by_group) == 10
+    with pytest.raises(ValueError, match='"group" or "new group" with `groups`'):
+        alone.control_risk(*rows, by="new group", **asked)
+
+
+def test_maps_of_new_patients() -> None:
+    """Items of 30 patients: each item counts once, and patients are what is counted."""
+    rng = np.random.default_rng(9)
+    shift = np.repeat(rng.normal(size=(45, 1, 1, 3)), 4, axis=0)
+    logits = 2.0 * rng.normal(size=(180, 4, 4, 3))
+    labels = (logits + shift + rng.gumbel(size=logits.shape)).argmax(axis=-1)
+    patient = np.repeat(np.arange(45), 4)
+    dense = hokical.dense.Dense(make("temps")).fit(logits[:60], labels[:60])
+    dense.certify(logits[60:], labels[60:], groups=patient[60:])
+    sets = dense.predict_set(logits[:2], coverage=0.7, by="new group")
+    sure = dense.predict_set(logits[:2], coverage=0.7, by="new group", delta=0.1)
+    assert "a new group, drawn like the 30 of `certify`" in sets.guarantee
+    assert "120 held-out items" in sets.guarantee
+    assert sure.sizes.sum() >= sets.sizes.sum()
+    kept = dense.predict_or_abstain(logits[:2], risk=0.45, delta=0.2, by="new group")
+    assert "a new group, drawn like the 30" in kept.guarantee
+    assert kept.accepted.any()
+
+    def missed(proba: Any, labels: Any, threshold: float) -> Any:
+        return (np.take_along_axis(proba, labels[..., None], -1)[..., 0] < threshold).mean((1, 2))
+
+    asked: dict[str, Any] = {"loss": missed, "risk": 0.5, "delta": 0.2}
+    rows, own = (logits[60:], labels[60:]), {"by": "new group", "groups": patient[60:]}
+    found = dense.control_risk(*rows, **own, **asked)
+    assert "drawn like the 30 given" in found.guarantee
+    assert 0.0 < found.threshold < 1.0
+    with pytest.raises(ValueError, match="one entry per item, at least 120; got 45"):
+        dense.certify(logits[60:], labels[60:], groups=np.arange(45))
+    with pytest.raises(TypeError, match="may get kind"):
+        dense.predict_set(logits[:2], coverage=0.9, by="group")
+
+
 def test_several_labels(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     site = rng.integers(12, size=4000)
@@ -248,7 +303,7 @@ def test_several_labels(tmp_path: Path) -> None:
     given: dict[str, Any] = {"loss": missing, "risk": 0.1}
     new = cal.control_risk(odds[1000:], labels[1000:], by="new group", groups=site[1000:], **given)
     assert 0.0 < new.threshold < cal.control_risk(odds[1000:], labels[1000:], **given).threshold
-    with pytest.raises(ValueError, match="`groups` must be given with"):
+    with pytest.raises(ValueError, match="with `groups`; got"):
         cal.control_risk(odds[1000:], labels[1000:], by="new group", **given)
     with pytest.raises(ValueError, match="has no groups to go by"):
         cal.certify(odds[1000:], labels[1000:]).predict_set(odds, coverage=0.8, by="new group")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -108,14 +109,38 @@ def test_evaluations(n_classes: int) -> None:
     assert confident.n == 3
 
 
-def test_certified_clusters_are_counted() -> None:
+def test_comparisons() -> None:
+    """Of copies of each row, a difference is as certain as of one copy."""
+    rng = np.random.default_rng(4)
+    logits = rng.normal(size=(900, 3))
+    labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    known, copies = (logits[:600], labels[:600]), np.repeat(np.arange(600, 900), 8)
+    given: dict[str, Any] = {"methods": ["uncalibrated", "vecs"], "coverage": 0.8}
+    once, apart, together = (
+        hokical.compare(known, (logits[rows], labels[rows]), cluster=own, **given)
+        for rows, own in ((np.arange(600, 900), None), (copies, None), (copies, copies))
+    )
+    widths = [np.ptp([d.low, d.high]) for c in (once, apart, together) for d in c.differences()]
+    assert widths[1] < 0.4 * widths[0]
+    assert widths[2] == pytest.approx(widths[0], rel=0.02)
+    with pytest.raises(TypeError, match="one data set"):
+        hokical.compare({"a": known}, {"a": known}, cluster=labels)
+
+
+def test_certified_clusters_are_counted(tmp_path: Path) -> None:
     rng = np.random.default_rng(2)
     cluster = rng.integers(0, 40, 2000)
     logits = rng.normal(size=(2000, 3))
     labels = logits.argmax(axis=1)
     cal = hokical.make("temps").fit(*_answers(300, 0.3, rng)[:2])
-    one = cal.certify(logits, labels, cluster=cluster, reused="ignore").kept_.held_out_scores
-    assert one is not None
+    cal.certify(logits, labels, cluster=cluster, reused="ignore")
+    cal.save(tmp_path / "cal.json")
+    for each in (cal, hokical.load(tmp_path / "cal.json")):
+        sets, kept = each.predict_set(logits, coverage=0.8), each.predict_or_abstain(logits)
+        assert "on 40 held-out examples (one of each cluster)" in sets.guarantee
+        assert "40 examples do not prove" in kept.guarantee
+        lax = each.predict_or_abstain(logits, risk=0.5).guarantee
+        assert "of 40 held-out examples (one of each cluster)" in lax
     low, _ = cal.predict_interval(logits[:1])[0]
     assert low < 0.95  # of 40 rows without an error, not of 2000
     confidence = hokical.ConfidenceCalibrator().fit(rng.random(200), rng.random(200) < 0.7)

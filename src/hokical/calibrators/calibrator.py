@@ -19,7 +19,7 @@ from hokical._core.arrays import (
     to_input_library,
 )
 from hokical._core.conversion import as_two_columns
-from hokical._core.groups import count_rows, read_columns, row_names, with_groups
+from hokical._core.groups import count_rows, read_columns, with_groups
 from hokical._core.logits import Logits, as_logits, check_rows
 from hokical._core.reading import (
     Rows,
@@ -66,7 +66,7 @@ from hokical.guarantees.calibration_data import (
     refuse_rows_of_fit,
     row_hashes,
 )
-from hokical.guarantees.control import RiskControl, control_risk, percent
+from hokical.guarantees.control import RiskControl, control_risk, group_cells, percent
 from hokical.guarantees.selective import SelectivePrediction
 from hokical.guarantees.sets import CertifiedSets, Detections, PredictionSets, SetOptions
 from hokical.guarantees.shift import ShiftEstimate, estimate_shift
@@ -580,16 +580,10 @@ class Calibrator(StoredEstimator):
         judge = self._for_new_groups() if by == "new group" else self
         data, truth, weights, groups, *_ = judge._read(logits, labels, sample_weight, groups)
         refuse_rows_of_fit(self._are_of_fit(data), "logits", reused)
-        cells: Any = None
+        also, named = ("all", "class"), self._order_groups(groups)
+        cells = group_cells(by, named, data.n_rows, also, learned=True)
         if by == "class":
             cells = [self.class_names[k] if self.class_names else k for k in truth.tolist()]
-        elif by in ("group", "new group") and groups is not None:
-            cells = row_names(self._order_groups(groups), data.n_rows)
-        elif by != "all":
-            raise ValueError(
-                '`by` must be "all" or "class", or "group" or "new group" with `groups`; got '
-                f"{by!r}."
-            )
         proba = predict_on_host(judge.rule_, "proba", data)
         options: dict[str, Any] = {"delta": delta, "thresholds": thresholds, "weights": weights}
         options |= {"groups": cells, "unseen": by == "new group"}
@@ -642,7 +636,7 @@ class Calibrator(StoredEstimator):
                 unseen.append(decisions.note(alone.rule_, data, *beside))
         if not noted:
             raise ValueError("there must be at least one part with examples; got none.")
-        self.kept_ = self.kept_.with_held_out(noted, unseen)
+        self.kept_ = self.kept_.with_held_out(noted, unseen, clustered=cluster is not None)
         return self
 
     def _certified_sets(self, asked: SetOptions, only: int | None = None) -> CertifiedSets:

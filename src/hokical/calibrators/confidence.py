@@ -31,7 +31,7 @@ from hokical.guarantees.calibration_data import (
     refuse_rows_of_fit,
     scatter,
 )
-from hokical.guarantees.control import RiskControl, can_be_counts, control_risk
+from hokical.guarantees.control import RiskControl, can_be_counts, control_risk, group_cells
 from hokical.guarantees.scores import (
     ScoreTable,
     confidence_log_odds,
@@ -193,11 +193,13 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         refuse_rows_of_fit(self._are_of_fit(hashes), "confidence", reused)
         level = conservative_levels([confidence_log_odds(found)], wrong, np.zeros(found.size))
         names = None if groups is None else GroupNames.from_rows(groups, found.size)
-        self.held_out_ = ScoreTable.from_examples(level, wrong, weights, names)
+        counted = ScoreTable.from_examples(level, wrong, weights, names)
+        self.held_out_ = replace(counted, clustered=cluster is not None)
         if names is not None and self.rule_.coding is not None:
             alone = confidence_log_odds(self._predict_stated(stated, None))
             level = conservative_levels([alone], wrong, np.zeros(found.size))
-            unseen = ScoreTable.from_examples(level, wrong, weights, names)
+            counted = ScoreTable.from_examples(level, wrong, weights, names)
+            unseen = replace(counted, clustered=cluster is not None)
             self.held_out_ = replace(self.held_out_, unseen=unseen)
         return self
 
@@ -255,6 +257,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         right: Any,
         sample_weight: Any = None,
         *,
+        by: Literal["all", "group", "new group"] = "all",
         groups: Any = None,
         reused: Reused = "refuse",
         **promise: Any,
@@ -264,14 +267,18 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         `loss`, `risk`, `delta` and `thresholds` are those of `Calibrator.control_risk`:
         `loss(proba, right, threshold)` gets the calibrated confidences (n,), by their `groups`, of
         answers that nothing was fitted on, and whether they are right (n,). For a cascade it says
-        whether what comes out at the end is wrong; see the page on language models.
+        whether what comes out at the end is wrong; see the page on language models. With
+        `by="group"` each of the `groups` gets a threshold too; with `by="new group"` the threshold
+        is for a group that was never seen, drawn like these, with the confidence that it would get.
         """
         self._check_fitted()
         rows = self._read(confidence, right, sample_weight, groups)
         hashes = answer_hashes(self._combine(rows.scores), rows.labels)
         refuse_rows_of_fit(self._are_of_fit(hashes), "confidence", reused)
-        proba = self._predict_stated(rows.scores, rows.groups)
-        return control_risk(proba, rows.labels, weights=rows.weights, **promise)
+        proba = self._predict_stated(rows.scores, None if by == "new group" else rows.groups)
+        cells = group_cells(by, rows.groups, len(proba), learned=True)
+        options: dict[str, Any] = {"groups": cells, "unseen": by == "new group", **promise}
+        return control_risk(proba, rows.labels, weights=rows.weights, **options)
 
     def _predict(self, confidence: Any, groups: Any) -> FloatArray:
         self._check_fitted()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -16,8 +17,6 @@ from hokical._core.arrays import (
     to_host,
     to_input_library,
 )
-from hokical._core.checks import check_choice
-from hokical._core.groups import row_names
 from hokical._core.logits import as_float_matrix
 from hokical._core.messages import FitDataWarning, warn_user
 from hokical._core.reading import Rows, first_true, order_columns, pair_rows, to_numpy
@@ -29,7 +28,7 @@ from hokical.guarantees.calibration_data import (
     one_of_each,
     refuse_rows_of_fit,
 )
-from hokical.guarantees.control import RiskControl, control_risk
+from hokical.guarantees.control import RiskControl, control_risk, group_cells
 from hokical.guarantees.label_sets import By, HeldOutLabels, LabelSets, label_sets
 from hokical.rules.confidence import MultilabelCurves
 
@@ -152,7 +151,8 @@ class MultilabelCalibrator(OutcomeCalibrator):
         if cluster is not None:
             rows = one_of_each(rows, cluster)
         proba = self._predict_held_out(rows, reused)
-        self.held_out_ = HeldOutLabels.from_rows(proba, *rows[1:4])
+        found = HeldOutLabels.from_rows(proba, *rows[1:4])
+        self.held_out_ = replace(found, clustered=cluster is not None)
         return self
 
     def _read(
@@ -242,15 +242,9 @@ class MultilabelCalibrator(OutcomeCalibrator):
         the `groups` gets a threshold too; with `by="new group"` the threshold is for a group that
         was never seen, drawn like these.
         """
-        check_choice("by", by, Literal["all", "group", "new group"])
-        if (groups is None) != (by == "all"):
-            raise ValueError(
-                f'`groups` must be given with `by="group"` or `by="new group"`; got by="{by}" '
-                f"{'without' if groups is None else 'with'} them."
-            )
         rows = self._read(scores, labels, sample_weight, groups)
         proba = self._predict_held_out(rows, reused)
-        cells = None if groups is None else row_names(rows.groups, len(proba))
+        cells = group_cells(by, rows.groups, len(proba))
         options: dict[str, Any] = {"groups": cells, "unseen": by == "new group", **promise}
         return control_risk(proba, rows.labels, weights=rows.weights, **options)
 

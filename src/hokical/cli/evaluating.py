@@ -45,7 +45,7 @@ _FOOTNOTE = (
 )
 
 
-@reads(*ANY)
+@reads(*ANY, "cluster")
 def evaluate(
     first: Annotated[
         Path, opt.argument("CALIBRATOR|FILE", "File that `fit` saved, or else the test data.")
@@ -75,7 +75,9 @@ def evaluate(
     data: Any = given.at(path).open(fitted)
     whole, scores = isinstance(data, Rows), getattr(data, "scores", data)
     n_classes = getattr(scores, "n_classes", 1)  # of confidences: an event is refused in words
-    own: dict[str, Any] = {"groups": data.groups} if whole else {}
+    own: dict[str, Any] = {}
+    if whole:
+        own = {"groups": data.groups, "cluster": given.clusters(data)}
     with spinner("Measuring"), check_options():
         found = hokical.evaluate(
             fitted, *(data[:3] if whole else [data]), **own, coverage=coverage,
@@ -94,7 +96,7 @@ def _show(found: hokical.report.Evaluation, path: Path) -> None:
     for name in found.summary.estimates:
         title = hokical.metrics.METRICS[name].full_title
         table.add_row(title, *metric_cells(found.both, name))
-    title = f"{path.name}: {found.n:,} examples"
+    title = f"{path.name}: {found.data.size}"
     title += f"; {found.label}" if found.before is not None else ""
     notes = (_FOOTNOTE,) if "selective_risk" in found.summary.estimates else ()
     if found.binary is None:
@@ -106,7 +108,7 @@ def _show(found: hokical.report.Evaluation, path: Path) -> None:
     show_details(found, found.both)
 
 
-@reads("classes", *LABELLED[:-1])
+@reads("classes", *LABELLED[:-1], "cluster")
 def compare(
     val: opt.Validation,
     test: Annotated[
@@ -125,7 +127,7 @@ def compare(
 ) -> None:
     """Fit methods on VAL and compare them on TEST."""
     entrants = _choose_methods(methods)
-    fitted_on, tested_on = _open_pair(given.at(val, split=opt.Part.val), test, test_labels)
+    fitted_on, tested_on, belongs = _open_pair(given.at(val), test, test_labels)
     with check_options():
         found = hokical.compare(
             fitted_on[:2],
@@ -135,9 +137,10 @@ def compare(
             class_names=tested_on.classes,
             coverage=coverage,
             groups=(fitted_on.groups, tested_on.groups),
+            cluster=belongs,
             random_state=seed,
         )
-    heading = f"{(test or val).name}: {tested_on.n_rows:,} examples"
+    heading = f"{(test or val).name}: {found[found.subject].data.size}"
     show_comparison(found, heading, report, as_json)
 
 
@@ -151,9 +154,12 @@ def _choose_methods(methods: str) -> list[str] | None:
     return list(dict.fromkeys(["uncalibrated", *asked]))
 
 
-def _open_pair(given: Source, test: Path | None, labels: Path | None) -> tuple[Rows, Rows]:
-    """The examples to fit on and to test on, of two files or of one with both parts."""
-    fitted_on = given.read()
+def _open_pair(given: Source, test: Path | None, labels: Path | None) -> tuple[Rows, Rows, Any]:
+    """The examples to fit on and to test on, of two files or of one with both parts.
+
+    And the clusters of the latter.
+    """
+    fitted_on = given.at(given.path, split=opt.Part.val, cluster=None).read()
     if test is None and fitted_on.part is None:
         raise typer.BadParameter(
             f"{given.path} holds one set; pass TEST, data that nothing was fitted on."
@@ -162,7 +168,8 @@ def _open_pair(given: Source, test: Path | None, labels: Path | None) -> tuple[R
     if any("," in name for name in fitted_on.classes):
         names = given.classes
     own = {"split": opt.Part.test, "classes": names, "labels": labels or given.labels}
-    tested_on = given.at(test or given.path, **own).read()
+    new = given.at(test or given.path, **own)
+    tested_on = new.read()
     for rows in (fitted_on, tested_on):
         if rows.kind == "confidence":
             raise typer.BadParameter(
@@ -171,7 +178,7 @@ def _open_pair(given: Source, test: Path | None, labels: Path | None) -> tuple[R
             )
         if rows.weights is not None:
             say("Weights are not used here.")
-    return fitted_on, tested_on
+    return fitted_on, tested_on, new.clusters(tested_on)
 
 
 def show_comparison(

@@ -188,7 +188,7 @@ def fit(
     show_result(values, shown, as_json)
 
 
-@reads(*LABELLED)
+@reads(*LABELLED, "cluster")
 def certify(
     calibrator: opt.CalibratorFile,
     data: opt.HeldOut,
@@ -208,17 +208,20 @@ def certify(
     fitted = read_calibrator(calibrator)
     check_output(target)
     found = given.at(data).open(fitted)
+    belongs = given.clusters(found) if isinstance(found, Rows) else None
     with spinner(f"Certifying {fitted.name}"):
-        certified = _certify_on(fitted, found, data, look_alike=look_alike)
+        certified = _certify_on(fitted, found, data, belongs, look_alike=look_alike)
     certified.save(target, metadata=fitted.metadata_)
     noted: Any = getattr(getattr(certified, "kept_", None), "held_out_conformity", None)
-    n = found.n_rows if noted is None else noted.n
+    n = certified.held_out_.total if noted is None else noted.n
     groups_of = getattr(noted, "group_names", None)
     n_groups = None if groups_of is None else len(groups_of.names)
     values = {"method": fitted.name, "output": str(target), "examples": n, "groups": n_groups}
+    values["clusters"] = None if belongs is None else n
+    one = "" if belongs is None else ", one of each cluster"
     lines = {
         "method": fitted.name,
-        "certified on": f"{n:,} examples of {data.name}",
+        "certified on": f"{n:,} examples of {data.name}{one}",
         "groups": None if n_groups is None else f"{n_groups:,}",
         "saved to": str(target),
     }
@@ -245,12 +248,15 @@ def _fit_on(calibrator: Any, data: Any, path: Path) -> dict[str, Any]:
     return {"examples": data.n_rows, "accuracy": float(right.mean())}
 
 
-def _certify_on(fitted: Any, data: Any, path: Path, *, look_alike: bool = False) -> Any:
+def _certify_on(
+    fitted: Any, data: Any, path: Path, cluster: Any = None, *, look_alike: bool = False
+) -> Any:
     """The calibrator with held-out examples noted, which may `look_alike` those of the fit."""
     own: dict[str, Any] = {"reused": "ignore" if look_alike else "refuse"}
     if not isinstance(data, Rows):
         with report_file(path):
             return hokical.streams.certify(fitted, data, **own)
+    own["cluster"] = cluster
     with check_options("FILE"):
         return fitted.certify(*data[:3], groups=data.groups, **own)
 

@@ -68,6 +68,9 @@ Positive = Annotated[
     str | None, text("Of two classes: the event.", metavar="NAME", show_default="the second")
 ]
 Groups = Annotated[str | None, text("Columns with the groups of rows: sex,site.", **_COLUMNS)]
+Cluster = Annotated[
+    str | None, text("Column that says which rows belong together: patient.", **_COLUMN)
+]
 MissingRows = Annotated[
     Missing, text("Rows without a score or label: error, or drop.", metavar="WORD", **_DATA)
 ]

@@ -54,6 +54,7 @@ class Source:
     probabilities: opt.Probabilities = None
     confidence: opt.Confidence = None
     groups: opt.Groups = None
+    cluster: opt.Cluster = None
     missing: opt.MissingRows = opt.Missing.error
     split: opt.Split = opt.Part.test
     keep: str | None = None
@@ -70,6 +71,7 @@ class Source:
     def read(self, fitted: Any = None, labelled: Literal["all", "some", "none"] = "all") -> Rows:
         """Its rows, of which all, some or none have a label that is read."""
         keep = None if self.keep is None else split_names(self.keep.replace("none", ""))
+        keep = keep if self.cluster is None else (self.cluster,)
         with spinner(f"Reading {self.path.name}"):
             rows = read_examples(
                 self.path,
@@ -96,6 +98,11 @@ class Source:
             )
         return rows
 
+    def clusters(self, rows: Rows) -> Any:
+        """What each of its rows belongs to, None if no column says it."""
+        kept = [*rows.kept.values()]
+        return None if self.cluster is None else kept[0][rows.used]
+
     def read_late(self, fitted: Any, id_column: str) -> tuple[Any, Any] | None:
         """Ids and labels of a file without scores; None if it has scores."""
         column = self.label_column or options_from(fitted.metadata_).get("label_column")
@@ -111,9 +118,11 @@ class Source:
         if not self.in_parts:
             return self.read(fitted)
         drops = self.missing is opt.Missing.drop
-        if self.groups or self.confidence or drops or _groups_of_fit(fitted):
+        alone = self.groups or self.cluster or self.confidence or _groups_of_fit(fitted)
+        if alone or drops:
             raise typer.BadParameter(
-                f"{self.path}: --groups, --confidence and --missing need one file, not several."
+                f"{self.path}: --groups, --cluster, --confidence and --missing need one file, not "
+                "several."
             )
         with report_file(self.path):
             columns = self._columns(fitted)

@@ -260,14 +260,19 @@ class CalibrationData:
         return replace(self, **dict.fromkeys(gone))
 
     def with_held_out(
-        self, parts: Sequence[HeldOutPart], unseen: Sequence[HeldOutPart] = ()
+        self,
+        parts: Sequence[HeldOutPart],
+        unseen: Sequence[HeldOutPart] = (),
+        *,
+        clustered: bool = False,
     ) -> Self:
         """With the examples of `certify`, in place of earlier ones.
 
-        `unseen` are the same with the predictions for groups that the fit does not know.
+        `unseen` are the same with the predictions for groups that the fit does not know. Examples
+        may be `clustered`: one of each cluster.
         """
         if unseen:
-            found, alone = self.with_held_out(parts), self.with_held_out(unseen)
+            found, alone = (self.with_held_out(p, clustered=clustered) for p in (parts, unseen))
             scores, examples = found.held_out_scores, found.held_out_conformity
             if scores is not None:
                 scores = replace(scores, unseen=alone.held_out_scores)
@@ -275,7 +280,8 @@ class CalibrationData:
                 examples = replace(examples, unseen=alone.held_out_conformity)
             return replace(found, held_out_scores=scores, held_out_conformity=examples)
         noted, levels, wrong, tables, named = zip(*parts, strict=True)
-        examples, groups = reduce(operator.add, noted).settled(), None
+        examples = replace(reduce(operator.add, noted).settled(), clustered=clustered)
+        groups = None
         if (columns := _join_columns(named)) is not None:
             groups = GroupNames.from_rows(columns, examples.n)
             examples = replace(examples, group_names=groups[0], group=groups[1])
@@ -284,6 +290,7 @@ class CalibrationData:
             return left
         rows = np.concatenate(levels), np.concatenate(wrong)
         counts = ScoreTable.from_examples(*rows, examples.counts, groups)
+        counts = replace(counts, clustered=clustered)
         classes = reduce(partial(_if_both, operator.add), tables)
         return replace(left, held_out_scores=counts, held_out_classes=classes)
 

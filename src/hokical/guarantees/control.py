@@ -27,6 +27,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import numpy as np
 
 from hokical._core.arrays import AnyArray, BoolArray, FloatArray, IntArray
+from hokical._core.groups import row_names
 from hokical.guarantees.bounds import binomial_tail, check_chance, scipy_special
 
 Of = TypeVar("Of")
@@ -338,6 +339,8 @@ def state_promise(
     return f"{what}, {sure}: {behind}."
 
 
+#: What is counted where rows belong to clusters.
+ONE_OF_EACH = " (one of each cluster)"
 #: What a guarantee for a new group is about.
 ABOUT_SHOWN = (
     " It is about the share that the group's own examples show, which differs from its true rate "
@@ -410,6 +413,29 @@ class RiskControl(Guaranteed):
     def __str__(self) -> str:
         parts = [f"{name}: {found.guarantee}" for name, found in self.by_group.items()]
         return "\n".join([self.guarantee, *parts])
+
+
+def group_cells(
+    by: str,
+    groups: Any,
+    n_rows: int,
+    also: tuple[str, ...] = ("all",),
+    *,
+    learned: bool = False,
+) -> list[Any] | None:
+    """The group of each row (n,), where `by` asks for groups; None for what is `also` allowed.
+
+    Then there may be groups only if predictions have `learned` from them.
+    """
+    if by in also and (groups is None or learned):
+        return None
+    if by not in ("group", "new group") or groups is None:
+        words = ", ".join(f'"{each}"' for each in also)
+        raise ValueError(
+            f'`by` must be {words}, or "group" or "new group" with `groups`; got {by!r} '
+            f"{'without' if groups is None else 'with'} them."
+        )
+    return row_names(groups, n_rows)
 
 
 def control_risk(

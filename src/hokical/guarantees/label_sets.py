@@ -13,6 +13,7 @@ from hokical._core.groups import GroupNames, count_groups, read_columns, take_ro
 from hokical._core.storage import pack_array, storable
 from hokical.guarantees.control import (
     ABOUT_SHOWN,
+    ONE_OF_EACH,
     Guaranteed,
     check_promise,
     find_thresholds,
@@ -36,7 +37,8 @@ class HeldOutLabels:
     Of those that are there (m,) `proba` and which `label`; the same of those that are not, `absent`
     and `absent_label`; and of each row whose labels are all known the largest probability of the
     contrary, `worst` (n,), and the place of its `group` (n,) among the `names`. `weights` are those
-    of the three, where rows do not count alike, and `unit` is how much a new row may count.
+    of the three, where rows do not count alike, and `unit` is how much a new row may count. Rows
+    may be `clustered`: one of each cluster was noted.
     """
 
     proba: FloatArray
@@ -48,6 +50,7 @@ class HeldOutLabels:
     names: GroupNames | None = None
     weights: tuple[FloatArray, FloatArray, FloatArray] | None = None
     unit: float = 1.0
+    clustered: bool = False
 
     def __post_init__(self) -> None:
         for values in (self.proba, self.absent, self.worst):
@@ -225,7 +228,7 @@ def _sets_by_group(
 
 
 def _promise(known: HeldOutLabels, coverage: float, delta: float | None, by: By) -> str:
-    weighted = known.weights is not None
+    weighted, one = known.weights is not None, ONE_OF_EACH * known.clustered
     if by != "label":
         kind = ""
         if by == "new group":
@@ -234,7 +237,7 @@ def _promise(known: HeldOutLabels, coverage: float, delta: float | None, by: By)
             f"At least {percent(coverage)} of new examples{kind} have all labels that are included "
             "and none that are excluded"
         )
-        behind = f"certified on {known.worst.size:,} held-out examples"
+        behind = f"certified on {known.worst.size:,} held-out examples{one}"
         whom = "all" if by == "row" else by
         words = state_promise(what, behind, delta=delta, by=whom, weighted=weighted)
         if by == "group":
@@ -247,5 +250,6 @@ def _promise(known: HeldOutLabels, coverage: float, delta: float | None, by: By)
     )
     behind = (
         f"certified on {known.proba.size:,} held-out positives and {known.absent.size:,} negatives"
+        f"{one}"
     )
     return state_promise(what, behind, delta=delta, weighted=weighted)

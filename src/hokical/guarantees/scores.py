@@ -162,13 +162,15 @@ class ScoreTable:
 
     Or (cells, levels): of each group, with their `groups`; or of all examples by the probability of
     each class, `wrong` those of another one. `unseen` is the table of predictions that a group gets
-    which the fit does not know, where those of these groups differ.
+    which the fit does not know, where those of these groups differ. Examples may be `clustered`:
+    one of each cluster was counted.
     """
 
     count: IntArray
     wrong: IntArray
     groups: GroupNames | None = None
     unseen: ScoreTable | None = None
+    clustered: bool = False
 
     @classmethod
     def from_examples(
@@ -236,7 +238,7 @@ class ScoreTable:
         level = np.flatnonzero(self.count).astype(np.int64)
         parts = {"count": self.count.ravel()[level], "wrong": self.wrong.ravel()[level]}
         return {"level": level, **parts, "shape": list(self.count.shape), "groups": self.groups,
-                "unseen": self.unseen}  # fmt: skip
+                "unseen": self.unseen, "clustered": self.clustered}  # fmt: skip
 
     @classmethod
     def from_stored(cls, stored: dict[str, Any]) -> Self:
@@ -254,7 +256,8 @@ class ScoreTable:
         whole = np.zeros((2, math.prod(shape)), np.int64)
         whole[:, level] = count, wrong
         counts, wrongs = whole.reshape(2, *shape)
-        return cls(counts, wrongs, groups, stored.get("unseen"))
+        unseen, clustered = stored.get("unseen"), bool(stored.get("clustered", False))
+        return cls(counts, wrongs, groups, unseen, clustered)
 
     def intervals(self, wanted: IntArray, values: FloatArray, delta: float) -> FloatArray:
         """Clopper-Pearson interval (n, 2) of the share of right ones among examples of a part.

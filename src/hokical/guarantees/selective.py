@@ -170,6 +170,7 @@ def _prove(
     reached = sum(int(each.count[level:].sum()) for each, level in pairs)
     wrong = sum(int(each.wrong[level:].sum()) for each, level in pairs)
     place = "examples of the fit" if source == "fit" else "held-out examples"
+    place += control.ONE_OF_EACH * table.clustered
     most = f"At most {control.percent(risk)} errors among the"
     what = f"{most} accepted labels{' of each group' * by_group}"
     if not tested:
@@ -200,7 +201,8 @@ def _prove_new_group(table: ScoreTable, risk: float, delta: float) -> _Proof:
     words = control.state_promise(
         f"At most {control.percent(risk)} errors among the accepted labels of a new group, drawn "
         f"like the {n:,} of `certify`, if {share} (or half of them) are accepted",
-        f"of {table.total:,} held-out examples the same rule accepts {reached:,}, with "
+        f"of {table.total:,} held-out examples{control.ONE_OF_EACH * table.clustered} the same "
+        f"rule accepts {reached:,}, with "
         f"{int(wrong[:, last].sum()):,} errors",
         delta=delta, by="new group",
     )  # fmt: skip

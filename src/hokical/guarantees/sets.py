@@ -37,6 +37,7 @@ class Conformity:
     from the likeliest class to the true one, in the order of the columns. Examples of a sample are
     those of the smallest `key`, which is random. `unseen` are the same examples with the
     predictions that a group gets which the fit does not know, where those of their groups differ.
+    Examples may be `clustered`: one of each cluster was noted.
     """
 
     labels: IntArray
@@ -50,6 +51,7 @@ class Conformity:
     run: FloatArray | None = None
     key: FloatArray | None = None
     unseen: Conformity | None = None
+    clustered: bool = False
 
     @classmethod
     def from_rows(cls, rule: Rule, forms: Sequence[Logits], labels: IntArray) -> Self:
@@ -117,7 +119,7 @@ class Conformity:
     def to_stored(self) -> dict[str, Any]:
         """Arrays of as few bytes as hold the same numbers."""
         found: dict[str, Any] = {"unit": self.unit, "group_names": self.group_names}
-        found["unseen"] = self.unseen
+        found |= {"unseen": self.unseen, "clustered": self.clustered}
         for name, array in self._arrays().items():
             small = array.astype(np.int32) if array.dtype.kind == "i" else array
             found[name] = pack_array(small)
@@ -256,7 +258,7 @@ class CertifiedSets:
         if self.certified_on == "fit":
             place = "examples of the fit, by the classifier's own scores"
         n = known.n if what == "examples" else round(float(known.counts.sum()))
-        behind = f"{n:,} {place}"
+        behind = f"{n:,} {place}{control.ONE_OF_EACH * known.clustered}"
         if known.n:
             covered = self.scores <= self.thresholds.values[self.cells]
             covered |= (known.rank == 1) & (not asked.allow_empty)

@@ -133,7 +133,8 @@ def options_from(metadata: Mapping[str, Any]) -> dict[str, Any]:
 def find_roles(table: Table, wanted: Columns) -> Roles:
     """The roles of columns, by the names given or by the convention."""
     groups = tuple(table.require(name, "--groups") for name in wanted.groups)
-    kept = tuple(table.require(n, "--keep") for n in wanted.keep or () if wanted.keep != ALL)
+    named = () if wanted.keep == ALL else wanted.keep or ()
+    kept = tuple(table.require(name, "--keep, --cluster") for name in named)
     labels, weights = table.first(*LABELS), table.first(*WEIGHTS)
     if wanted.label_column is not None and wanted.labelled == "some":
         labels = table.first(wanted.label_column) or labels

@@ -12,7 +12,7 @@ from typing import Any
 from hokical._core.arrays import IntArray
 from hokical._core.logits import Logits
 from hokical._core.messages import track
-from hokical._core.reading import column_names
+from hokical._core.reading import as_clusters, column_names
 from hokical._core.topk import TopK
 from hokical.calibrators import Calibrator
 from hokical.calibrators.automatic import AutoCalibrator
@@ -130,6 +130,7 @@ def compare(
     class_names: Sequence[str] = (),
     coverage: float | None = None,
     groups: tuple[Any, Any] = (None, None),
+    cluster: Any = None,
     random_state: int = 0,
     progress: bool | None = None,
 ) -> Any:
@@ -165,6 +166,9 @@ def compare(
         Tells which groups each method is miscalibrated for, by groups of the test rows: text or
         numbers (n,), or several columns, as in `hokical.metrics.group_table`. "auto" learns from
         the groups of the validation rows; None for none.
+    cluster : array of shape (n,), optional
+        Which test rows belong together, as several images of a patient: intervals, differences and
+        verdicts allow for it, as in `evaluate`.
     random_state : int
         Seed of methods given by name.
     progress : bool, optional
@@ -184,6 +188,8 @@ def compare(
     [('temps', 1.0), ('uncalibrated', 2.0)]
     """
     if isinstance(validation, Mapping):
+        if cluster is not None:
+            raise TypeError("`cluster` is for one data set; compare each of several by itself.")
         found = _compare_each(validation, test, methods, metric, random_state, progress)
         return rank_methods(found, metric, delta)
     if methods is not None and not isinstance(methods, (str, Mapping)):
@@ -195,12 +201,13 @@ def compare(
     entrants, skipped = _choose_entrants(methods, random_state, (known[0], new[0]))
     chosen = _choose_subject(subject, list(entrants))
     data = DataFacts(new[0].n_rows, new[0].n_classes, data_names[1])
-    setting = Setting(SummaryOptions(delta=delta), data_names[1], groups[1], names)
+    codes = None if cluster is None else as_clusters(cluster, new[0].n_rows)
+    setting = Setting(SummaryOptions(delta=delta), data_names[1], groups[1], names, cluster=codes)
     results = []
     for name in track(list(entrants), "Comparing {}", len(entrants), progress):
         method = entrants[name]
         seconds = _fit(method, *known, groups[0])
-        sets = None if coverage is None else measure_sets(method, new, coverage, groups[1])
+        sets = None if coverage is None else measure_sets(method, new, coverage, groups[1], codes)
         rows = Predicted.of_logits(method, *new, groups=groups[1])
         one = judge(name, method, rows, setting, data, sets)
         results.append(replace(one, fit_seconds=seconds))

@@ -329,7 +329,9 @@ def _evaluate_logits(
     data = DataFacts(test[0].n_rows, test[0].n_classes, setting.data_name)
     # Of one row: it learns nothing, and the counts that a fit keeps are not needed.
     softmax = make("uncalibrated").fit(np.zeros((1, test[0].n_classes)), [0])
-    sets = measure_sets(softmax, test, coverage) if cal is None and coverage is not None else None
+    sets = None
+    if cal is None and coverage is not None:
+        sets = measure_sets(softmax, test, coverage, cluster=setting.cluster)
     rows = Predicted.of_logits(softmax, *test, weight, setting.groups)
     before = judge("uncalibrated", softmax, rows, setting, data, sets)
     if cal is None or cal.name == "uncalibrated":
@@ -388,11 +390,16 @@ def _fold_numbers(labels: IntArray, folds: int) -> IntArray:
 
 
 def measure_sets(
-    calibrator: Any, test: tuple[Logits, IntArray], coverage: float, groups: Any = None
+    calibrator: Any,
+    test: tuple[Logits, IntArray],
+    coverage: float,
+    groups: Any = None,
+    cluster: IntArray | None = None,
 ) -> SetSummary:
-    """Sets whose threshold one half of the test set gives, on the other half."""
+    """Sets whose threshold one half of the test set, or of its clusters, gives, on the other."""
     logits, labels = calibrator._attach_groups(test[0], groups), test[1]
-    known, new = np.arange(0, labels.size, 2), np.arange(1, labels.size, 2)
+    half = (np.arange(labels.size) if cluster is None else cluster) % 2
+    known, new = np.flatnonzero(half == 0), np.flatnonzero(half == 1)
     twin = copy(calibrator)
     # A test on the validation set is reported elsewhere.
     twin.certify(logits.take(known), labels[known], reused="ignore")

@@ -47,12 +47,19 @@ _LEARN_CLASSES = ("auto", "structured", "vecs")
 
 @dataclass(frozen=True)
 class DataFacts:
-    """A data set: its size, its name in reports, and what was given of it."""
+    """A data set: its size, its name in reports, what was given of it, and its clusters if any."""
 
     n_rows: int
     n_classes: int
     name: str | None = None
     what: Literal["logits", "confidences", "scores"] = "logits"
+    n_clusters: int | None = None
+
+    @property
+    def size(self) -> str:
+        """The number of examples, in words."""
+        clusters = "" if self.n_clusters is None else f" of {self.n_clusters:,} clusters"
+        return f"{self.n_rows:,} examples{clusters}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -442,7 +449,7 @@ def event_details(found: Evaluation) -> str:
         values = [show_estimate(name, each[name])[0] for each in (first, now)]
         parts.append(f"{EVENT_TITLES[name][0]} {', then '.join(dict.fromkeys(values))}")
     known = "; ".join(parts)
-    text = f"The event is {now.event}, {share} of {found.n:,} examples."
+    text = f"The event is {now.event}, {share} of {found.data.size}."
     return f"{text} {known[0].upper()}{known[1:]}{by}."
 
 
@@ -487,7 +494,8 @@ def judge(
     if codes is not None:
         sums = sums.clustered(rows, scores, codes, options)
         events = None if risks is None else clustered_sums(risks, codes)
-        n_clusters = int(codes.max()) + 1
+        n_clusters = np.unique(codes).size
+        data = replace(data, n_clusters=n_clusters)
         classes, groups = (
             t if t is None else count_items(t, n_clusters) for t in (classes, groups)
         )
