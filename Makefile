@@ -22,7 +22,7 @@ INSTALL := $(if $(UV),$(UV) pip install --quiet --python $(BIN)/python,$(PIP))
 # Neighbouring tests go to one worker, as they share what was fitted and compiled for them.
 TEST := $(BIN)/python -m pytest -n auto --dist worksteal
 
-.PHONY: demo test test-all soak coverage lint bench bench-peers bench-gpu docs test-peers package \
+.PHONY: demo test test-all soak coverage lint bench bench-peers bench-quality bench-gpu docs test-peers package \
 	wheel-test lowest clean
 
 demo: $(DEMO)  ## calibrate the shipped network with every method
@@ -58,6 +58,10 @@ bench: bench-peers  ## speed and memory: benchmarks/peers.md, then all others, a
 
 bench-peers: $(BENCH)  ## beside other libraries: writes benchmarks/peers.md and benchmarks/peers.json
 	$(BIN)/python benchmarks/bench_peers.py --write benchmarks/peers.md
+
+bench-quality: $(PEERS)  ## log loss and calibration beside other libraries: tables and chart of the docs
+	$(BIN)/python benchmarks/bench_peers.py --quality
+	$(BIN)/python tools/make_pictures.py peers
 
 bench-gpu: $(READY)  ## kernels, fits and predictions on a CUDA GPU; needs PyTorch
 	$(BIN)/python benchmarks/bench_gpu.py

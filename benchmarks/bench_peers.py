@@ -5,12 +5,17 @@
     python benchmarks/bench_peers.py --fill benchmarks/peers.md   # the page from that JSON
     python benchmarks/bench_peers.py --sizes 5000x10 --libraries scikit-learn netcal
     python benchmarks/bench_peers.py --wall                 # all threads, for an idle machine
+    python benchmarks/bench_peers.py --quality              # instead: how good the defaults are
 
 Every library has a process of its own and is asked in turns, so that all see the same machine.
 Times are CPU time of one thread, which a busy machine changes little; with `--wall`, every library
 takes the threads it wants and the clock on the wall counts. The best of several rounds is kept,
 after one that may load and compile. Libraries that are not installed are left out:
 `pip install -e '.[bench]'`.
+
+With `--quality`, every library calibrates the 135 classifiers of `tabular_probabilities.npz`, with
+all examples and with few (`hokical paper study`, whose cache it uses). The result goes into
+`quality.json` and into the tables of the documentation; `tools/make_pictures.py peers` draws it.
 """
 
 from __future__ import annotations
@@ -29,7 +34,15 @@ from typing import Any
 
 from hokical_paper.study_peers import softmax
 from peer_methods import LIBRARIES, METHODS, OURS, methods_for
-from peer_page import TELLING_BYTES, fill_page, to_markdown, write_json
+from peer_page import (
+    TELLING_BYTES,
+    fill_page,
+    long_quality_tables,
+    put_block,
+    short_quality_table,
+    to_markdown,
+    write_json,
+)
 from peer_worker import THREADS, Worker, log_loss, make_examples
 
 HERE = Path(__file__).resolve().parent
@@ -41,6 +54,8 @@ TASKS = {
     "one_row": ("row_s", ""),
 }
 ROUNDS, LIMIT = 2, 30.0
+#: Classifiers of `--quality`, its numbers of examples, and random choices of the few.
+CLASSIFIERS, EXAMPLES, DRAWS = HERE / "tabular_probabilities.npz", (30, 60, 100, 200, None), 2
 #: What took longer is not repeated: after the round that may compile, and after others.
 SLOW_AT_FIRST, SLOW = 15.0, 3.0
 
@@ -57,9 +72,13 @@ def main() -> None:
     parser.add_argument(
         "--limit", type=float, default=LIMIT, help="seconds after which one is stopped"
     )
+    parser.add_argument("--quality", action="store_true", help="log loss and so on, not time")
     options = parser.parse_args()
     if not options.wall:
         os.environ.update(dict.fromkeys(THREADS, "1"))
+    if options.quality:
+        write_quality(measure_quality(), HERE.parent)
+        return
     page = options.fill or options.write
     if options.fill:
         results = json.loads(page.with_suffix(".json").read_text(encoding="utf-8"))
@@ -93,11 +112,58 @@ def measure(sizes: list[str], libraries: list[str], limit: float, wall: bool) ->
         logits, labels = make_examples(n, n_classes, seed=2)
         results["uncalibrated"][size] = log_loss(softmax(logits), labels)
         for method in methods_for(n_classes):
-            print(f"{size} {method}", file=sys.stderr, flush=True)
+            say(f"{size} {method}")
             results["results"] += compare(method, n, n_classes, workers)
     for worker in workers.values():
         worker.stop()
     return results
+
+
+def measure_quality() -> dict[str, Any]:
+    """Every library on the same classifiers, with all examples and with few."""
+    from hokical_paper.study import choose_experiments, run_study
+    from hokical_paper.study_peers import PEERS
+    from hokical_paper.study_tables import compare_by_size
+
+    absent = [name for name, peer in PEERS.items() if peer.missing()]
+    if absent:
+        raise SystemExit(f"not installed, as `make test-peers` would: {', '.join(absent)}.")
+    methods = ["uncalibrated", "auto", *PEERS]
+    by_size = {}
+    for limit in EXAMPLES:
+        chosen = choose_experiments(CLASSIFIERS, limit=limit, draws=DRAWS if limit else 1)
+        size = f"{limit}" if limit else "all"
+        by_size[size] = run_study(
+            chosen, methods, Path(".cache/study"), lambda name, size=size: say(f"{size}: {name}")
+        )
+    libraries = {name: find_version(name) for name in LIBRARIES}
+    return {
+        "made": datetime.date.today().isoformat(),
+        "versions": {name: number for name, number in libraries.items() if number},
+        "draws": DRAWS,
+        "results": compare_by_size(by_size),
+    }
+
+
+def write_quality(results: dict[str, Any], root: Path) -> None:
+    """The JSON file, and the tables of the pages that show it."""
+    for one in results["results"]:
+        one.update({key: _rounded(value) for key, value in one.items()})
+    write_json(HERE / "quality.json", results)
+    pages = {"README.md": short_quality_table, "docs/index.md": short_quality_table}
+    for name, table in (pages | {"docs/peers.md": long_quality_tables}).items():
+        page = root / name
+        page.write_text(put_block(page.read_text("utf-8"), "quality", table(results)), "utf-8")
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_rounded(one) for one in value]
+    return round(value, 5) if isinstance(value, float) else value
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def compare(

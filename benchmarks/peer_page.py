@@ -1,14 +1,14 @@
 """The measurements of `bench_peers.py` as a file of JSON and as tables in a page of documentation.
 
-A page marks the place of the tables with the lines `<!-- bench -->` and `<!-- end -->`; what is
-between them is replaced.
+A page marks the place of the tables with the lines `<!-- bench -->` (or `<!-- quality -->`) and
+`<!-- end -->`; what is between them is replaced.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,32 @@ Results = dict[str, Any]
 OURS = "hokical"
 #: Below this many bytes of float32 logits, what a process grows by says nothing about a method.
 TELLING_BYTES = 1_000_000
-_BLOCK = re.compile(r"(<!-- bench -->\n).*?(<!-- end -->)", re.DOTALL)
+#: What the tables of quality call each method; those of the short table come first.
+TITLES = {
+    "auto": "**hokical**, the default",
+    "probmetrics:logistic": "probmetrics `LogisticCalibrator`, its default",
+    "probmetrics:sms": "probmetrics SMS",
+    "probmetrics:svs": "probmetrics SVS",
+    "sklearn:temperature": "scikit-learn temperature",
+    "sklearn:sigmoid": "scikit-learn sigmoid",
+    "sklearn:isotonic": "scikit-learn isotonic",
+    "netcal:logistic": "netcal `LogisticCalibration`",
+    "netcal:temperature": "netcal `TemperatureScaling`",
+    "netcal:isotonic": "netcal `IsotonicRegression`",
+    "mapie:venn_abers": "MAPIE `VennAbersCalibrator`",
+    "uncalibrated": "uncalibrated",
+}
+#: Methods of the short table; others are nearly the same as one of these.
+SHORT = (
+    "auto",
+    "probmetrics:sms",
+    "sklearn:temperature",
+    "sklearn:sigmoid",
+    "sklearn:isotonic",
+    "netcal:logistic",
+    "mapie:venn_abers",
+    "uncalibrated",
+)
 
 
 def write_json(path: Path, results: Results) -> None:
@@ -33,8 +58,13 @@ def write_json(path: Path, results: Results) -> None:
 
 def fill_page(text: str, results: Results) -> str:
     """The page with what stands between the two marks replaced by the tables."""
-    block = to_markdown(results)
-    return _BLOCK.sub(lambda found: f"{found[1]}\n{block}\n{found[2]}", text)
+    return put_block(text, "bench", to_markdown(results))
+
+
+def put_block(text: str, mark: str, block: str) -> str:
+    """The text with what stands between `<!-- mark -->` and `<!-- end -->` replaced."""
+    place = re.compile(rf"(<!-- {mark} -->\n).*?(<!-- end -->)", re.DOTALL)
+    return place.sub(lambda found: f"{found[1]}\n{block}\n\n{found[2]}", text)
 
 
 def to_markdown(results: Results) -> str:
@@ -104,6 +134,62 @@ def _cells(one: Results, ours: Results, telling: bool, before: float) -> list[st
         told.append(one["note"])
     cells.append(", ".join(told))
     return cells
+
+
+def _of(results: Results, task: str, size: str) -> dict[str, Results]:
+    found = [one for one in results["results"] if (one["task"], one["size"]) == (task, size)]
+    return {one["method"]: one for one in found if one["method"] in TITLES}
+
+
+def short_quality_table(results: Results) -> str:
+    """All classifiers: log loss with few and with all examples, and what else is asked."""
+    few, whole = _of(results, "all", "60"), _of(results, "all", "all")
+    heads = ["", "log loss, 60 examples", "all examples", "classwise ECE", "got worse", "fit time"]
+    columns = [
+        ({name: few[name]["log_loss"] for name in SHORT}, "{:.3f}"),
+        ({name: whole[name]["log_loss"] for name in SHORT}, "{:.3f}"),
+        ({name: whole[name]["classwise_ece"] for name in SHORT}, "{:.4f}"),
+        ({name: whole[name]["worse"] for name in SHORT[:-1]}, "{:.0%}"),
+        ({name: whole[name]["fit_ratio"] for name in SHORT[:-1]}, "{:.2g}"),
+    ]
+    return _quality_table(heads, SHORT, columns)
+
+
+def long_quality_tables(results: Results) -> str:
+    """Every method by the number of examples: log loss, the share that got worse; then the rest."""
+    sizes = list(dict.fromkeys(one["size"] for one in results["results"]))
+    parts = []
+    for title, task, key, form in (
+        ("Log loss, all classifiers", "all", "log_loss", "{:.4f}"),
+        ("Got worse than uncalibrated", "all", "worse", "{:.0%}"),
+        ("Log loss, two classes", "two classes", "log_loss", "{:.4f}"),
+        ("Log loss, more classes", "more classes", "log_loss", "{:.4f}"),
+        ("Classwise ECE, all classifiers", "all", "classwise_ece", "{:.4f}"),
+    ):
+        names = [name for name in TITLES if name in _of(results, task, "all")]
+        names = names[:-1] if key == "worse" else names
+        found = [_of(results, task, size) for size in sizes]
+        columns = [({name: column[name][key] for name in names}, form) for column in found]
+        parts.append(_quality_table([title, *sizes], names, columns))
+    return "\n\n".join(parts)
+
+
+def _quality_table(
+    heads: list[str], names: Sequence[str], columns: list[tuple[dict[str, float], str]]
+) -> str:
+    lines = [f"| {' | '.join(heads)} |", "|---" + "|--:" * (len(heads) - 1) + "|"]
+    for name in names:
+        cells = [_cell(name, values, form) for values, form in columns]
+        lines.append(f"| {TITLES[name]} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _cell(name: str, values: dict[str, float], form: str) -> str:
+    """A number, in bold where none that is shown is lower."""
+    if name not in values:
+        return ""
+    text, best = (form.format(value) for value in (values[name], min(values.values())))
+    return f"**{text}**" if text == best else text
 
 
 def _ratio(theirs: float, ours: float) -> str:

@@ -6,6 +6,7 @@ Each function returns a figure; `PICTURES` names them, and `make_pictures.py` sa
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,7 @@ from hokical.plots import reliability
 
 BLUE, ORANGE, GREEN, GREY = "#3f74b5", "#e08a3c", "#3f9b6c", "#808080"
 COLOURS = (BLUE, ORANGE, GREEN, "#a05195", GREY, "#8c6d31")
+QUALITY = Path(__file__).parents[1] / "benchmarks" / "quality.json"
 MEASUREMENTS = Path(__file__).parents[1] / "paper" / "docs" / "measurements.md"
 
 
@@ -335,6 +337,47 @@ def default_by_examples() -> Any:
     return figure
 
 
+def peers() -> Any:
+    """The default beside other libraries by the number of examples; narrow, for phones."""
+    results = json.loads(QUALITY.read_text(encoding="utf-8"))["results"]
+    found = {(one["method"], one["size"]): one for one in results if one["task"] == "all"}
+    sizes = list(dict.fromkeys(size for _, size in found))
+    figure, axes = plt.subplots(2, 1, figsize=(6.6, 8.4), layout="constrained", sharex=True)
+    for method, (title, colour, mark) in PEER_LOOKS.items():
+        style: dict[str, Any] = {"label": title, "color": colour, "marker": mark, "markersize": 6}
+        style |= {"linewidth": 3.5 if method == "auto" else 1.6}
+        loss = [found[method, size]["log_loss"] for size in sizes]
+        axes[0].plot(range(len(sizes)), loss, **style)
+        if method != "uncalibrated":
+            worse = [100 * found[method, size]["worse"] for size in sizes]
+            axes[1].plot(range(len(sizes)), worse, **style)
+    axes[0].set(ylim=(0.47, 1.25))
+    axes[0].set_title("log loss of 135 classifiers, mean", fontsize=13)
+    axes[1].set_title("classifiers that got worse by calibration, %", fontsize=13)
+    axes[1].set(ylim=(0, None))
+    axes[1].set_xlabel("examples to calibrate with", fontsize=13)
+    for axis in axes:
+        axis.set_xticks(range(len(sizes)), sizes)
+        axis.tick_params(labelsize=12)
+        axis.spines[["top", "right"]].set_visible(False)
+    handles, names = axes[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=2, frameon=False, fontsize=12)
+    return figure
+
+
+#: How the chart of peers shows each method.
+PEER_LOOKS = {
+    "auto": ("hokical, the default", BLUE, "o"),
+    "probmetrics:sms": ("probmetrics SMS", ORANGE, "s"),
+    "sklearn:temperature": ("scikit-learn temperature", GREEN, "^"),
+    "sklearn:sigmoid": ("scikit-learn sigmoid", "#a05195", "v"),
+    "sklearn:isotonic": ("scikit-learn isotonic", "#8c6d31", "D"),
+    "netcal:logistic": ("netcal logistic", "#4fb0c6", "P"),
+    "mapie:venn_abers": ("MAPIE Venn-Abers", "#d1495b", "X"),
+    "uncalibrated": ("uncalibrated", GREY, ""),
+}
+
+
 def examples_tables(text: str) -> dict[str, tuple[list[str], dict[str, list[float]]]]:
     """Tables whose columns are numbers of examples: title, columns, and a row for each method."""
     found = {}
@@ -357,6 +400,6 @@ PICTURES: dict[str, Callable[[], Any]] = {
     each.__name__.replace("_", "-"): each
     for each in (
         over_and_under, expected_errors, proper, gamed, ece_bias, conformal, selective, not_covered,
-        stability, hoki_curve, bounds, default_by_examples,
+        stability, hoki_curve, bounds, default_by_examples, peers,
     )
 }  # fmt: skip

@@ -12,6 +12,11 @@ times; one half trains and calibrates, by five folds, the other half tests. Take
 Two classes: five data sets of scikit-learn, of more classes one against the others or even against
 odd digits, and the probability of the event; means over all pairs of data and model, with Student's
 95 % intervals over the splits.
+
+    python paper/studies/tabular.py --given benchmarks/tabular_probabilities.npz
+
+Classifiers of two classes with many examples: the default beside isotonic regression, both with
+probabilities cut to [0.001, 0.999], and how uncertain each difference is.
 """
 
 from __future__ import annotations
@@ -23,6 +28,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import joblib
@@ -32,6 +38,7 @@ from sklearn import datasets
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.isotonic import IsotonicRegression
 from sklearn.model_selection import StratifiedShuffleSplit
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
@@ -40,7 +47,9 @@ from sklearn.svm import SVC
 from threadpoolctl import threadpool_limits
 
 from hokical import CalibratedClassifier
+from hokical.calibrators import make
 from hokical.metrics import binary_summary, brier, ece, log_loss
+from hokical_paper.study import Experiment, choose_experiments
 
 Data = tuple[np.ndarray, np.ndarray]
 
@@ -48,6 +57,8 @@ SEED = 0
 FOLDS = 5
 #: Larger data sets are cut down to this many rows, so that the script takes minutes.
 MOST_ROWS = 2000
+#: Classifiers with fewer examples are not among those with many.
+MANY = 500
 #: Several methods give exactly 1. Without a bound, one such mistake makes a log loss infinite.
 CLIP = 1e-3
 
@@ -242,6 +253,35 @@ def run(n_splits: int, binary: bool = False) -> Iterator[Result]:
         print(f"{data}: {y.size} rows, {seconds:.0f} s", file=sys.stderr)
 
 
+# --- classifiers as they are given
+
+
+def compare_given(path: Path) -> str:
+    """The default and isotonic regression on classifiers of two classes with many examples."""
+    rows = [["classifier", "examples", "default", "isotonic", "default less isotonic"]]
+    chosen = [e for e in choose_experiments(path) if e.n_classes == 2 and e.val_labels.size >= MANY]
+    losses = [event_losses(experiment) for experiment in chosen]
+    for experiment, (ours, theirs) in zip(chosen, losses, strict=True):
+        gap = ours - theirs
+        cells = [f"{experiment.val_labels.size}", f"{ours.mean():.4f}", f"{theirs.mean():.4f}"]
+        error = gap.std(ddof=1) / np.sqrt(gap.size)
+        rows.append([experiment.name, *cells, f"{gap.mean():+.4f} ± {error:.4f}"])
+    means = np.mean([[loss.mean() for loss in pair] for pair in losses], axis=0)
+    rows.append(["mean", "", *(f"{mean:.4f}" for mean in means), f"{means[0] - means[1]:+.4f}"])
+    return markdown(rows)
+
+
+def event_losses(experiment: Experiment) -> tuple[np.ndarray, np.ndarray]:
+    """Log loss of each test row, by the default and by isotonic regression of the log-odds."""
+    scores, new = (z[:, 1] - z[:, 0] for z in (experiment.val_logits, experiment.test_logits))
+    default = make("auto").fit(experiment.val_logits, experiment.val_labels)
+    isotonic = IsotonicRegression(out_of_bounds="clip").fit(scores, experiment.val_labels)
+    found = default.predict_proba(experiment.test_logits)[:, 1], isotonic.predict(new)
+    cut = [np.clip(p, CLIP, 1.0 - CLIP) for p in found]
+    ours, theirs = (-np.log(np.where(experiment.test_labels == 1, p, 1.0 - p)) for p in cut)
+    return ours, theirs
+
+
 # --- tables
 
 
@@ -324,7 +364,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--splits", type=int, default=6, help="halvings per data set")
     parser.add_argument("--binary", action="store_true", help="two classes, the event")
+    parser.add_argument("--given", type=Path, metavar="FILE.npz", help="classifiers, as in a study")
     options = parser.parse_args()
+    if options.given:
+        print(compare_given(options.given))
+        return
     with threadpool_limits(1), warnings.catch_warnings():
         # Small folds: fits that end at a bound, and rare classes. Neither is news here.
         warnings.simplefilter("ignore")

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from hokical import from_probabilities
+from hokical import FitDataWarning, from_probabilities
 from hokical.calibrators import make, method_names
 from hokical.metrics import classwise_ece
 from hokical_paper.code import code_digest
@@ -148,7 +148,9 @@ def _as_logits(arrays: dict[str, Any], part: str) -> Any:
     if f"{part}_logits" in arrays:
         return np.asarray(arrays[f"{part}_logits"], np.float64)
     if f"{part}_probs" in arrays:
-        return from_probabilities(np.asarray(arrays[f"{part}_probs"], np.float64))
+        with warnings.catch_warnings():  # zeros are kept as the classifier gave them
+            warnings.simplefilter("ignore", FitDataWarning)
+            return from_probabilities(np.asarray(arrays[f"{part}_probs"], np.float64))
     return None
 
 

@@ -8,9 +8,11 @@ that benchmarks of other libraries do not load it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from importlib import import_module
 from importlib.util import find_spec
+from io import StringIO
 from typing import Any
 
 import numpy as np
@@ -116,7 +118,8 @@ def netcal(package: str, name: str, **options: Any) -> Contender:
 
     def fit(proba: Any, labels: Any) -> Any:
         model = getattr(import_module(f"netcal.{package}"), name)(**options)
-        model.fit(proba, labels)
+        with redirect_stdout(StringIO()):  # it prints which classes have no example
+            model.fit(proba, labels)
         return model
 
     def answer(model: Any, proba: Any) -> Any:
