@@ -143,35 +143,51 @@ def _of(results: Results, task: str, size: str) -> dict[str, Results]:
 
 def short_quality_table(results: Results) -> str:
     """All classifiers: log loss with few and with all examples, and what else is asked."""
-    few, whole = _of(results, "all", "60"), _of(results, "all", "all")
     heads = ["", "log loss, 60 examples", "all examples", "classwise ECE", "got worse", "fit time"]
     columns = [
-        ({name: few[name]["log_loss"] for name in SHORT}, "{:.3f}"),
-        ({name: whole[name]["log_loss"] for name in SHORT}, "{:.3f}"),
-        ({name: whole[name]["classwise_ece"] for name in SHORT}, "{:.4f}"),
-        ({name: whole[name]["worse"] for name in SHORT[:-1]}, "{:.0%}"),
-        ({name: whole[name]["fit_ratio"] for name in SHORT[:-1]}, "{:.2g}"),
+        _column(results, "all", size, key, form)
+        for size, key, form in (
+            ("60", "log_loss", "{:.3f}"),
+            ("all", "log_loss", "{:.3f}"),
+            ("all", "classwise_ece", "{:.4f}"),
+            ("all", "worse", "{:.0%}"),
+            ("all", "fit_ratio", "{:.2g}"),
+        )
     ]
+    columns = [({name: of[name] for name in SHORT if name in of}, form) for of, form in columns]
     return _quality_table(heads, SHORT, columns)
 
 
 def long_quality_tables(results: Results) -> str:
-    """Every method by the number of examples: log loss, the share that got worse; then the rest."""
+    """Log loss and harm by the number of examples, and the rest with few and with all examples."""
     sizes = list(dict.fromkeys(one["size"] for one in results["results"]))
     parts = []
-    for title, task, key, form in (
-        ("Log loss, all classifiers", "all", "log_loss", "{:.4f}"),
-        ("Got worse than uncalibrated", "all", "worse", "{:.0%}"),
-        ("Log loss, two classes", "two classes", "log_loss", "{:.4f}"),
-        ("Log loss, more classes", "more classes", "log_loss", "{:.4f}"),
-        ("Classwise ECE, all classifiers", "all", "classwise_ece", "{:.4f}"),
+    for title, key, form in (
+        ("Log loss", "log_loss", "{:.4f}"),
+        ("Got worse than uncalibrated", "worse", "{:.0%}"),
     ):
-        names = [name for name in TITLES if name in _of(results, task, "all")]
-        names = names[:-1] if key == "worse" else names
-        found = [_of(results, task, size) for size in sizes]
-        columns = [({name: column[name][key] for name in names}, form) for column in found]
-        parts.append(_quality_table([title, *sizes], names, columns))
-    return "\n\n".join(parts)
+        columns = [_column(results, "all", size, key, form) for size in sizes]
+        parts.append(_quality_table([title, *sizes], list(TITLES), columns))
+    heads, columns = [""], []
+    for title, task, key, form in (
+        ("log loss, two classes", "two classes", "log_loss", "{:.4f}"),
+        ("more classes", "more classes", "log_loss", "{:.4f}"),
+        ("classwise ECE", "all", "classwise_ece", "{:.4f}"),
+        ("fit time", "all", "fit_ratio", "{:.2g}"),
+    ):
+        heads += [f"{title}: 60", "all"]
+        columns += [_column(results, task, size, key, form) for size in ("60", "all")]
+    return "\n\n".join([*parts, _quality_table(heads, list(TITLES), columns)])
+
+
+def _column(
+    results: Results, task: str, size: str, key: str, form: str
+) -> tuple[dict[str, float], str]:
+    """A number of every method; of no calibration only where it says something."""
+    found = _of(results, task, size)
+    if key in ("worse", "fit_ratio"):
+        found.pop("uncalibrated")
+    return {name: one[key] for name, one in found.items()}, form
 
 
 def _quality_table(

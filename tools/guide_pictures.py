@@ -352,8 +352,8 @@ def peers() -> Any:
             worse = [100 * found[method, size]["worse"] for size in sizes]
             axes[1].plot(range(len(sizes)), worse, **style)
     axes[0].set(ylim=(0.47, 1.25))
-    axes[0].set_title("log loss of 135 classifiers, mean", fontsize=13)
-    axes[1].set_title("classifiers that got worse by calibration, %", fontsize=13)
+    axes[0].set_title("mean log loss of 135 classifiers (lower is better)", fontsize=13)
+    axes[1].set_title("classifiers that calibration made worse, %", fontsize=13)
     axes[1].set(ylim=(0, None))
     axes[1].set_xlabel("examples to calibrate with", fontsize=13)
     for axis in axes:

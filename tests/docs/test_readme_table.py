@@ -1,43 +1,45 @@
-"""The README's table is what the methods give on the shipped network."""
+"""The tables beside other libraries are those of the stored comparison, which the code repeats."""
 
-import re
+import json
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from hokical import make, metrics
-from hokical.demo import demo_logits
-
-README = Path(__file__).resolve().parents[2] / "README.md"
-ROW = re.compile(r"^\| [^|]+ \((\w+)\) \|(.+)\|$", re.MULTILINE)
+ROOT = Path(__file__).resolve().parents[2]
+BENCHMARKS = ROOT / "benchmarks"
 
 
-def printed() -> dict[str, list[str]]:
-    """The cells of each method, without emphasis."""
-    rows = ROW.findall(README.read_text(encoding="utf-8"))
-    return {name: [cell.strip(" *") for cell in cells.split("|")] for name, cells in rows}
+@pytest.fixture(scope="module")
+def results() -> dict[str, Any]:
+    stored: dict[str, Any] = json.loads((BENCHMARKS / "quality.json").read_text(encoding="utf-8"))
+    return stored
 
 
-def unit(cell: str) -> float:
-    """One in the last digit of a number as it is printed."""
-    percent = cell.endswith("%")
-    return 10.0 ** -len(cell.rstrip("%").partition(".")[2]) / (100 if percent else 1)
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md", "docs/peers.md"])
+def test_pages_show_the_stored_comparison(
+    page: str, results: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    peer_page = __import__("peer_page")
+    monkeypatch.delitem(sys.modules, "peer_page")
+    table = peer_page.long_quality_tables if "peers" in page else peer_page.short_quality_table
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert table(results) in text
+    assert peer_page.put_block(text, "quality", table(results)) == text
 
 
-@pytest.mark.sample(5)
-@pytest.mark.parametrize("name", sorted(printed()))
-def test_a_row_is_true(name: str) -> None:
-    (logits, labels), (test_logits, truth) = demo_logits()
-    calibrator = make(name).fit(logits, labels)
-    confidence = calibrator.predict_confidence(test_logits)
-    right = calibrator.predict(test_logits) == truth
-    proba = calibrator.predict_proba(test_logits)
-    found = (
-        np.mean(confidence), np.mean(right), metrics.ece(confidence, right),
-        metrics.classwise_ece(proba, truth), metrics.brier(proba, truth),
-        metrics.log_loss(proba, truth),
-    )  # fmt: skip
-    for cell, value in zip(printed()[name], found, strict=True):
-        number = float(cell.rstrip("%")) / (100 if cell.endswith("%") else 1)
-        assert number == pytest.approx(value, abs=1.01 * unit(cell))
+@pytest.mark.slow
+def test_the_default_is_as_good_as_stored(results: dict[str, Any]) -> None:
+    from hokical_paper.study import judge, read_experiments
+
+    losses = [judge(e, "auto").log_loss for e in read_experiments(BENCHMARKS)]
+    stored = next(
+        one["log_loss"]
+        for one in results["results"]
+        if (one["method"], one["size"], one["task"]) == ("auto", "all", "all")
+    )
+    assert len(losses) == 135
+    assert np.mean(losses) == pytest.approx(stored, abs=0.001)

@@ -116,7 +116,12 @@ def interval(values: NDArray[Any], draws: list[NDArray[Any]]) -> tuple[float, fl
 def _group(
     title: str, outcomes: Sequence[Outcome], subject: str, score: str, resamples: int
 ) -> Group:
-    cells = {(found.experiment, found.method): found for found in outcomes}
+    cells: dict[tuple[str, str], Outcome] = {}
+    for found in outcomes:  # one with no more examples than asked for is the same in every draw
+        name = found.experiment
+        while (name, found.method) in cells:
+            name += " again"
+        cells[name, found.method] = found
     experiments = sorted({experiment for experiment, _ in cells})
     everywhere = {
         method: all((experiment, method) in cells for experiment in experiments)
@@ -135,7 +140,7 @@ def _group(
     standings = []
     for place, method in enumerate(methods):
         column, gap = table[:, place], table[:, place] - own
-        found = [cells[name, method] for name in experiments]
+        own_cells = [cells[name, method] for name in experiments]
         standings.append(
             StudyStanding(
                 method,
@@ -147,9 +152,9 @@ def _group(
                 float(gap.mean()),
                 interval(gap, draws),
                 float("nan") if base is None else float(np.mean(column > base)),
-                sum(outcome.impossible for outcome in found),
-                sum(outcome.failed for outcome in found),
-                float(np.median([outcome.seconds for outcome in found] / clock)),
+                sum(outcome.impossible for outcome in own_cells),
+                sum(outcome.failed for outcome in own_cells),
+                float(np.median([outcome.seconds for outcome in own_cells] / clock)),
             )
         )
     standings.sort(key=lambda standing: standing.rank)
