@@ -17,25 +17,9 @@ from rich.text import Text
 
 import hokical
 from hokical._core.reading import Rows
+from hokical.cli import console as ui
 from hokical.cli import options as opt
 from hokical.cli.application import check_method
-from hokical.cli.console import (
-    ALARM,
-    bad_option,
-    check_options,
-    event_index,
-    event_name,
-    metric_cells,
-    new_table,
-    say,
-    show_details,
-    show_event,
-    show_found,
-    show_json,
-    show_table,
-    spinner,
-    stdout,
-)
 from hokical.cli.reading import ANY, LABELLED, UNLABELLED, Source, read_calibrator, reads
 
 _FOOTNOTE = (
@@ -69,22 +53,22 @@ def evaluate(
     larger than memory.
     """
     if second is None and first.suffix == ".json":
-        raise bad_option("FILE", f"is missing: name the data after the calibrator {first}.")
+        raise ui.bad_option("FILE", f"is missing: name the data after the calibrator {first}.")
     path, calibrator = (first, None) if second is None else (second, first)
     fitted = None if calibrator is None else read_calibrator(calibrator)
     data: Any = given.at(path).open(fitted)
     whole, scores = isinstance(data, Rows), getattr(data, "scores", data)
-    n_classes = getattr(scores, "n_classes", 1)  # of confidences: an event is refused in words
+    n = getattr(scores, "n_classes", 1)  # of confidences: an event is refused in words
     own: dict[str, Any] = {}
     if whole:
         own = {"groups": data.groups, "cluster": given.clusters(data)}
-    with spinner("Measuring"), check_options():
+    with ui.spinner("Measuring"), ui.check_options():
         found = hokical.evaluate(
             fitted, *(data[:3] if whole else [data]), **own, coverage=coverage,
             class_names=data.classes, data_name=path.name,
-            positive=None if positive is None else event_index(positive, data.classes, n_classes),
+            positive=None if positive is None else ui.event_index(positive, data.classes, n),
         )  # fmt: skip
-    show_found(found, found, report, as_json, lambda: _show(found, path))
+    ui.show_found(found, found, report, as_json, lambda: _show(found, path))
 
 
 def _show(found: hokical.report.Evaluation, path: Path) -> None:
@@ -92,20 +76,22 @@ def _show(found: hokical.report.Evaluation, path: Path) -> None:
     columns, level = ["metric"], f"{1.0 - found.summary.options.delta:.0%} interval"
     for each in found.both:
         columns += [each.name, level]
-    table = new_table(columns)
+    table = ui.new_table(columns)
     for name in found.summary.estimates:
         title = hokical.metrics.METRICS[name].full_title
-        table.add_row(title, *metric_cells(found.both, name))
+        table.add_row(title, *ui.metric_cells(found.both, name))
     title = f"{path.name}: {found.data.size}"
     title += f"; {found.label}" if found.before is not None else ""
     notes = (_FOOTNOTE,) if "selective_risk" in found.summary.estimates else ()
     if found.binary is None:
-        show_table(title, table, *notes, "", found.headline)
+        ui.show_table(title, table, *notes, "", found.headline)
     else:
-        show_event(found, path.name)
+        ui.show_event(found, path.name)
         said = f"{found.label_verdict} {found.label_details}"
-        show_table(f"Predicted label; {found.label}", table, *notes, "", said, "", found.headline)
-    show_details(found, found.both)
+        ui.show_table(
+            f"Predicted label; {found.label}", table, *notes, "", said, "", found.headline
+        )
+    ui.show_details(found, found.both)
 
 
 @reads("classes", *LABELLED[:-1], "cluster")
@@ -128,7 +114,7 @@ def compare(
     """Fit methods on VAL and compare them on TEST."""
     entrants = _choose_methods(methods)
     fitted_on, tested_on, belongs = _open_pair(given.at(val), test, test_labels)
-    with check_options():
+    with ui.check_options():
         found = hokical.compare(
             fitted_on[:2],
             tested_on[:2],
@@ -150,7 +136,7 @@ def _choose_methods(methods: str) -> list[str] | None:
         return None
     asked = [check_method(name) for name in opt.split_names(methods)]
     if not asked:
-        raise bad_option("--methods", "name at least one method, or `all`.")
+        raise ui.bad_option("--methods", "name at least one method, or `all`.")
     return list(dict.fromkeys(["uncalibrated", *asked]))
 
 
@@ -177,7 +163,7 @@ def _open_pair(given: Source, test: Path | None, labels: Path | None) -> tuple[R
                 "`evaluate`."
             )
         if rows.weights is not None:
-            say("Weights are not used here.")
+            ui.say("Weights are not used here.")
     return fitted_on, tested_on, new.clusters(tested_on)
 
 
@@ -191,22 +177,22 @@ def show_comparison(
     subject = comparison[comparison.subject]
 
     def show() -> None:
-        bold = ", the best in bold" if stdout().is_terminal else ""
+        bold = ", the best in bold" if ui.stdout().is_terminal else ""
         note = f"ECE has 15 bins. Of ECE, Brier and log loss lower is better{bold}."
         table = _results_table(comparison)
-        show_table(title, table, note, *_verdicts(comparison), "", comparison.headline)
-        show_details(subject, comparison.results)
+        ui.show_table(title, table, note, *_verdicts(comparison), "", comparison.headline)
+        ui.show_details(subject, comparison.results)
 
     for reason in dict.fromkeys(comparison.skipped.values()):
         names = [name for name, why in comparison.skipped.items() if why == reason]
-        say(f"Left out: {', '.join(names)} ({reason}).")
-    show_found(comparison, subject, report, as_json, show, title)
+        ui.say(f"Left out: {', '.join(names)} ({reason}).")
+    ui.show_found(comparison, subject, report, as_json, show, title)
 
 
 def _results_table(comparison: hokical.report.comparison.Comparison) -> Table:
     """One row per method, the best of each score in bold."""
     heads, rows = comparison.cells("[bold]{}[/bold]")
-    table = new_table([head.replace("classwise", "class") for head in heads])
+    table = ui.new_table([head.replace("classwise", "class") for head in heads])
     for result, (_, *cells) in zip(comparison.results, rows, strict=True):
         table.add_row(escape(result.name), *(mark.format(text) for text, mark in cells))
     return table
@@ -241,17 +227,17 @@ def shift(
     if fitted.name == "confidence":
         raise typer.BadParameter("`shift` needs a calibrator of logits, not of confidences.")
     rows = given.at(data).read(fitted._without_groups(), "none")
-    with spinner("Estimating class frequencies"), check_options():
+    with ui.spinner("Estimating class frequencies"), ui.check_options():
         found = fitted.estimate_shift(rows.scores, delta=delta, groups=rows.groups)
     names = rows.classes or tuple(map(str, range(fitted.n_classes_)))
-    event = event_index(positive, rows.classes, fitted.n_classes_)
+    event = ui.event_index(positive, rows.classes, fitted.n_classes_)
     if as_json:
-        show_json(_values(found, names) | ({} if event is None else {"event": names[event]}))
+        ui.show_json(_values(found, names) | ({} if event is None else {"event": names[event]}))
     else:
         said = "" if event is None else f"{_event_frequency(found, event, rows.classes)}\n"
-        stdout().print(Text(f"{said}{data.name}: {found}"))
+        ui.stdout().print(Text(f"{said}{data.name}: {found}"))
     if not found.holds:
-        raise typer.Exit(ALARM)
+        raise typer.Exit(ui.ALARM)
 
 
 def _event_frequency(
@@ -262,7 +248,7 @@ def _event_frequency(
     low, high = found.class_frequencies_interval[event]
     before = f"{old:.1%} among the calibration examples"
     now = f"{new:.1%} estimated here ({low:.1%} to {high:.1%})" if found.holds else "unknown here"
-    return f"Events ({event_name(event, names)}): {before}, {now}."
+    return f"Events ({ui.event_name(event, names)}): {before}, {now}."
 
 
 def _values(found: hokical.guarantees.ShiftEstimate, names: tuple[str, ...]) -> dict[str, Any]:

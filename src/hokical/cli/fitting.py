@@ -18,19 +18,9 @@ import numpy as np
 
 import hokical
 from hokical._core.reading import Rows
+from hokical.cli import console as ui
 from hokical.cli import options as opt
 from hokical.cli.application import check_method, set_options
-from hokical.cli.console import (
-    bad_option,
-    check_options,
-    new_table,
-    refuse,
-    say,
-    show_json,
-    show_result,
-    show_table,
-    spinner,
-)
 from hokical.cli.evaluating import show_comparison
 from hokical.cli.options import CalibratorFile, Json
 from hokical.cli.reading import ANY, LABELLED, Source, read_calibrator, reads
@@ -43,7 +33,7 @@ _LONGEST = 1000
 
 def show(calibrator: CalibratorFile, as_json: Json = False) -> None:
     """Show what is inside a calibrator."""
-    show_result(*describe(read_calibrator(calibrator, for_rows=False)), as_json)
+    ui.show_result(*describe(read_calibrator(calibrator, for_rows=False)), as_json)
 
 
 def describe(fitted: Any) -> tuple[dict[str, Any], dict[str, str | None]]:
@@ -164,12 +154,12 @@ def fit(
     column `right`). For percentages add --set scale=100.
     """
     if keep_labels and (method or "auto") != "auto":
-        raise bad_option("--keep-labels", "is for the default, auto; see `hokical methods`.")
+        raise ui.bad_option("--keep-labels", "is for the default, auto; see `hokical methods`.")
     name = check_method(method or "auto")
     check_output(output)
     data = given.at(val).open()
     if getattr(data, "kind", "logits") == "confidence":
-        refuse("does not go with confidences.", method=method, keep_labels=keep_labels)
+        ui.refuse("does not go with confidences.", method=method, keep_labels=keep_labels)
         calibrator = set_options(hokical.ConfidenceCalibrator(), settings or [])
     else:
         calibrator = set_options(hokical.make(name), settings or [])
@@ -185,7 +175,7 @@ def fit(
     shown |= {"took": f"{seconds:.2f} s", "saved to": str(output)}
     values |= {"output": str(output), "fit_seconds": seconds}
     values["converged"] = bool(getattr(calibrator, "converged_", True))
-    show_result(values, shown, as_json)
+    ui.show_result(values, shown, as_json)
 
 
 @reads(*LABELLED, "cluster")
@@ -209,7 +199,7 @@ def certify(
     check_output(target)
     found = given.at(data).open(fitted)
     belongs = given.clusters(found) if isinstance(found, Rows) else None
-    with spinner(f"Certifying {fitted.name}"):
+    with ui.spinner(f"Certifying {fitted.name}"):
         certified = _certify_on(fitted, found, data, belongs, look_alike=look_alike)
     certified.save(target, metadata=fitted.metadata_)
     noted: Any = getattr(getattr(certified, "kept_", None), "held_out_conformity", None)
@@ -225,7 +215,7 @@ def certify(
         "groups": None if n_groups is None else f"{n_groups:,}",
         "saved to": str(target),
     }
-    show_result(values, lines, as_json)
+    ui.show_result(values, lines, as_json)
 
 
 def _fit_on(calibrator: Any, data: Any, path: Path) -> dict[str, Any]:
@@ -236,10 +226,10 @@ def _fit_on(calibrator: Any, data: Any, path: Path) -> dict[str, Any]:
         return {"examples": data.n_rows}
     own = {} if data.groups is None else {"groups": data.groups}
     if own and calibrator.name not in ("auto", "confidence"):
-        raise bad_option(
+        raise ui.bad_option(
             "--groups", f"only auto learns from groups, not {calibrator.name}: leave out --method."
         )
-    with check_options(), spinner(f"Fitting {calibrator.name}"):
+    with ui.check_options(), ui.spinner(f"Fitting {calibrator.name}"):
         calibrator.fit(*data[:3], **own)
     calibrator._columns = data.columns
     if data.kind == "logits":
@@ -257,7 +247,7 @@ def _certify_on(
         with report_file(path):
             return hokical.streams.certify(fitted, data, **own)
     own["cluster"] = cluster
-    with check_options("FILE"):
+    with ui.check_options("FILE"):
         return fitted.certify(*data[:3], groups=data.groups, **own)
 
 
@@ -273,20 +263,20 @@ def methods(as_json: Json = False) -> None:
     made = map(hokical.make, hokical.calibrators.method_names())
     known = {cal.method.name: cal for cal in made}
     if as_json:
-        show_json([_describe_method(cal) for cal in known.values()])
+        ui.show_json([_describe_method(cal) for cal in known.values()])
         return
-    shown = new_table(("name", "labels", "method"))
+    shown = ui.new_table(("name", "labels", "method"))
     shown.columns[1].justify = shown.columns[2].justify = "left"
     for name, cal in known.items():
         labels = "change" if cal.method.changes_labels else "kept"
         shown.add_row(name, labels, cal.method.title.split(" (")[0])
-    show_table("Calibration methods; --json shows where each was published", shown)
+    ui.show_table("Calibration methods; --json shows where each was published", shown)
     binary = [name for name, cal in known.items() if cal.method.binary_only]
-    say(f"For two classes only: {', '.join(binary)}.")
+    ui.say(f"For two classes only: {', '.join(binary)}.")
     missing = {"recal", "ms_odir", "dir_odir", "profile"} - known.keys()
     if missing:
-        say(f"With `pip install hokical-paper` also: {', '.join(sorted(missing))}.")
-    say(
+        ui.say(f"With `pip install hokical-paper` also: {', '.join(sorted(missing))}.")
+    ui.say(
         "Without `--method`, fit uses auto: an average of uncalibrated, temps and structured, or "
         "with more than 30 classes temps with a scale and a bias for each class; then a correction "
         "of each row as in adaptive, if it helps. It predicts the most likely class, or with "

@@ -14,20 +14,8 @@ from rich.text import Text
 import hokical
 from hokical._core.groups import take_rows
 from hokical._core.reading import Rows
+from hokical.cli import console as ui
 from hokical.cli import options as opt
-from hokical.cli.console import (
-    ALARM,
-    DASH,
-    bad_option,
-    check_options,
-    event_index,
-    event_name,
-    interval,
-    new_table,
-    show_result,
-    show_table,
-    spinner,
-)
 from hokical.cli.reading import LABELLED, Source, read_calibrator, reads, warn_of_rows_of_fit
 from hokical.io.tables import check_output
 
@@ -75,7 +63,9 @@ def monitor(
         check_output(state)
     fitted = read_calibrator(calibrator)
     if fitted.name == "confidence" and coverage is not None:
-        raise bad_option("--coverage", "needs a calibrator of logits; this one is of confidences.")
+        raise ui.bad_option(
+            "--coverage", "needs a calibrator of logits; this one is of confidences."
+        )
     rows_of = given.at(data, keep=id_column)
     options = {"window": window, "delta": delta, "tolerance": tolerance, "coverage": coverage}
     with nullcontext() if state is None else hokical.CalibrationMonitor.lock(state):
@@ -94,14 +84,14 @@ def monitor(
                 ids = next(iter(rows.kept.values()))[rows.used].astype(np.str_)
             _count(watching, fitted, rows, ids, again)
         else:
-            with check_options("FILE or --state", _OPTIONS):
+            with ui.check_options("FILE or --state", _OPTIONS):
                 watching.add_labels(*late)
         if state is not None:
             watching.save(state)
     classes = getattr(fitted, "n_classes_", 1)
     event = None
     if positive is not None or classes == 2:
-        event = event_index(positive, watching.class_names, classes)
+        event = ui.event_index(positive, watching.class_names, classes)
     _show(watching.status(), as_json, event, watching.class_names)
 
 
@@ -110,16 +100,16 @@ def _show(status: hokical.monitoring.Status, as_json: bool, event: int | None, n
     values, facts = status.to_dict(), _facts(status)
     if event is not None and status.n_window:
         predicted, observed = _event_shares(status, event)
-        name = event_name(event, names)
+        name = ui.event_name(event, names)
         values["event"] = {"name": name, "predicted": predicted, "observed": observed}
         said = f"{name}: predicted {predicted:.1%}, observed {observed:.1%}"
         facts = {"verdict": facts["verdict"], "event": said} | facts
-    show_result(values, facts, as_json)
+    ui.show_result(values, facts, as_json)
     for parts, rows_of in ((status.classes, "predicted class"), (status.groups, "group")):
         if parts and not as_json:
             _show_parts(parts, rows_of)
     if status.alarmed:
-        raise typer.Exit(ALARM)
+        raise typer.Exit(ui.ALARM)
 
 
 def _event_shares(status: hokical.monitoring.Status, event: int) -> tuple[float, float]:
@@ -143,7 +133,7 @@ def _count(
     new, late = np.flatnonzero(~waits), np.flatnonzero(waits & (truth >= 0))
     options: dict[str, Any] = {"ids": None if ids is None else ids[new], "again": again}
     options["groups"] = None if rows.groups is None else take_rows(rows.groups, new)
-    with spinner(f"Watching {fitted.name}"), check_options("FILE or --state", _OPTIONS):
+    with ui.spinner(f"Watching {fitted.name}"), ui.check_options("FILE or --state", _OPTIONS):
         if rows.kind == "confidence":
             found = fitted.predict(scores[new], options["groups"])
             watching.update(found, truth[new], **options)
@@ -157,10 +147,10 @@ def _count(
 def _load_monitor(
     state: Path, fitted: hokical.Calibrator, coverage: float | None
 ) -> hokical.CalibrationMonitor:
-    with check_options("CALIBRATOR or --state"):
+    with ui.check_options("CALIBRATOR or --state"):
         watching = hokical.CalibrationMonitor.load(state, fitted)
     if coverage not in (None, watching.options.coverage):
-        raise bad_option(
+        raise ui.bad_option(
             "--coverage",
             f"the monitor in {state} watches {watching.options.coverage or 'no sets'}. Use another "
             "--state.",
@@ -172,10 +162,10 @@ def _new_monitor(
     fitted: Any, reference: Source | None, options: dict[str, Any]
 ) -> hokical.CalibrationMonitor:
     if reference is None:
-        with check_options(words=_OPTIONS):
+        with ui.check_options(words=_OPTIONS):
             return hokical.CalibrationMonitor(fitted, **options)
     known = reference.read(fitted)
-    with check_options():
+    with ui.check_options():
         labels: Any = known.labels == 1 if known.kind == "confidence" else known.labels
         return hokical.CalibrationMonitor.from_validation(
             fitted, known.scores, labels, groups=known.groups, **options
@@ -187,16 +177,16 @@ def _facts(status: hokical.monitoring.Status) -> dict[str, str | None]:
     digits = drift.log_e / math.log(10.0)
     evidence = f"{drift.e_value:.3g}" if digits < 6 else f"10^{digits:.0f}"
     shares, error = f"{status.mean_confidence:.1%} / {status.accuracy:.1%}", f"{ece.value:.4f}"
-    error += f" (true error in {interval(ece.low, ece.high)})"
+    error += f" (true error in {ui.interval(ece.low, ece.high)})"
     return {
         "verdict": str(status.verdict),
         "labels": f"{status.n:,} so far, {status.n_window:,} in the window",
         "waiting for labels": f"{status.n_waiting:,} rows" if status.n_waiting else None,
-        "confidence / accuracy": shares if status.n_window else DASH,
-        "ECE": error if status.n_window else DASH,
+        "confidence / accuracy": shares if status.n_window else ui.DASH,
+        "ECE": error if status.n_window else ui.DASH,
         "evidence": f"{evidence} (alarm at {drift.threshold:.3g})",
         "sets": None if status.sets is None else _describe_sets(status.sets),
-        "inputs": DASH
+        "inputs": ui.DASH
         if inputs is None
         else f"{inputs.distance:.1%} moved, p {inputs.p_value:.2g}",
     }
@@ -210,12 +200,12 @@ def _describe_sets(sets: hokical.monitoring.coverage.SetStatus) -> str:
 
 def _show_parts(parts: tuple[hokical.monitoring.e_process.PartStatus, ...], rows_of: str) -> None:
     """The classes or groups with most evidence against them."""
-    table = new_table([rows_of, "confidence", "accuracy", "rows", ""])
+    table = ui.new_table([rows_of, "confidence", "accuracy", "rows", ""])
     for each in parts[:_SHOWN]:
         shares = [
-            f"{share:.1%}" if each.n else DASH for share in (each.mean_confidence, each.accuracy)
+            f"{share:.1%}" if each.n else ui.DASH for share in (each.mean_confidence, each.accuracy)
         ]
         alarm = "" if each.alarm is None else f"{each.alarm.direction}-confident"
         table.add_row(Text(each.name), *shares, f"{each.n:,}", alarm)
     more = len(parts) - _SHOWN
-    show_table("", table, *(["and more; see --json"] if more > 0 else []))
+    ui.show_table("", table, *(["and more; see --json"] if more > 0 else []))

@@ -16,19 +16,8 @@ import numpy as np
 
 import hokical
 from hokical._core.reading import Rows
+from hokical.cli import console as ui
 from hokical.cli import options as opt
-from hokical.cli.console import (
-    DASH,
-    bad_option,
-    check_options,
-    event_index,
-    in_options,
-    refuse,
-    say,
-    show_result,
-    spinner,
-    warn,
-)
 from hokical.cli.options import text
 from hokical.cli.reading import UNLABELLED, Source, read_calibrator, reads, warn_of_rows_of_fit
 from hokical.io.reading import list_files
@@ -90,24 +79,24 @@ def apply(
     """
     new = {"by": str(by)} if by == "new group" else {}
     if coverage is None and by is not By.all and not (new and risk is not None):
-        raise bad_option("--by", "only goes with --coverage, and 'new group' with --risk too.")
+        raise ui.bad_option("--by", "only goes with --coverage, and 'new group' with --risk too.")
     if delta is not None and risk is None and coverage is None and not interval:
-        raise bad_option("--delta", "only goes with --risk, --coverage or --interval.")
+        raise ui.bad_option("--delta", "only goes with --risk, --coverage or --interval.")
     if adapt:
-        refuse("does not go with --adapt.", risk=risk)
+        ui.refuse("does not go with --adapt.", risk=risk)
     own: dict[str, Any] = {} if delta is None else {"delta": delta}
     risks = None if risk is None else {"risk": risk, **own, **new}
     sets = None if coverage is None else {"coverage": coverage, "by": str(by), **own}
     fitted = read_calibrator(calibrator)
     if fitted.name == "confidence":
         why = "needs a calibrator of logits; this one is of confidences."
-        refuse(why, proba=proba, coverage=coverage, adapt=adapt, interval=interval)
+        ui.refuse(why, proba=proba, coverage=coverage, adapt=adapt, interval=interval)
     event: Any = None
     if interval or positive is not None:
-        event = event_index(positive, fitted.class_names, fitted.n_classes_)
+        event = ui.event_index(positive, fitted.class_names, fitted.n_classes_)
         if event is None or not interval:
             what = "--interval" if interval else "--positive"
-            raise bad_option(what, "is for two classes, and --positive goes with --interval.")
+            raise ui.bad_option(what, "is for two classes, and --positive goes with --interval.")
     given = given.at(data, keep=keep)
     files = _pair_files(given, output)
     done = []
@@ -115,14 +104,16 @@ def apply(
         rows = given.at(source).read(fitted, "none")
         if risks or sets:
             warn_of_rows_of_fit(fitted, rows, source)
-        with spinner(f"Applying {fitted.name}"):
+        with ui.spinner(f"Applying {fitted.name}"):
             method = _adapt(fitted, rows) if adapt else fitted
             found, facts = _predict(method, rows, proba, risks, sets)
             if event is not None:
                 found |= _event_interval(method, rows, event, 0.05 if delta is None else delta)
         columns = _columns(found, rows, target.suffix == ".npz")
         if marked := hokical.io.write_table(target, columns):
-            say(f"{marked:,} cells of text that a spreadsheet would run begin with ' in {target}.")
+            ui.say(
+                f"{marked:,} cells of text that a spreadsheet would run begin with ' in {target}."
+            )
         done.append(found)
     facts |= {"arrays": list(columns)} | ({"files": len(done)} if given.in_parts else {})
     for name, share in (("confidence", "mean_confidence"), ("accepted", "accepted_share")):
@@ -141,7 +132,7 @@ def _pair_files(given: Source, output: Path) -> list[tuple[Path, Path]]:
     base = Path(os.path.commonpath([file.parent.resolve() for file in files]))
     place = output.resolve()
     if output.is_file() or output.suffix:
-        raise bad_option("--output", f"must be a folder where the input is one; got {output}.")
+        raise ui.bad_option("--output", f"must be a folder where the input is one; got {output}.")
     if place == base or base in place.parents:
         raise hokical.io.DataFileError(
             output, f"results would mix with the input files in {base}.", "Choose another folder."
@@ -154,11 +145,11 @@ def _pair_files(given: Source, output: Path) -> list[tuple[Path, Path]]:
 
 def _adapt(fitted: hokical.Calibrator, rows: Rows) -> Any:
     """The calibrator for the class frequencies of the rows, unless something else has changed."""
-    with check_options("--adapt"):
+    with ui.check_options("--adapt"):
         found = fitted.estimate_shift(fitted._attach_groups(rows.scores, rows.groups))
         if not found.holds:
             raise ValueError(f"{found.verdict}. Apply the calibrator as it is, or fit it again.")
-        say(str(found))
+        ui.say(str(found))
         return found.adapt()
 
 
@@ -173,10 +164,10 @@ def _predict(
     if rows.kind == "confidence":
         found = {"confidence": fitted.predict(scores, rows.groups)}
     else:
-        with check_options("--groups"):
+        with ui.check_options("--groups"):
             found = {"labels": fitted.predict(scores, **own)}
             found["confidence"] = fitted.predict_confidence(scores, **own)
-    with check_options("--risk / --coverage / --delta"):
+    with ui.check_options("--risk / --coverage / --delta"):
         if risk:
             chosen = fitted.predict_or_abstain(scores, **risk, **own)
             found["accepted"], facts["guarantee"] = chosen.accepted, chosen.guarantee
@@ -189,7 +180,7 @@ def _predict(
     if proba:
         vectors = found["probabilities"] = fitted.predict_proba(scores, **own)
         if others := int((vectors.argmax(axis=1) != found["labels"]).sum()):
-            say(
+            ui.say(
                 f"In {others:,} of {len(vectors):,} rows another class is more likely than the "
                 "label: the calibrator keeps the classifier's own labels."
             )
@@ -199,7 +190,7 @@ def _predict(
 def _event_interval(fitted: Any, rows: Rows, event: int, delta: float) -> dict[str, Any]:
     """The probability of the event and its ends."""
     own: dict[str, Any] = {"groups": rows.groups}
-    with check_options("--interval"):
+    with ui.check_options("--interval"):
         ends = fitted.predict_interval(rows.scores, delta=delta, label=event, **own)
     probability = fitted.predict_proba(rows.scores, **own)[:, event]
     return {"probability": probability, "low": ends[:, 0], "high": ends[:, 1]}
@@ -219,7 +210,7 @@ def _columns(results: dict[str, Any], rows: Rows, as_arrays: bool) -> dict[str, 
     added = {name: rows.fill(column) for name, column in added.items()}
     kept = {(f"input_{n}" if n in added else n): column for n, column in rows.kept.items()}
     for name in set(rows.kept) - set(kept):
-        say(f"The column `{name}` of the input is called `input_{name}`, beside the new one.")
+        ui.say(f"The column `{name}` of the input is called `input_{name}`, beside the new one.")
     return kept | added
 
 
@@ -232,13 +223,13 @@ def _show_predictions(values: dict[str, Any], as_json: bool) -> None:
     lines = {
         "method": values["method"],
         "examples": f"{values['examples']:,}",
-        "mean confidence": DASH if mean is None else f"{mean:.1%}",
+        "mean confidence": ui.DASH if mean is None else f"{mean:.1%}",
         "written to": f"{place}{values['output']} ({shown})",
         "accepted": None if accepted is None else f"{accepted:.1%}",
         "guarantee": values.get("guarantee"),
         "sets": values.get("sets"),
     }
-    show_result(values, lines, as_json)
+    ui.show_result(values, lines, as_json)
 
 
 #: What the library's words are called here.
@@ -278,17 +269,17 @@ def export(
     options: dict[str, Any] = {"precision": "float32" if float32 else "float64"}
     options |= {"probabilities": proba}
     if attach is not None and fitted.name in ("confidence", "multilabel"):
-        raise bad_option("--attach", f"takes calibrators of logits; this one is {fitted.name}.")
-    with spinner(f"Exporting {fitted.name}"):
+        raise ui.bad_option("--attach", f"takes calibrators of logits; this one is {fitted.name}.")
+    with ui.spinner(f"Exporting {fitted.name}"):
         if attach is None:
-            refuse("only goes with --attach.", scores=scores, probabilities=probabilities)
+            ui.refuse("only goes with --attach.", scores=scores, probabilities=probabilities)
             options |= {} if opset is None else {"opset": opset}
             if fitted.metadata_.get("scores") == "probabilities":
-                say("The fit had probabilities: as `logits` the model takes their logarithms.")
-            with check_options():
+                ui.say("The fit had probabilities: as `logits` the model takes their logarithms.")
+            with ui.check_options():
                 model = hokical.integrations.onnx.export(fitted, output, **options)
         else:
-            refuse("does not go with --attach: the classifier has its own.", opset=opset)
+            ui.refuse("does not go with --attach: the classifier has its own.", opset=opset)
             kind = "probabilities" if probabilities else "logits"
             model = _attach(attach, fitted, output, options | {"output": scores, "scores": kind})
         checked = _check(model, fitted) if check else {}
@@ -298,11 +289,11 @@ def export(
 def _attach(model: Path, fitted: hokical.Calibrator, output: Path, options: dict[str, Any]) -> Any:
     if not model.is_file():
         raise hokical.io.DataFileError(model, "expected an ONNX model; there is no such file.")
-    with check_options("--attach", _OPTIONS), warnings.catch_warnings(record=True) as caught:
+    with ui.check_options("--attach", _OPTIONS), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         both = hokical.integrations.onnx.attach(model, fitted, output, **options)
     for warning in caught:
-        warn(in_options(str(warning.message), _OPTIONS))
+        ui.warn(ui.in_options(str(warning.message), _OPTIONS))
     return both
 
 
@@ -320,7 +311,7 @@ def _check(model: Any, fitted: Any) -> dict[str, Any]:
         f"{found.labels_differing} labels differ, on {found.n_rows} rows"
     )
     if not found.agrees:
-        say(f"The model differs from Python: {verdict}.")
+        ui.say(f"The model differs from Python: {verdict}.")
     return {
         "check": verdict,
         "largest_difference": found.largest_difference,
@@ -346,4 +337,4 @@ def _show_export(
         "written to": f"{output} ({size:,} bytes)",
         "check": checked.get("check"),
     }
-    show_result(values | {"opset": int(values["opset"])} | checked, lines, as_json)
+    ui.show_result(values | {"opset": int(values["opset"])} | checked, lines, as_json)

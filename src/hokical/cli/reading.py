@@ -17,8 +17,8 @@ from typer.core import TyperCommand
 import hokical
 from hokical._core.logits import Logits
 from hokical._core.reading import Rows
+from hokical.cli import console as ui
 from hokical.cli import options as opt
-from hokical.cli.console import bad_option, check_options, say, spinner, warn
 from hokical.cli.options import split_names
 from hokical.io.chunks import ChunkSource
 from hokical.io.examples import options_from
@@ -72,7 +72,7 @@ class Source:
         """Its rows, of which all, some or none have a label that is read."""
         keep = None if self.keep is None else split_names(self.keep.replace("none", ""))
         keep = keep if self.cluster is None else (self.cluster,)
-        with spinner(f"Reading {self.path.name}"):
+        with ui.spinner(f"Reading {self.path.name}"):
             rows = read_examples(
                 self.path,
                 labels=self.labels,
@@ -84,16 +84,16 @@ class Source:
                 **self._columns(fitted),
             )
         if rows.part is not None:
-            say(f"Using the {rows.part} part of {self.path.name} ({len(rows.used):,} rows).")
+            ui.say(f"Using the {rows.part} part of {self.path.name} ({len(rows.used):,} rows).")
         if rows.n_dropped:
             dropped = f"Dropped {rows.n_dropped:,} of {len(rows.used):,} rows"
-            say(f"{dropped} of {self.path.name} without a value.")
+            ui.say(f"{dropped} of {self.path.name} without a value.")
         self._describe_weights(rows.weights)
         if fitted is None and rows.unused:
-            say(f"Columns of {self.path.name} that are not used: {', '.join(rows.unused[:6])}.")
+            ui.say(f"Columns of {self.path.name} that are not used: {', '.join(rows.unused[:6])}.")
         if fitted is not None and (rows.kind == "confidence") != (fitted.name == "confidence"):
             takes = "confidences" if fitted.name == "confidence" else "logits"
-            raise bad_option(
+            raise ui.bad_option(
                 "FILE", f"{self.path} holds another kind of scores than {takes}, as in the fit."
             )
         return rows
@@ -133,7 +133,7 @@ class Source:
 
     def _describe_weights(self, weights: Any) -> None:
         if weights is not None:
-            say(f"Rows count by the weights in {self.path}.")
+            ui.say(f"Rows count by the weights in {self.path}.")
 
     def _columns(self, fitted: Any) -> dict[str, Any]:
         """Which columns are read, and what they hold."""
@@ -152,9 +152,9 @@ class Source:
             given |= {"kind": "confidence", "score_columns": (self.confidence,)}
         known, names = found.get("kind"), found.get("classes", ())
         if given["kind"] and known and given["kind"] != known:
-            warn(f"{given['kind']} do not match the fit of the calibrator, which had {known}.")
+            ui.warn(f"{given['kind']} do not match the fit of the calibrator, which had {known}.")
         if names and given["classes"] and set(names) != set(given["classes"]):
-            raise bad_option(
+            raise ui.bad_option(
                 "--classes",
                 f"must name the classes of the fit, {', '.join(names)}; got {self.classes}. Leave "
                 "it out: the calibrator knows them.",
@@ -224,7 +224,7 @@ def read_calibrator(path: Path, *, for_rows: bool = True) -> Any:
             "`hokical.load(path).predict_proba(scores)`."
         )
     if for_rows and found.name != "confidence":
-        with check_options("CALIBRATOR"):
+        with ui.check_options("CALIBRATOR"):
             hokical.calibrators.stored.check_plain_logits(found.rule_, "method")
     return found
 

@@ -27,26 +27,8 @@ from hokical._core.reading import (
     to_column,
     to_numpy,
 )
-from hokical.io.examples import (
-    LABELS,
-    LOGITS,
-    WEIGHTS,
-    Columns,
-    about,
-    find_roles,
-    logit_values,
-    make_examples,
-    settle_kind,
-)
-from hokical.io.tables import (
-    PARQUET,
-    ArrowTable,
-    DataFileError,
-    import_arrow,
-    report_damage,
-    report_file,
-    scan_options,
-)
+from hokical.io import examples, tables
+from hokical.io.examples import about
 
 _WANTED = (
     "a chunk must be logits (n, classes), or a tuple (logits, labels) or (logits, labels, "
@@ -70,7 +52,9 @@ def as_chunk(item: Any, source: ChunkSource) -> Rows:
     """
     if isinstance(item, Rows):
         return item
-    logits, labels, weights = split_parts(item, (LOGITS, LABELS, WEIGHTS), _WANTED)
+    logits, labels, weights = split_parts(
+        item, (examples.LOGITS, examples.LABELS, examples.WEIGHTS), _WANTED
+    )
     if isinstance(logits, Logits):
         raise TypeError(
             f"`logits` of every chunk must be an array (n, classes); got {type(logits).__name__}, "
@@ -257,18 +241,18 @@ def from_array(
 class TableSource(ChunkSource):
     """The rows of a pyarrow Dataset, in order; with a `path` those of its files."""
 
-    def __init__(self, data: Any, wanted: Columns, path: Path | None = None) -> None:
+    def __init__(self, data: Any, wanted: examples.Columns, path: Path | None = None) -> None:
         super().__init__(self._read_chunks)
         self.path, self._data, name = path, data, path or TABLE
         self.column_names = data.schema.names
-        self._roles = find_roles(ArrowTable(name, data), wanted)
-        with report_damage(name, PARQUET):
-            options = {"batch_size": _HEAD_ROWS, **scan_options(data)}
+        self._roles = examples.find_roles(tables.ArrowTable(name, data), wanted)
+        with tables.report_damage(name, tables.PARQUET):
+            options = {"batch_size": _HEAD_ROWS, **tables.scan_options(data)}
             head = data.head(_HEAD_ROWS, columns=list(self._roles.scores), **options)
             self.n_rows = int(data.count_rows())
-        scores, _ = ArrowTable(name, head).read(self._roles.scores, ())
-        with report_file(name):
-            kind = settle_kind(scores, self._roles, wanted)
+        scores, _ = tables.ArrowTable(name, head).read(self._roles.scores, ())
+        with tables.report_file(name):
+            kind = examples.settle_kind(scores, self._roles, wanted)
         self._rows = rows_per_chunk(scores.shape[1] if scores.ndim == 2 else 1)
         self.classes, self.about = self._roles.classes, about(wanted, kind)
         self.columns = self._roles.columns
@@ -278,18 +262,18 @@ class TableSource(ChunkSource):
         roles, labels = self._roles, self._roles.labels
         columns = [*dict.fromkeys((*roles.scores, *roles.others(with_labels=True)))]
         for path, first, table in self._batches(columns):
-            rows = ArrowTable(path, table, first)
+            rows = tables.ArrowTable(path, table, first)
             where = None if labels is None else (rows, labels)
-            found = make_examples(rows, roles, self._wanted, where)
-            yield Rows(logit_values(found, path), found.labels, found.weights)
+            found = examples.make_examples(rows, roles, self._wanted, where)
+            yield Rows(examples.logit_values(found, path), found.labels, found.weights)
 
     def _batches(self, columns: list[str]) -> Iterator[tuple[Path, int, Any]]:
         """Tables of the columns, each after its file and the number of rows before it there."""
-        make = import_arrow("pyarrow").Table.from_batches
+        make = tables.import_arrow("pyarrow").Table.from_batches
         for path, first, part in self._parts():
             own = {} if part is self._data else {"schema": self._data.schema}
-            with report_damage(path, PARQUET):
-                options = {"batch_size": self._rows, **scan_options(self._data), **own}
+            with tables.report_damage(path, tables.PARQUET):
+                options = {"batch_size": self._rows, **tables.scan_options(self._data), **own}
                 for batch in part.to_batches(columns=columns, **options):
                     if batch.num_rows:
                         yield path, first, make([batch])
@@ -305,12 +289,12 @@ class TableSource(ChunkSource):
             return
         for fragment in self._data.get_fragments():
             first, path = 0, Path(fragment.path)
-            with report_damage(path, PARQUET):
+            with tables.report_damage(path, tables.PARQUET):
                 groups = fragment.split_by_row_group()
             missing = sorted({*self._roles.scores} - {*fragment.physical_schema.names})
             if missing:
                 expected = Path(self._data.files[0]).name
-                raise DataFileError(
+                raise tables.DataFileError(
                     path, f"expected the columns of {expected}; `{missing[0]}` is missing."
                 )
             for group in groups:

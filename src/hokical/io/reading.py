@@ -14,6 +14,7 @@ from hokical._core.arrays import AnyArray, library_of
 from hokical._core.conversion import Zeros
 from hokical._core.messages import FitDataWarning, warn_user
 from hokical._core.reading import Rows, match_columns, order_columns, pair_rows, to_numpy
+from hokical.io import tables
 from hokical.io.chunks import TABLE, ChunkSource, TableSource, from_array
 from hokical.io.examples import (
     LABELS,
@@ -28,22 +29,6 @@ from hokical.io.examples import (
     make_examples,
     options_from,
 )
-from hokical.io.tables import (
-    NAMELESS,
-    ArrowTable,
-    DataFileError,
-    FileSplit,
-    Table,
-    TextTable,
-    as_dataset,
-    find_format,
-    import_arrow,
-    in_memory,
-    open_npy,
-    open_npz,
-    open_parquet,
-    report_file,
-)
 
 Location = str | os.PathLike[str]
 _WILD = frozenset("*?[")
@@ -52,7 +37,7 @@ _WILD = frozenset("*?[")
 def read_examples(
     path: Location,
     *,
-    split: FileSplit = "val",
+    split: tables.FileSplit = "val",
     labels: Location | None = None,
     labelled: Labelled = "all",
     kind: Kind | None = None,
@@ -132,7 +117,7 @@ def open_source(
     labels: Any = None,
     sample_weight: Any = None,
     *,
-    split: FileSplit = "val",
+    split: tables.FileSplit = "val",
     kind: Kind | None = None,
     score_columns: tuple[str, ...] = (),
     label_column: str | None = None,
@@ -195,7 +180,9 @@ def open_source(
             "labels, sample_weight). They cannot be given beside them, but for a file of labels."
         )
     if table:
-        return TableSource(as_dataset(data), replace(wanted, label_column=labels or label_column))
+        return TableSource(
+            tables.as_dataset(data), replace(wanted, label_column=labels or label_column)
+        )
     if path:
         return _open_path(Path(data), labels, wanted)
     if isinstance(data, ChunkSource):
@@ -226,15 +213,15 @@ def _refuse_other_order(source: ChunkSource, known: tuple[str, ...]) -> None:
 def _open_path(path: Path, labels: Any, wanted: Columns) -> ChunkSource:
     if path.is_dir() or is_pattern(path):
         return _open_files(list_files(path), wanted, path if path.is_dir() else None)
-    if find_format(path) == "parquet":
+    if tables.find_format(path) == "parquet":
         return _open_files([path], wanted)
     table = _open_table(path, wanted.split)
     roles = find_roles(table, wanted)
     where = _find_labels(table, roles, labels, wanted.label_column)
-    if table.names == [NAMELESS] and roles.kind == "logits":  # a mapped array stays on disk
+    if table.names == [tables.NAMELESS] and roles.kind == "logits":  # a mapped array stays on disk
         truth = None if where is None else encode_labels(where[0].read_column(where[1]), ())
-        with report_file(path):
-            source = from_array(table.read_column(NAMELESS), truth)
+        with tables.report_file(path):
+            source = from_array(table.read_column(tables.NAMELESS), truth)
     else:
         rows = make_examples(table, roles, wanted, where)
         source = from_array(logit_values(rows, path), rows.labels, rows.weights)
@@ -246,7 +233,7 @@ def _open_path(path: Path, labels: Any, wanted: Columns) -> ChunkSource:
 def _open_files(files: list[Path], wanted: Columns, folder: Path | None = None) -> ChunkSource:
     """Parquet files; of a folder, its subfolders called `name=value` are columns."""
     hive = {} if folder is None else {"partitioning": "hive", "partition_base_dir": str(folder)}
-    return TableSource(open_parquet(files, **hive), wanted, folder or files[0])
+    return TableSource(tables.open_parquet(files, **hive), wanted, folder or files[0])
 
 
 def list_files(path: Path) -> list[Path]:
@@ -261,7 +248,7 @@ def list_files(path: Path) -> list[Path]:
             if not any(part.startswith((".", "_")) for part in file.relative_to(path).parts)
         )
     if not files:
-        raise DataFileError(path, "expected .parquet files; found none.", "Check the name.")
+        raise tables.DataFileError(path, "expected .parquet files; found none.", "Check the name.")
     return files
 
 
@@ -271,15 +258,20 @@ def is_pattern(path: Path) -> bool:
 
 
 def _find_labels(
-    table: Table, roles: Roles, labels: Location | None, label_column: str | None
-) -> tuple[Table, str] | None:
+    table: tables.Table, roles: Roles, labels: Location | None, label_column: str | None
+) -> tuple[tables.Table, str] | None:
     """The table with the labels, and their name in it.
 
     It is the file that the user names; else, beside an array without a name, one of a matching
     name; else the same file.
     """
     beside = labels_beside(table.path)
-    if labels is None and table.names == [NAMELESS] and beside != table.path and beside.exists():
+    if (
+        labels is None
+        and table.names == [tables.NAMELESS]
+        and beside != table.path
+        and beside.exists()
+    ):
         labels = beside
     if labels is None:
         return None if roles.labels is None else (table, roles.labels)
@@ -314,31 +306,31 @@ def read_late_labels(
     labels = table.first(*filter(None, (label_column, *LABELS))) or (len(rest) == 1 and rest[0])
     if ids is None or not labels or _has_scores(table, labels):
         return None
-    with report_file(table.path, table.place):
+    with tables.report_file(table.path, table.place):
         found = encode_labels(table.read_column(labels), classes, right=right)
     return table.read_column(ids), found
 
 
-def _has_scores(table: Table, labels: str) -> bool:
+def _has_scores(table: tables.Table, labels: str) -> bool:
     try:
         find_roles(table, Columns(label_column=labels))
-    except DataFileError:
+    except tables.DataFileError:
         return False
     return True
 
 
-def _open_table(path: Path, split: FileSplit) -> Table:
+def _open_table(path: Path, split: tables.FileSplit) -> tables.Table:
     """A file of any format; of an archive, the arrays of this part come first."""
-    kind = find_format(path)
+    kind = tables.find_format(path)
     if kind == "csv":
-        return TextTable(path)
+        return tables.TextTable(path)
     if kind == "parquet":
-        return ArrowTable(path, open_parquet([path]))
+        return tables.ArrowTable(path, tables.open_parquet([path]))
     if kind != "pickle":
-        return open_npy(path, split) if kind == "npy" else open_npz(path, split)
+        return tables.open_npy(path, split) if kind == "npy" else tables.open_npz(path, split)
     for entry in entry_points(group="hokical.readers", name="pickle"):
-        return in_memory(path, entry.load()(path), split)
-    raise DataFileError(
+        return tables.in_memory(path, entry.load()(path), split)
+    raise tables.DataFileError(
         path,
         "is a pickle, which another package reads.",
         "Install it: pip install hokical-paper. Or save the arrays with `numpy.savez`.",
@@ -367,7 +359,9 @@ def read_table(
     of a column; weights and groups may be such, or arrays.
     """
     lazy = hasattr(table, "collect") and not hasattr(table, "__arrow_c_stream__")
-    data = ArrowTable(TABLE, import_arrow("pyarrow").table(table.collect() if lazy else table))
+    data = tables.ArrowTable(
+        TABLE, tables.import_arrow("pyarrow").table(table.collect() if lazy else table)
+    )
     named = [groups] if isinstance(groups, str) else groups
     by_name = isinstance(named, (list, tuple)) and {*map(str, named)} <= {*data.names}
     known = {} if fitted_by is None else options_from(fitted_by.metadata_)
@@ -380,7 +374,7 @@ def read_table(
     try:
         roles = find_roles(data, wanted)
         found = make_examples(data, roles, wanted, (data, data.require(labels, "`labels`")))
-    except DataFileError as error:  # in the words of Python
+    except tables.DataFileError as error:  # in the words of Python
         text = str(error).removeprefix(f"{TABLE}: ").replace("--label-column", "`labels`")
         raise ValueError(re.sub("--([a-z]+)-columns", r"`\1_columns`", text)) from error
     if fitted_by is None:
