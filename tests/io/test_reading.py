@@ -215,7 +215,9 @@ def test_percentages_and_decimal_commas(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize("names", ["prob_a,prob_b", "logit_a,logit_b", "a,b"])
 def test_percentages_without_a_sign_are_refused_as_such(tmp_path: Path, names: str) -> None:
     path = put(tmp_path, f"{names},label\n15.92,84.08,1\n60,40,0\n")
-    with pytest.raises(DataFileError, match=r"got 84.08 in line 2, .* sum to 100: percentages\. Divide by 100"):
+    with pytest.raises(
+        DataFileError, match=r"got 84.08 in line 2, .* sum to 100: percentages\. Divide by 100"
+    ):
         read_examples(path, score_columns=tuple(names.split(",")))
 
 
