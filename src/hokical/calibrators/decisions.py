@@ -75,7 +75,7 @@ def scored_labels(rule: Rule, kept: CalibrationData, data: Logits, asked: str) -
     if kept.held_out_conformity is not None:
         raise ValueError(
             f"`{asked}` needs held-out examples of equal weight; those of `certify` have "
-            "unequal ones, with which only promises on average hold: use `predict_set`. If "
+            "unequal ones, with which only guarantees on average hold: use `predict_set`. If "
             "the weights are numbers of examples, call `certify(..., counts=True)`."
         )
     if kept.fit_scores is None:

@@ -195,7 +195,7 @@ class MultilabelCalibrator(OutcomeCalibrator):
         ----------
         scores : array of shape (n, labels)
         coverage : float
-            What is promised, on average over the examples of `certify`.
+            What is guaranteed, on average over the examples of `certify`.
         delta : float, optional
             With probability 1 - delta over those examples it is kept.
         by : {"row", "label", "group", "new group"}

@@ -324,7 +324,7 @@ def percent(share: float) -> str:
 def state_promise(
     what: str, behind: str, *, delta: float | None, by: str = "all", weighted: bool = False
 ) -> str:
-    """`what` is promised, how surely, and the examples `behind` it.
+    """`what` is guaranteed, how surely, and the examples `behind` it.
 
     >>> state_promise("At most 10% errors", "observed 8% on 50 examples", delta=0.1, by="group")
     'At most 10% errors, with 90% confidence for each group: observed 8% on 50 examples.'
@@ -594,7 +594,7 @@ def _last_safe(
 def _why_none(
     losses: Mapping[str, _LossSums], limits: Mapping[str, float], delta: float | None, n: int
 ) -> str:
-    """What can be promised instead, and how many examples the wanted promise needs."""
+    """What can be guaranteed instead, and how many examples the wanted guarantee needs."""
 
     def relaxed(share: float) -> dict[str, float]:
         return {name: limit + share * (1.0 - limit) for name, limit in limits.items()}

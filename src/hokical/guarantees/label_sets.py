@@ -1,4 +1,4 @@
-"""Several labels at once: which are certainly there, certainly not, and open, with a promise."""
+"""Several labels at once: which are certainly there, certainly not, and open, with a guarantee."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from hokical.guarantees.control import (
     state_promise,
 )
 
-#: Whom the coverage is promised to: all labels of a row at once, also by group, or each label.
+#: Whom the coverage is guaranteed to: all labels of a row at once, also by group, or each label.
 By = Literal["row", "label", "group", "new group"]
 #: By what rounding may change them, probabilities are moved outwards: relative, and near 1.
 _SLACK, _ULP = 1e-5, 1.2e-7
@@ -150,11 +150,11 @@ class HeldOutLabels:
 
 @dataclass(frozen=True, eq=False)
 class LabelSets(Guaranteed):
-    """What is certain of the labels of each row, with the promise about it.
+    """What is certain of the labels of each row, with the guarantee about it.
 
     `inside` (n, labels) is True for labels that are certainly there, `possible` (n, labels) also
     for those that are open. `thresholds` (labels, 2): below the first a label is out, above the
-    second it is in; by group (groups, 2, labels). `guarantee` is the promise in words.
+    second it is in; by group (groups, 2, labels). `guarantee` is the guarantee in words.
     """
 
     inside: Array

@@ -20,9 +20,9 @@ SIZES = (100, 200, 500, 1000, 2000, 5000, 10_000)
 
 @dataclass(frozen=True)
 class Plan:
-    """What to expect of a promise, for each of the numbers of `examples` to certify with.
+    """What to expect of a guarantee, for each of the numbers of `examples` to certify with.
 
-    With fewer than `fewest` nothing can be promised: sets hold every class, and no label is
+    With fewer than `fewest` nothing can be guaranteed: sets hold every class, and no label is
     accepted. Of sets, detection and recall, the true coverage lies between `low` and `high` with
     probability 90 % over the choice of the examples (Beta's law). Of abstention, `accepted` is the
     share of new examples that can be expected to be accepted, and `best` that of unlimited

@@ -56,7 +56,7 @@ class SelectivePrediction(control.Guaranteed):
 
     `labels`, `confidence` and `accepted` (n,) are of all examples, accepted or not; see
     `labels_or`. `threshold_log_odds` is the smallest accepted score, inf if nothing is accepted
-    (one for each group, if the promise is by group), and `coverage` the fraction that it accepts
+    (one for each group, if the guarantee is by group), and `coverage` the fraction that it accepts
     of the examples behind the guarantee: those of the "fit" (the score is the classifier's own
     softmax) or "held-out" ones (it is the calibrated confidence), as `certified_on` says. Examples
     of the fit test the classifier's own labels: of rows that reach the threshold, those whose label
@@ -163,7 +163,7 @@ class _Proof:
 def _prove(
     table: ScoreTable, risk: float, delta: float, source: Evidence, by_group: bool, tested: bool
 ) -> _Proof:
-    """Thresholds of all examples together or of each group, and the promise in words."""
+    """Thresholds of all examples together or of each group, and the guarantee in words."""
     tables, starts = table.rows if by_group else (table.whole,), starting_levels(risk, source)
     least = [lowest_level(each, risk, delta, starts) for each in tables]
     pairs = list(zip(tables, least, strict=True))
@@ -214,7 +214,7 @@ def _prove_new_group(table: ScoreTable, risk: float, delta: float) -> _Proof:
 
 
 def _why_nothing(tables: Sequence[ScoreTable], risk: float, delta: float, source: Evidence) -> str:
-    """What can be promised instead, and how many examples the wanted promise needs."""
+    """What can be guaranteed instead, and how many examples the wanted guarantee needs."""
     table = max(tables, key=lambda each: each.total)
     share = delta / starting_levels(risk, source).size
     with_examples = np.flatnonzero(table.count)[::-1]

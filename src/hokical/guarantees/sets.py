@@ -1,5 +1,5 @@
 """Prediction sets: from where predictions place the true classes of examples to a rule, its sets,
-and the promise in words.
+and the guarantee in words.
 """
 
 from __future__ import annotations
@@ -330,11 +330,11 @@ def prove_sets(
 
 @dataclass(frozen=True, eq=False)
 class PredictionSets(control.Guaranteed):
-    """The classes that each example may have, with the promise about them.
+    """The classes that each example may have, with the guarantee about them.
 
     `members` (n, classes) is True for the classes in the set, `sizes` (n,) counts them. `other`
     (n,) is True where the set also holds classes hidden in a `TopK`, None where none is hidden.
-    `guarantee` is the promise in words, with what it rests on: examples of the "fit" (sets are by
+    `guarantee` is the guarantee in words, with what it rests on: examples of the "fit" (sets are by
     the classifier's own softmax) or "held-out" ones (by calibrated probabilities), see
     `certified_on`. `thresholds` are the least probabilities of members, or the largest sums of
     adaptive sets: one, or one per class.
@@ -382,7 +382,7 @@ class PredictionSets(control.Guaranteed):
 
 @dataclass(frozen=True, eq=False)
 class Detections(control.Guaranteed):
-    """Rows that are `flagged` (n,), at which `threshold` (1,), and the promise in words."""
+    """Rows that are `flagged` (n,), at which `threshold` (1,), and the guarantee in words."""
 
     flagged: Array
     threshold: FloatArray

@@ -1,4 +1,4 @@
-"""Do prediction sets still contain the true class as often as promised; and sets that adapt."""
+"""Do prediction sets still contain the true class as often as guaranteed; and sets that adapt."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _RECENT, _FARTHEST = 1000, 40.0
 
 @dataclass(frozen=True)
 class SetStatus:
-    """Of `n` labels, the share `covered` by sets that promise a `coverage`; an alarm stays."""
+    """Of `n` labels, the share `covered` by sets that guarantee a `coverage`; an alarm stays."""
 
     coverage: float
     n: int
@@ -60,7 +60,7 @@ class SetStatus:
 class CoverageMonitor:
     """A test of the coverage of prediction sets, which may be looked at after every label.
 
-    `coverage` is what was promised; `delta` the probability of ever raising a false alarm, as long
+    `coverage` is what was guaranteed; `delta` the probability of ever raising a false alarm, as long
     as each set misses its class with probability at most 1 - coverage + `tolerance`, whatever came
     before. Labels may come late and in any order: only sets whose label is known count.
     `CalibrationMonitor(cal, coverage=0.9)` has one.
