@@ -61,8 +61,8 @@ class CoverageMonitor:
     """A test of the coverage of prediction sets, which may be looked at after every label.
 
     `coverage` is what was guaranteed; `delta` the probability of ever raising a false alarm, as
-    long as each set misses its class with probability at most 1 - coverage + `tolerance`, whatever came
-    before. Labels may come late and in any order: only sets whose label is known count.
+    long as each set misses its class with probability at most 1 - coverage + `tolerance`, whatever
+    came before. Labels may come late and in any order: only sets whose label is known count.
     `CalibrationMonitor(cal, coverage=0.9)` has one.
 
     >>> rng = np.random.default_rng(0)
