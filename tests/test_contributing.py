@@ -1,9 +1,15 @@
-"""The walk-through of CONTRIBUTING.md, executed: a method, and all that follows by itself."""
+"""The walk-throughs of CONTRIBUTING.md, followed: a method, a metric, a command.
+
+The method is first one of another package, as it stands on the page; then all three are put into a
+copy of the source, each block where its first line says.
+"""
 
 from __future__ import annotations
 
+import ast
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,9 +30,18 @@ from tests.libraries import NAMES, get_library
 PAGE = Path(__file__).resolve().parents[1] / "CONTRIBUTING.md"
 
 
+#: A first line such as `# src/hokical/metrics/__init__.py: in __all__`.
+_WHERE = re.compile(r"# src/(\S+): (at the end|above|in)(?: (\w+))?\n")
+
+
+def blocks() -> list[str]:
+    text = PAGE.read_text(encoding="utf-8")
+    return [str(code) for code in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)]
+
+
 def example() -> str:
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
-    return str(code)
+    (code,) = [block for block in blocks() if not _WHERE.match(block)]
+    return code
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -141,3 +156,84 @@ def test_another_package_brings_it_to_the_command_line_and_to_load(
     )
     assert run.returncode == 0, run.stderr
     assert float(run.stdout.split("share ")[1]) == pytest.approx(fitted.share_, rel=1e-12)
+
+
+def class_source(name: str) -> str:
+    """A class of the page's method, with its decorators but for `@register`."""
+    found = next(node for node in ast.parse(example()).body if getattr(node, "name", None) == name)
+    assert isinstance(found, ast.ClassDef)
+    kept = [each for each in found.decorator_list if ast.unparse(each) != "register"]
+    found.decorator_list = kept
+    return ast.unparse(found)
+
+
+def put(folder: Path, block: str) -> None:
+    """Put a block of the page into the copy of the source, where its first line says."""
+    where = _WHERE.match(block)
+    assert where is not None
+    path, place, anchor = where.groups()
+    code, file = block[where.end() :], folder / path
+    text = file.read_text(encoding="utf-8")
+    if place == "above" and anchor[0].isupper():  # a class that moves here
+        text += f"\n{code}\n\n{class_source(anchor)}\n"
+    elif place == "above":
+        text = re.sub(rf"^(?={anchor}\b)", lambda _: code + "\n", text, count=1, flags=re.M)
+    elif place == "in":
+        opened = re.search(rf"^(?:for )?{anchor}\b[^\n]*[\[({{]\n", text, re.M)
+        assert opened is not None, f"{path} has no {anchor}"
+        text = text[: opened.end()] + code + text[opened.end() :]
+    else:
+        text += f"\n{code}"
+    assert text != file.read_text(encoding="utf-8"), block
+    file.write_text(text, encoding="utf-8")
+
+
+FOLLOWED = """
+import sys
+import hokical
+from hokical.cli import main
+
+words = sys.argv[1:]
+sys.argv[:] = ["hokical", *words]
+if words:
+    main()
+assert hokical.__file__.startswith(sys.path[1]), hokical.__file__
+cal = hokical.load("cal.json")
+assert type(cal).__name__ == "Hedge" and 0 <= cal.share_ <= 0.5
+assert "hedge" in hokical.calibrators.method_names()
+assert round(hokical.metrics.spherical([0.9, 0.6], [True, False]), 6) == 0.225708
+assert round(hokical.metrics.spherical([[3 / 7, 4 / 7]], [0]), 6) == 0.4
+print(hokical.metrics.summary([0.9, 0.6, 0.7, 0.8], [True, False, True, True])["spherical"].value)
+"""
+
+
+def test_the_walk_throughs_can_be_followed(
+    data: tuple[np.ndarray, np.ndarray], tmp_path: Path
+) -> None:
+    folder = tmp_path / "src"
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(PAGE.parent / "src" / "hokical", folder / "hokical", ignore=ignored)
+    placed = [block for block in blocks() if _WHERE.match(block)]
+    assert len(placed) == 12
+    for block in placed:
+        put(folder, block)
+    np.savez(tmp_path / "val.npz", logits=data[0], labels=data[1])
+
+    program = f"import sys; sys.path.insert(1, {str(folder)!r})\n{FOLLOWED}"
+
+    def run(*words: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", program, *words],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+            env={key: value for key, value in os.environ.items() if key != "PYTHONPATH"},
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    run("fit", "val.npz", "--method", "hedge", "-o", "cal.json")
+    assert float(run()) == pytest.approx(0.19, abs=0.15)
+    assert "Mean confidence" in run("sharpness", "val.npz")
+    assert "spherical" in run("evaluate", "cal.json", "val.npz", "--json")

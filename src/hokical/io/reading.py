@@ -93,8 +93,8 @@ def read_examples(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     np.savez(f"{folder}/val.npz", logits=[[2.0, 0.0], [0.0, 1.0]], labels=[0, 1])
     ...     rows = read_examples(f"{folder}/val.npz")
-    >>> rows.scores.shape, rows.labels.tolist()
-    ((2, 2), [0, 1])
+    >>> rows.n_rows, rows.n_classes, rows.labels.tolist()
+    (2, 2, [0, 1])
     """
     column = None if labelled == "none" or labels is not None else label_column
     wanted = Columns(
