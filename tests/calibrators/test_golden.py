@@ -62,6 +62,42 @@ def test_files_of_every_method_are_read(case: str) -> None:
     assert calibrator._stamp() == calibrator._stamp()
 
 
+#: Sums may be rounded in another order.
+SAME = {"rtol": 0.0, "atol": 1e-12}
+
+
+def stored_answers(case: str) -> tuple[Any, dict[str, np.ndarray]]:
+    """A calibrator that an earlier version saved, and its predictions then."""
+    with np.load(FOLDER / f"{case}.npz") as stored:
+        return load(FOLDER / f"{case}.json"), dict(stored)
+
+
+@pytest.mark.parametrize("case", ["auto_0_4", "auto_many_0_4", "auto_groups_0_4"])
+def test_the_default_of_0_4_predicts_as_before(case: str) -> None:
+    """An average of probabilities, a scale and a bias for each class, groups."""
+    cal, answers = stored_answers(case)
+    logits = answers.pop("logits")
+    own = {"groups": {"site": answers.pop("site")}} if "site" in answers else {}
+    np.testing.assert_array_equal(cal.predict(logits, **own), answers["labels"])
+    for name in ("confidence", "proba"):
+        found = getattr(cal, f"predict_{name}")(logits, **own)
+        np.testing.assert_allclose(found, answers[name], **SAME)
+    if own:
+        return
+    np.testing.assert_array_equal(cal.predict_set(logits, coverage=0.9).members, answers["members"])
+    accepted = cal.predict_or_abstain(logits, risk=0.3).accepted
+    np.testing.assert_array_equal(accepted, answers["accepted"])
+    np.testing.assert_allclose(cal.predict_interval(logits), answers["interval"], **SAME)
+
+
+def test_confidences_and_labels_of_0_4_predict_as_before() -> None:
+    stated, answers = stored_answers("confidence_0_4")
+    found = stated.predict(answers["stated"], groups={"topic": answers["topic"]})
+    np.testing.assert_allclose(found, answers["confidence"], **SAME)
+    several, answers = stored_answers("multilabel_0_4")
+    np.testing.assert_allclose(several.predict_proba(answers["scores"]), answers["proba"], **SAME)
+
+
 @pytest.mark.parametrize("case", ["auto_0_3", "auto_groups_0_3"])
 def test_files_of_0_3_keep_labels(case: str) -> None:
     """The default kept labels until 0.4; 0.3 wrote these files, with and without groups."""
