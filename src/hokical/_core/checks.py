@@ -1,14 +1,16 @@
-"""Bins of [0, 1], and checks of parameters and of the numbers of a rule.
+"""Checks of arguments and of stored records, and bins of [0, 1], [j/J, (j+1)/J), 1.0 in the last.
 
-Bins have equal widths, [j/J, (j+1)/J); 1.0 falls into the last one.
-
-Files may lie, so every rule checks all it is given. Within the limits no prediction can overflow,
-vanish or become NaN: margins are at most 1e150, and float64 ends at 1e308.
+Files may lie, so records say in the annotations of their fields what these must be (`Checked`).
+Within the limits no prediction can overflow, vanish or become NaN: margins are at most 1e150, and
+float64 ends at 1e308.
 """
 
 import math
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
 from numbers import Real
-from typing import Any, get_args
+from types import NoneType, UnionType
+from typing import Annotated, Any, get_args, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,7 +93,6 @@ def check_array(
     shape: tuple[int | None, ...],
     low: float = -LARGEST_COEFFICIENT,
     high: float = LARGEST_COEFFICIENT,
-    *,
     dtype: Any = np.float64,
     nan_allowed: bool = False,
 ) -> None:
@@ -117,3 +118,74 @@ def check_rising(name: str, array: NDArray[Any]) -> None:
     """Numbers (k,) of which each is larger than the one before."""
     if not (np.diff(array) > 0).all():
         raise ValueError(f"`{name}` must rise from each number to the next.")
+
+
+@dataclass(frozen=True)
+class Number:
+    """Annotation of a field: a number from `low` to `high`, kept as a float."""
+
+    low: float = -LARGEST_COEFFICIENT
+    high: float = LARGEST_COEFFICIENT
+
+    def check(self, record: Any, name: str, sizes: dict[Any, int]) -> None:
+        store_float(record, name, self.low, self.high)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Annotation of a field: an array of this shape with numbers from `low` to `high`.
+
+    Lengths are numbers, None for one or more, or names: equal names have equal lengths.
+    """
+
+    shape: tuple[int | str | None, ...]
+    low: float = -LARGEST_COEFFICIENT
+    high: float = LARGEST_COEFFICIENT
+    dtype: Any = np.float64
+    nan_allowed: bool = False
+
+    def check(self, record: Any, name: str, sizes: dict[Any, int]) -> None:
+        array, options = getattr(record, name), (self.dtype, self.nan_allowed)
+        shape = tuple(sizes.get(n) if isinstance(n, str) else n for n in self.shape)
+        check_array(name, array, shape, self.low, self.high, *options)
+        sizes.update(zip(self.shape, array.shape, strict=True))
+
+
+Temperature = Annotated[float, Number(LEAST_TEMPERATURE, LARGEST_TEMPERATURE)]
+Coefficient = Annotated[float, Number()]
+Share = Annotated[float, Number(0.0, 1.0)]
+
+
+class Checked:
+    """Base of dataclasses whose fields must be what their annotations say.
+
+    Besides `Number` and `Table`, a bool must be one, and a record of one of the classes that are
+    named, or None. Subclasses with more to check extend `__post_init__`.
+    """
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+def check_fields(record: Any) -> None:
+    """Raise unless the fields of a dataclass are what their annotations say; see `Checked`."""
+    sizes: dict[Any, int] = {}
+    for name, (kinds, checks) in _field_checks(type(record)).items():
+        value = getattr(record, name)
+        if kinds and not isinstance(value, kinds):
+            words = {bool: "True or False", NoneType: "None"}
+            rule = " or ".join(words.get(kind, kind.__name__) for kind in kinds)
+            raise ValueError(f"`{name}` must be {rule}; got {value!r}.")
+        for each in checks:
+            each.check(record, name, sizes)
+
+
+@cache
+def _field_checks(kind: type[Any]) -> dict[str, tuple[tuple[type[Any], ...], tuple[Any, ...]]]:
+    """By field: the classes that it must be of, if these are records, and the annotated checks."""
+    hints, found = get_type_hints(kind, include_extras=True), {}
+    for name in (field.name for field in fields(kind)):
+        kinds = get_args(hints[name]) if isinstance(hints[name], UnionType) else (hints[name],)
+        known = all(is_dataclass(k) or k in (bool, NoneType) for k in kinds)
+        found[name] = kinds if known else (), getattr(hints[name], "__metadata__", ())
+    return found

@@ -13,15 +13,14 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields
-from functools import cache
+from dataclasses import fields, is_dataclass
 from pathlib import Path
-from types import NoneType
-from typing import IO, Any, TypeVar, get_args, get_type_hints
+from typing import IO, Any, TypeVar
 
 import numpy as np
 
 from hokical._core.arrays import AnyArray
+from hokical._core.checks import Checked, check_fields
 
 try:
     import fcntl
@@ -102,7 +101,7 @@ def storable(name: str) -> Callable[[Record], Record]:
     """Class decorator: allow instances of a frozen dataclass to be stored under a name.
 
     Its fields are stored, unless it has `to_stored`, which returns a dict, and a class method
-    `from_stored` that reads it back. Either way the class validates its arguments.
+    `from_stored` that reads it back. Either way its fields must be what their annotations say.
     """
 
     def declare(kind: Record) -> Record:
@@ -268,23 +267,9 @@ def _decode_record(stored: dict[str, Any], find: Finder) -> Any:
     kind: Any = record_class(name)
     given = {key: _decode(item, find) for key, item in stored.items() if key != "$record"}
     made = kind.from_stored(given) if hasattr(kind, "from_stored") else kind(**given)
-    for field, allowed in _record_fields(made.__class__).items():  # old files have other forms
-        value = getattr(made, field)
-        if not isinstance(value, allowed):
-            names = " or ".join(each.__name__ for each in allowed)
-            raise ValueError(f"`{field}` must be {names}; got {type(value).__name__}")
+    if is_dataclass(made) and not isinstance(made, Checked):  # which has checked itself
+        check_fields(made)
     return made
-
-
-@cache
-def _record_fields(kind: Any) -> dict[str, tuple[type[Any], ...]]:
-    """The fields of a record that are records themselves, or None: by name, what they may be."""
-    found = {name: get_args(hint) or (hint,) for name, hint in get_type_hints(kind).items()}
-    return {
-        name: allowed
-        for name, allowed in found.items()
-        if not _names.keys().isdisjoint(allowed) and {*allowed} <= {*_names, NoneType}
-    }
 
 
 def _decode_array(stored: dict[str, Any]) -> AnyArray:

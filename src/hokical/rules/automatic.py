@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import exp
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from hokical._core.arrays import Array, FloatArray, Namespace
-from hokical._core.checks import check_array, store_temperature
+from hokical._core.checks import Checked, Table, Temperature, check_array
 from hokical._core.logits import MAX_MARGIN, Logits, at_label, put_at_label, put_masked
 from hokical._core.special import (
     at_most,
@@ -62,19 +62,13 @@ LEAST_LEAD = 1e-6
 
 @storable("row-correction")
 @dataclass(frozen=True, eq=False)
-class RowCorrection:
+class RowCorrection(Checked):
     """`centre` and `spread` (7,) standardise features; `log_scale` and `shift` (8,) weigh them."""
 
-    centre: FloatArray
-    spread: FloatArray
-    log_scale: FloatArray
-    shift: FloatArray
-
-    def __post_init__(self) -> None:
-        check_array("centre", self.centre, (N_FEATURES,))
-        check_array("spread", self.spread, (N_FEATURES,), 1e-100)
-        check_array("log_scale", self.log_scale, (1 + N_FEATURES,))
-        check_array("shift", self.shift, (1 + N_FEATURES,))
+    centre: Annotated[FloatArray, Table((N_FEATURES,))]
+    spread: Annotated[FloatArray, Table((N_FEATURES,), 1e-100)]
+    log_scale: Annotated[FloatArray, Table((1 + N_FEATURES,))]
+    shift: Annotated[FloatArray, Table((1 + N_FEATURES,))]
 
     def __str__(self) -> str:
         return (
@@ -156,21 +150,19 @@ CANDIDATES = {
 
 @storable("auto-average")
 @dataclass(frozen=True, eq=False)
-class Average:
+class Average(Checked):
     """Probabilities averaged with `weights` (3,) over `CANDIDATES`.
 
     The last two candidates share the floor and the temperature of `structured`.
     """
 
-    weights: FloatArray
+    weights: Annotated[FloatArray, Table((len(CANDIDATES),), 0.0, 1.0)]
     structured: StructuredRule
 
     def __post_init__(self) -> None:
-        check_array("weights", self.weights, (len(CANDIDATES),), 0.0, 1.0)
+        super().__post_init__()
         if abs(self.weights.sum() - 1.0) > 0.01:  # stored as half precision, they may be off
             raise ValueError(f"`weights` must sum to 1; got {self.weights}.")
-        if not isinstance(self.structured, StructuredRule):
-            raise ValueError(f"`structured` must be a StructuredRule; got {self.structured!r}.")
 
     def __str__(self) -> str:
         each = zip(CANDIDATES.values(), self.weights, strict=True)
@@ -240,11 +232,6 @@ class AveragedRule(Rule):
     correction: RowCorrection | None
     keep_labels: bool
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.base, Average):
-            raise ValueError(f"`base` must be an Average; got {self.base!r}.")
-        check_parts(self.correction, self.keep_labels)
-
     @classmethod
     def from_stored(cls, given: dict[str, Any]) -> Rule:
         """The rule of a file; those of 0.2 and 0.3 with a profile need hokical-paper."""
@@ -277,14 +264,6 @@ def is_averaged(given: dict[str, Any]) -> bool:
     return "structured" in given or isinstance(given.get("base"), Average)
 
 
-def check_parts(correction: Any, keep_labels: Any) -> None:
-    """Of a rule that is read from a file."""
-    if not isinstance(correction, RowCorrection | None):
-        raise ValueError(f"`correction` must be a RowCorrection or None; got {correction!r}.")
-    if not isinstance(keep_labels, bool):
-        raise ValueError(f"`keep_labels` must be True or False; got {keep_labels!r}.")
-
-
 @dataclass(frozen=True, eq=False)
 class AutoRule(Rule):
     """The softmax of the scores of `base`, after the row `correction` where there is one.
@@ -297,11 +276,6 @@ class AutoRule(Rule):
     base: StructuredRule
     correction: RowCorrection | None
     keep_labels: bool
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.base, StructuredRule):
-            raise ValueError(f"`base` must be a StructuredRule; got {self.base!r}.")
-        check_parts(self.correction, self.keep_labels)
 
     @classmethod
     def from_stored(cls, given: dict[str, Any]) -> Rule:
@@ -334,13 +308,8 @@ class AdaptiveRule(Rule):
     name: ClassVar[str] = "adaptive"
     accepts_top_k: ClassVar[bool] = True
 
-    temperature: float
+    temperature: Temperature
     correction: RowCorrection
-
-    def __post_init__(self) -> None:
-        store_temperature(self)
-        if not isinstance(self.correction, RowCorrection):
-            raise ValueError(f"`correction` must be a RowCorrection; got {self.correction!r}.")
 
     def _scale_and_shift(self, logits: Logits) -> tuple[Array, Array]:
         """What multiplies the margins, and the label's score, (n,) each."""

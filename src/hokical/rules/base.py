@@ -2,8 +2,8 @@
 
 A rule defines the labels, the confidence and the probabilities of logits, once, for arrays of
 every library: the estimator's `fit` makes it, files store it, the torch module wraps it, ONNX
-traces it. It is a frozen dataclass whose `__post_init__` checks its numbers, so that a file can
-hold only what a fit can make.
+traces it. It is a frozen dataclass whose annotations say what its numbers must be, so that a file
+can hold only what a fit can make.
 
 Its methods see a block of checked rows. They must not look at values to decide what to do next
 (`if bool(...)`), because graphs are traced through them. `predict_blocks` predicts for checked
@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hokical._core.arrays import AnyArray, Array, FloatArray
+from hokical._core.checks import Checked
 from hokical._core.logits import Logits, at_label, block_rows, by_blocks, lend_room, work_on_rows
 from hokical._core.parallel import map_slices
 from hokical._core.storage import storable
@@ -28,7 +29,7 @@ from hokical._core.topk import TopK, mark_seen
 from hokical.rules.probabilities import distribute_remainder, keep_above_zero, keep_first_maximum
 
 
-class Rule:
+class Rule(Checked):
     """Base of all rules; a subclass is a frozen dataclass, and is stored under its `name`."""
 
     #: The method's name in the registry, in files, in tables and on the command line.

@@ -7,18 +7,19 @@ that differ by rounding alone count as the ties they are.
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hokical._core.arrays import Array, FloatArray, IntArray, Namespace, ignore_overflow, to_float64
 from hokical._core.checks import (
-    LARGEST_COEFFICIENT,
+    Coefficient,
+    Number,
+    Table,
+    Temperature,
     check_array,
     check_rising,
-    store_float,
-    store_temperature,
 )
 from hokical._core.logits import Logits, at_label, put_masked
 from hokical.rules.base import Rule
@@ -54,12 +55,8 @@ class PlattRule(LogisticRule):
 
     name: ClassVar[str] = "platt"
 
-    slope: float
-    intercept: float
-
-    def __post_init__(self) -> None:
-        for name in ("slope", "intercept"):
-            store_float(self, name, -LARGEST_COEFFICIENT, LARGEST_COEFFICIENT)
+    slope: Coefficient
+    intercept: Coefficient
 
     def score(self, logits: Logits) -> Array:
         return log_odds(logits) * self.slope + self.intercept
@@ -74,14 +71,9 @@ class BetaRule(LogisticRule):
 
     name: ClassVar[str] = "beta"
 
-    rise: float
-    fall: float
-    intercept: float
-
-    def __post_init__(self) -> None:
-        store_float(self, "rise", 0.0, LARGEST_COEFFICIENT)
-        store_float(self, "fall", 0.0, LARGEST_COEFFICIENT)
-        store_float(self, "intercept", -LARGEST_COEFFICIENT, LARGEST_COEFFICIENT)
+    rise: Annotated[float, Number(0.0)]
+    fall: Annotated[float, Number(0.0)]
+    intercept: Coefficient
 
     def score(self, logits: Logits) -> Array:
         logs = log_probabilities(logits)
@@ -101,16 +93,14 @@ class VennAbersRule(Rule):
     preserves_labels: ClassVar[bool] = False
     binary_only: ClassVar[bool] = True
 
-    knots: FloatArray
-    lower: FloatArray
-    upper: FloatArray
+    knots: Annotated[FloatArray, Table((None,), -LARGEST_KEY, LARGEST_KEY)]
+    lower: Annotated[FloatArray, Table(("steps",), 0.0, 1.0 - 2.0**-53)]
+    upper: Annotated[FloatArray, Table(("steps",), 1e-300, 1.0)]
 
     def __post_init__(self) -> None:
-        check_array("knots", self.knots, (None,), -LARGEST_KEY, LARGEST_KEY)
+        super().__post_init__()
         check_rising("knots", self.knots)
-        size = (self.knots.size + 1,)
-        check_array("lower", self.lower, size, 0.0, 1.0 - 2.0**-53)
-        check_array("upper", self.upper, size, 1e-300, 1.0)
+        check_array("lower", self.lower, (self.knots.size + 1,))
         for steps in (self.lower, self.upper):
             if not (np.diff(steps) >= 0.0).all():
                 raise ValueError("`lower` and `upper` must not fall.")
@@ -159,6 +149,8 @@ GAP = 2.0**-20
 #: Blocks of fewer rows are interpolated for all classes at once, others class by class.
 _MANY_ROWS = 64
 _LOWEST_KEY = float(np.finfo(np.float32).min)
+Knots = Annotated[FloatArray, Table(("knots",), _LOWEST_KEY, 0.0)]
+Heights = Annotated[FloatArray, Table(("knots",), 0.0, 1.0)]
 
 
 def as_key(log_proba: Array, xp: Namespace) -> Array:
@@ -176,14 +168,13 @@ class PooledIsotonicRule(Rule):
 
     name: ClassVar[str] = "irm"
 
-    knots: FloatArray
-    values: FloatArray
+    knots: Knots
+    values: Heights
     normalize: bool
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _check_curves(self.knots, self.values)
-        if not isinstance(self.normalize, bool):
-            raise ValueError(f"`normalize` must be True or False; got {self.normalize!r}.")
 
     def proba(self, logits: Logits) -> Array:
         proba, log_proba = probabilities_and_logs(logits, 1.0)
@@ -215,16 +206,13 @@ class ClasswiseIsotonicRule(Rule):
     name: ClassVar[str] = "irova_ts"
     preserves_labels: ClassVar[bool] = False
 
-    temperature: float
-    knots: FloatArray
-    values: FloatArray
-    offsets: IntArray
+    temperature: Temperature
+    knots: Knots
+    values: Heights
+    offsets: Annotated[IntArray, Table((None,), 0, dtype=np.int64)]
 
     def __post_init__(self) -> None:
-        store_temperature(self)
-        if not isinstance(self.knots, np.ndarray):
-            raise ValueError(f"`knots` must be an array; got {self.knots!r}.")
-        check_array("offsets", self.offsets, (None,), 0, self.knots.size, dtype=np.int64)
+        super().__post_init__()
         check_rising("offsets", self.offsets)
         if self.offsets[0] != 0 or self.offsets[-1] != self.knots.size:
             raise ValueError(f"`offsets` must go from 0 to the number of knots, {self.knots.size}.")
@@ -313,8 +301,6 @@ def _check_curves(knots: FloatArray, values: FloatArray, starts: IntArray | tupl
 
     Knots must be float32 numbers, as keys are: so far apart that no slope can overflow.
     """
-    check_array("knots", knots, (None,), _LOWEST_KEY, 0.0)
-    check_array("values", values, knots.shape, 0.0, 1.0)
     within = np.ones(knots.size - 1, np.bool_)
     within[np.asarray(starts, np.int64) - 1] = False
     if not (np.diff(knots)[within] > 0.0).all() or not (np.diff(values)[within] >= 0.0).all():

@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, fields
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from hokical._core.arrays import Array, Backend, FloatArray, IntArray, Namespace, to_float64
-from hokical._core.checks import check_array, check_rising, store_float
+from hokical._core.checks import Checked, Number, Table, check_array, check_rising
 from hokical._core.groups import GroupCoding, combine_codes
 from hokical._core.special import expit
 from hokical._core.storage import storable
@@ -25,6 +25,8 @@ FARTHEST = 20.0
 N_OWN = 3
 #: Most numbers of curves that are stored in a graph.
 _MOST_NUMBERS = 1 << 22
+#: Confidences are cut to this distance from 0 and 1.
+Closest = Annotated[float, Number(1e-12, 0.1)]
 
 
 def confidence_keys(confidence: Array, xp: Namespace = np) -> Array:
@@ -40,23 +42,17 @@ def cut_logs(confidence: Array, closest: float, xp: Namespace = np) -> tuple[Arr
 
 @storable("rule:signals")
 @dataclass(frozen=True, eq=False)
-class SignalCombination:
+class SignalCombination(Checked):
     """One confidence from several signals of an answer.
 
     Its log-odds are the mean log-odds of the signals, plus `intercept`, plus `rise` (k,) times
     their log p and `fall` (k,) times their log(1 - p), cut as those of a curve.
     """
 
-    intercept: float
-    rise: FloatArray
-    fall: FloatArray
-    closest: float
-
-    def __post_init__(self) -> None:
-        check_array("rise", self.rise, (None,))
-        check_array("fall", self.fall, self.rise.shape)
-        store_float(self, "intercept", -1e6, 1e6)
-        store_float(self, "closest", 1e-12, 0.1)
+    intercept: Annotated[float, Number(-1e6, 1e6)]
+    rise: Annotated[FloatArray, Table(("signals",))]
+    fall: Annotated[FloatArray, Table(("signals",))]
+    closest: Closest
 
     def combine(self, signals: FloatArray) -> FloatArray:
         """The confidence (n,) of signals (n, k)."""
@@ -68,7 +64,7 @@ class SignalCombination:
 
 @storable("rule:confidence")
 @dataclass(frozen=True, eq=False)
-class ConfidenceCurve:
+class ConfidenceCurve(Checked):
     """Log-odds of the confidence plus `coef` times features, plus those of the groups.
 
     Confidences are cut to [`closest`, 1 - `closest`]: a stated 0 or 1 means no more. The features
@@ -84,10 +80,10 @@ class ConfidenceCurve:
     name: ClassVar[str] = "confidence"
 
     coef: FloatArray
-    centre: FloatArray
+    centre: Annotated[FloatArray, Table((2,))]
     knots: FloatArray
     atoms: FloatArray
-    closest: float
+    closest: Closest
     coding: GroupCoding | None = None
     tables: tuple[FloatArray, ...] = ()
     grid: FloatArray | None = None
@@ -96,8 +92,7 @@ class ConfidenceCurve:
     pairs: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
-        check_array("centre", self.centre, (2,))
-        store_float(self, "closest", 1e-12, 0.1)
+        super().__post_init__()
         for name in ("knots", "atoms", "grid"):
             points = getattr(self, name)
             if points is not None and np.size(points):
@@ -237,9 +232,13 @@ def score_features(
     return odds, -(size + 2.0 * xp.log1p(xp.exp(-size))), wide < edges[0], wide > edges[1]
 
 
+PerLabel = Annotated[FloatArray, Table(("labels",))]
+Limits = Annotated[FloatArray, Table((2,), -FARTHEST_SCORE, FARTHEST_SCORE)]
+
+
 @storable("rule:multilabel")
 @dataclass(frozen=True, eq=False)
-class MultilabelCurves:
+class MultilabelCurves(Checked):
     """Log-odds of label k: `shift`, `slope` times the score, `tilt` times the log of p (1 - p).
 
     Each is (labels,). Scores are cut to the `ends` (2,). Those outside the `edges` (2,), where the
@@ -248,20 +247,15 @@ class MultilabelCurves:
 
     name: ClassVar[str] = "multilabel"
 
-    shift: FloatArray
-    slope: FloatArray
-    tilt: FloatArray
-    edges: FloatArray = field(default_factory=_widest)
-    ends: FloatArray = field(default_factory=_widest)
-    jumps: FloatArray = field(default_factory=lambda: np.zeros((2, 1)))
+    shift: PerLabel
+    slope: PerLabel
+    tilt: PerLabel
+    edges: Limits = field(default_factory=_widest)
+    ends: Limits = field(default_factory=_widest)
+    jumps: Annotated[FloatArray, Table((2, None))] = field(default_factory=lambda: np.zeros((2, 1)))
 
     def __post_init__(self) -> None:
-        check_array("shift", self.shift, (None,))
-        for name in ("slope", "tilt"):
-            check_array(name, getattr(self, name), self.shift.shape)
-        for name in ("edges", "ends"):
-            check_array(name, getattr(self, name), (2,), -FARTHEST_SCORE, FARTHEST_SCORE)
-        check_array("jumps", self.jumps, (2, None))
+        super().__post_init__()
         if self.jumps.shape[1] not in (1, self.shift.size):
             raise ValueError("`jumps` must be (2, labels), or (2, 1).")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 from hokical._core.arrays import Array, FloatArray, IntArray, Namespace
 from hokical._core.checks import (
     MOST_STEPS,
+    Checked,
+    Number,
+    Table,
     bin_edges,
     bin_index,
-    check_array,
     check_rising,
     store_count,
-    store_float,
 )
 from hokical._core.logits import Logits
 from hokical._core.storage import storable
@@ -30,33 +31,34 @@ from hokical.stability.tables import EXACT_LEVELS
 #: Within a level confidence can change by 1 at most.
 _STEEPEST = 2.0 * MOST_DRAWS
 _ROUNDING = 1e-12
+StepTable = Annotated[FloatArray, Table(("steps", "bins"), 0.0, 1.0, nan_allowed=True)]
+Lines = Annotated[FloatArray, Table(("runs",), -_STEEPEST, _STEEPEST)]
 
 
 @storable("hoki-steps")
 @dataclass(frozen=True, eq=False)
-class Steps:
+class Steps(Checked):
     """The recursion's alpha and beta (steps, bins), NaN in bins that leave a confidence as it is.
 
     Below the least stability that was `seen` (2,), confidence falls towards `chance`, that of a
     guess; above the greatest it stays. Algorithm 2 as printed has [0, 1] for it.
     """
 
-    alpha: FloatArray
-    beta: FloatArray
-    seen: FloatArray = field(default_factory=lambda: np.array([0.0, 1.0]))
-    chance: float = 0.0
+    alpha: StepTable
+    beta: StepTable
+    seen: Annotated[FloatArray, Table((2,), 0.0, 1.0)] = field(
+        default_factory=lambda: np.array([0.0, 1.0])
+    )
+    chance: Annotated[float, Number(0.0, 0.5)] = 0.0
 
     def __post_init__(self) -> None:
-        check_array("alpha", self.alpha, (None, None), 0.0, 1.0, nan_allowed=True)
-        check_array("beta", self.beta, self.alpha.shape, 0.0, 1.0, nan_allowed=True)
+        super().__post_init__()
         if self.alpha.shape[0] > MOST_STEPS:
             raise ValueError(
                 f"`alpha` must have at most {MOST_STEPS} steps; got {self.alpha.shape[0]}."
             )
         if (np.isnan(self.alpha) != np.isnan(self.beta)).any():
             raise ValueError("`alpha` and `beta` must be NaN in the same places.")
-        check_array("seen", self.seen, (2,), 0.0, 1.0)
-        store_float(self, "chance", 0.0, 0.5)
         if self.seen[0] > self.seen[1]:
             raise ValueError(f"`seen` must be the smaller number first; got {self.seen}.")
 
@@ -93,21 +95,19 @@ class Steps:
 
 @storable("hoki-curve")
 @dataclass(frozen=True, eq=False)
-class Curve:
+class Curve(Checked):
     """Confidence as a function of stability, for rows that all start in one place.
 
     Runs of stability levels share a line: `first` (k,), the first level of each run, rising from 0,
     and its `slope` and `base` (k,): confidence = slope * stability + base, cut to [0, 1].
     """
 
-    first: FloatArray
-    slope: FloatArray
-    base: FloatArray
+    first: Annotated[FloatArray, Table(("runs",), 0.0, MOST_DRAWS)]
+    slope: Lines
+    base: Lines
 
     def __post_init__(self) -> None:
-        check_array("first", self.first, (None,), 0.0, MOST_DRAWS)
-        check_array("slope", self.slope, self.first.shape, -_STEEPEST, _STEEPEST)
-        check_array("base", self.base, self.first.shape, -_STEEPEST, _STEEPEST)
+        super().__post_init__()
         check_rising("first", self.first)
         if self.first[0] != 0.0 or (self.first != np.rint(self.first)).any():
             raise ValueError("`first` must be whole numbers that rise from 0.")
@@ -222,11 +222,8 @@ class HokiRule(Rule):
     link: Curve | Steps
 
     def __post_init__(self) -> None:
-        if not isinstance(self.noise, Noise) or not isinstance(self.link, (Curve, Steps)):
-            raise ValueError("`noise` and `link` must be a noise and a curve or steps.")
-        if self.draws is not None and not (
-            isinstance(self.draws, Draws) and self.draws.noise == self.noise
-        ):
+        super().__post_init__()
+        if self.draws is not None and self.draws.noise != self.noise:
             raise ValueError(f"`draws` must be None or draws of {self.noise}; got {self.draws!r}.")
         expected = EXACT_LEVELS if self.draws is None else self.draws.n_draws
         store_count(self, "levels", expected, expected)

@@ -13,12 +13,12 @@ shape terms, z is log(p / p of the label).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from hokical._core.arrays import Array, FloatArray
-from hokical._core.checks import check_array, store_float, store_temperature
+from hokical._core.checks import Share, Table, Temperature, check_array
 from hokical._core.logits import Logits, put_at_label, put_masked
 from hokical._core.special import FAR, at_least, contract, logarithm, plus, times
 from hokical.rules.base import Rule
@@ -33,6 +33,7 @@ from hokical.stability import gumbel
 
 #: How far from 1 rounding to float32, as of a state dict, may put the sum of the weights.
 _ROUNDING = 1e-6
+PerClass = Annotated[FloatArray, Table(("classes",))]
 
 
 class SoftmaxRule(Rule):
@@ -63,10 +64,7 @@ class TemperatureRule(SoftmaxRule):
 
     name: ClassVar[str] = "temps"
 
-    temperature: float
-
-    def __post_init__(self) -> None:
-        store_temperature(self)
+    temperature: Temperature
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,12 +74,8 @@ class VectorRule(Rule):
     name: ClassVar[str] = "vecs"
     preserves_labels: ClassVar[bool] = False
 
-    scale: FloatArray
-    bias: FloatArray
-
-    def __post_init__(self) -> None:
-        check_array("scale", self.scale, (None,))
-        check_array("bias", self.bias, self.scale.shape)
+    scale: PerClass
+    bias: PerClass
 
     @property
     def n_parameters(self) -> int:
@@ -103,12 +97,11 @@ class EnsembleRule(Rule):
     name: ClassVar[str] = "ets"
     accepts_top_k: ClassVar[bool] = True
 
-    temperature: float
-    weights: FloatArray
+    temperature: Temperature
+    weights: Annotated[FloatArray, Table((3,), 0.0, 1.0)]
 
     def __post_init__(self) -> None:
-        store_temperature(self)
-        check_array("weights", self.weights, (3,), 0.0, 1.0)
+        super().__post_init__()
         if abs(self.weights.sum() - 1.0) > _ROUNDING:
             raise ValueError(f"`weights` must sum to 1; got {self.weights}.")
 
@@ -145,26 +138,19 @@ class StructuredRule(Rule):
     name: ClassVar[str] = "structured"
     preserves_labels: ClassVar[bool] = False
 
-    floor: float
-    temperature: float
+    floor: Share
+    temperature: Temperature
     shape: FloatArray
-    scale: FloatArray
-    bias: FloatArray
+    scale: PerClass
+    bias: PerClass
     cross: FloatArray
-    even: float
+    even: Share
 
     def __post_init__(self) -> None:
-        store_float(self, "floor", 0.0, 1.0)
-        store_temperature(self)
-        known = (0, N_SHAPES, N_SHAPES + 1)
-        size = self.shape.size if isinstance(self.shape, np.ndarray) else N_SHAPES
-        check_array("shape", self.shape, (size if size in known else N_SHAPES,))
-        check_array("scale", self.scale, (None,))
-        size = self.scale.shape[0]
-        check_array("bias", self.bias, (size,))
-        without = isinstance(self.cross, np.ndarray) and self.cross.size == 0
-        check_array("cross", self.cross, (0, 0) if without else (size, size))
-        store_float(self, "even", 0.0, 1.0)
+        super().__post_init__()
+        size, n_classes = np.size(self.shape), self.scale.shape[0]
+        check_array("shape", self.shape, (size if size in (0, N_SHAPES + 1) else N_SHAPES,))
+        check_array("cross", self.cross, (n_classes if np.size(self.cross) else 0,) * 2)
 
     def __str__(self) -> str:
         parts = [f"temperature {self.temperature:.5g}", f"floor {self.floor:.3g}"]

@@ -7,12 +7,12 @@ order of falling probability, equal ones in the order of their columns.
 import math
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
 from hokical._core.arrays import Array, FloatArray
-from hokical._core.checks import check_array, check_choice, store_float
+from hokical._core.checks import Number, Share, Table, check_array, check_choice, check_count
 from hokical._core.groups import GroupCoding, combine_codes
 from hokical._core.logits import Logits
 from hokical.rules.base import Rule, probabilities, set_probabilities
@@ -52,11 +52,11 @@ class FlooredRule(WrappedRule):
 
     name: ClassVar[str] = "floored"
 
-    floor: float
+    floor: Share
     rule: Rule
 
     def __post_init__(self) -> None:
-        store_float(self, "floor", 0.0, 1.0)
+        super().__post_init__()
         inner = self.rule
         if not isinstance(inner, Rule) or isinstance(inner, FlooredRule):
             raise ValueError(f"`rule` must be a rule for logits, without a floor; got {inner!r}.")
@@ -103,11 +103,10 @@ class GroupedRule(WrappedRule):
     terms: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         plain = isinstance(self.rule, Rule) and self.rule.logits_kind is Logits
         if not plain or self.rule.needed_groups is not None:
             raise ValueError(f"`rule` must be a rule for logits; got {self.rule!r}.")
-        if not isinstance(self.coding, GroupCoding) or not isinstance(self.keep_labels, bool):
-            raise ValueError("`coding` must be a GroupCoding, and `keep_labels` True or False.")
         n_columns = len(self.coding.columns)
         if any(not term or not all(0 <= k < n_columns for k in term) for term in self.terms):
             raise ValueError(f"`terms` must be of the {n_columns} columns; got {self.terms}.")
@@ -154,10 +153,10 @@ class BalancedRule(WrappedRule):
     cheap_proba = True
 
     rule: Rule
-    weights: FloatArray
+    weights: Annotated[FloatArray, Table((None,), 0.0)]
 
     def __post_init__(self) -> None:
-        check_array("weights", self.weights, (None,), 0.0)
+        super().__post_init__()
         if not isinstance(self.rule, Rule) or isinstance(self.rule, BalancedRule):
             raise ValueError(f"`rule` must be a rule of the old frequencies; got {self.rule!r}.")
         if self.rule.n_classes not in (None, self.weights.size) or not np.any(self.weights > 0.0):
@@ -197,15 +196,16 @@ class SetRule(WrappedRule):
 
     rule: Rule
     kind: Kind
-    threshold: FloatArray
+    threshold: Annotated[FloatArray, Table((None,), -np.inf, np.inf)]
     own_scores: bool = False
-    penalty: float = 0.0
+    penalty: Annotated[float, Number(0.0, np.inf)] = 0.0
     free_ranks: int = 0
     allow_empty: bool = False
 
     def __post_init__(self) -> None:
-        store_float(self, "penalty", 0.0, np.inf)
+        super().__post_init__()
         check_choice("kind", self.kind, Kind)
+        check_count(self.free_ranks, name="free_ranks", least=0)
 
     accepts_top_k = property(attrgetter("rule.accepts_top_k"))
     draws = property(lambda self: getattr(self.rule, "draws", None))
