@@ -25,17 +25,10 @@ from hokical._core.arrays import FloatArray, IntArray
 from hokical._core.checks import bin_edges, bin_index, check_count
 from hokical._core.lazy import import_optional
 from hokical.guarantees.bounds import clopper_pearson
+from hokical.metrics import risk_models
 from hokical.metrics.calibration import gap_norm
 from hokical.metrics.levels import Bins, Levels, read_levels
 from hokical.metrics.ranking import area_under_risk, risk_coverage
-from hokical.metrics.risk_models import (
-    BinarySummary,
-    CalibrationCurve,
-    DecisionCurve,
-    RiskBands,
-    binary_summary,
-    decision_curve,
-)
 from hokical.metrics.summaries import summarize_sets
 
 __all__ = [
@@ -98,18 +91,18 @@ class EventPicture:
     """
 
     top: float
-    curve: CalibrationCurve | None
-    bands: RiskBands
+    curve: risk_models.CalibrationCurve | None
+    bands: risk_models.RiskBands
     edges: FloatArray
     events: FloatArray
     others: FloatArray
     rug_events: FloatArray
     rug_others: FloatArray
-    decision: DecisionCurve
+    decision: risk_models.DecisionCurve
 
     @classmethod
     def from_summary(
-        cls, found: BinarySummary, edges: Any = None, top: float | None = None
+        cls, found: risk_models.BinarySummary, edges: Any = None, top: float | None = None
     ) -> Self:
         """Of a summary; `edges` are those of the bands, `top` the end of the axes."""
         levels, bands = found.levels, found.bands(edges)
@@ -151,7 +144,7 @@ class EventPicture:
         return ax
 
 
-def axis_top(found: BinarySummary) -> float:
+def axis_top(found: risk_models.BinarySummary) -> float:
     """A round number that nearly all probabilities and observed shares lie below."""
     levels = found.levels
     most = levels.confidence[np.searchsorted(np.cumsum(levels.weight), 0.995 * levels.total)]
@@ -191,7 +184,7 @@ def draw_calibration_curve(
     >>> bool(ax.lines)
     True
     """
-    found = binary_summary(probability, outcome, sample_weight, delta=delta)
+    found = risk_models.binary_summary(probability, outcome, sample_weight, delta=delta)
     return EventPicture.from_summary(found, edges).draw_curve(ax, delta, **style)
 
 
@@ -213,7 +206,9 @@ def draw_distribution(
     >>> len(ax.patches) > 0
     True
     """
-    found = EventPicture.from_summary(binary_summary(probability, outcome, sample_weight))
+    found = EventPicture.from_summary(
+        risk_models.binary_summary(probability, outcome, sample_weight)
+    )
     ax = axes_or_new(ax)
     shape: dict[str, Any] = {"width": np.diff(found.edges), "align": "edge"}
     shape |= {"edgecolor": ax.get_facecolor()} | style
@@ -251,7 +246,9 @@ def draw_decision_curve(
     True
     """
     ax = axes_or_new(ax)
-    curve = decision_curve(proba, labels, thresholds, delta=delta, sample_weight=sample_weight)
+    curve = risk_models.decision_curve(
+        proba, labels, thresholds, delta=delta, sample_weight=sample_weight
+    )
     if not ax.lines:
         ax.plot(curve.threshold, curve.treat_all, color=GREY, linestyle="--", label="treat all")
         ax.axhline(0.0, color=ink(ax), linewidth=0.8, label="treat none")

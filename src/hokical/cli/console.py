@@ -197,9 +197,10 @@ def show_event(found: hokical.report.Evaluation, title: str) -> None:
     table = new_table(["metric", *(cell for each in found.both for cell in (each.name, level))])
     summaries: list[Any] = [each.binary for each in found.both]
     for name in risk_models.EVENT_MAIN:
-        cells = (risk_models.show_estimate(name, each[name], " to ") for each in summaries)
+        metric = risk_models.EVENT_METRICS[name]
+        cells = (metric.show(each[name], " to ") for each in summaries)
         texts = (text for pair in cells for text in pair)
-        table.add_row(risk_models.EVENT_TITLES[name][0], *texts)
+        table.add_row(metric.title, *texts)
     show_table(f"{title}: {event.title}", table, *([event.remark] if event.remark else []))
     bands = new_table(("probability", "rows", "events", "mean", "observed", level, "p-value", ""))
     for row in event.bands().rows:

@@ -1,21 +1,18 @@
-"""Calibration errors over bins, and proper scores.
+"""Calibration errors, over bins and smooth, and proper scores of a label or of all classes.
 
 With D = 1{correct} - confidence, w_j the weight of bin j and g_j its sum of D,
 
     ECE_p = (sum_j w_j/W |g_j/w_j|^p)^(1/p),   p = 1: the ECE.
 
-Smooth ECE (Blasiok and Nakkiran, 2024): a calibration error without bins.
-
-It uses a kernel, and needs no choice of bandwidth. With
-residuals r_i = correct_i - confidence_i at f_i and the Gaussian kernel reflected at 0 and 1,
+The smooth ECE (Blasiok and Nakkiran, 2024) has a kernel for bins, and needs no choice of bandwidth.
+With residuals r_i = correct_i - confidence_i at f_i and the Gaussian kernel reflected at 0 and 1,
 
     smECE_s = integral over [0, 1] of |mean_i r_i K_s(t, f_i)| dt,   smECE = the s with smECE_s = s.
 
 Cosines are the eigenfunctions of the reflected kernel: smoothing multiplies the k-th coefficient by
 exp(-(pi k s)^2 / 2), however many reflections that takes. So residuals are put on a grid (each
-shared by its two nearest cells), and one cosine transform is inverted per bandwidth.
-
-Scores of the probabilities of all classes, and their sums, which add up over chunks.
+shared by its two nearest cells), and one cosine transform is inverted per bandwidth. Sums add up
+over chunks.
 """
 
 from __future__ import annotations
@@ -30,7 +27,7 @@ import numpy as np
 from hokical._core.arrays import FloatArray
 from hokical._core.checks import bin_index, check_count, sum_by
 from hokical._core.logits import row_slices
-from hokical.metrics.examples import Predictions, as_predictions, check_inside, check_norm
+from hokical.metrics import examples
 from hokical.metrics.intervals import MOST_LOSS, worst_mean
 from hokical.metrics.levels import (
     Bins,
@@ -62,7 +59,7 @@ class VectorSums:
     n_classes: int
 
     @classmethod
-    def from_rows(cls, rows: Predictions, n_bins: int, scores: Any = None) -> Self:
+    def from_rows(cls, rows: examples.Predictions, n_bins: int, scores: Any = None) -> Self:
         """Sums of rows that were checked, whose `class_scores` may be known."""
         weight = rows.filled_weight()
         scores = scores or class_scores(rows)
@@ -94,7 +91,7 @@ class VectorSums:
         return float(np.abs(self.gaps).sum() / (self.n_classes * self.total))
 
 
-def class_gaps(rows: Predictions, n_bins: int) -> FloatArray:
+def class_gaps(rows: examples.Predictions, n_bins: int) -> FloatArray:
     """Weighted sums of 1{label} - probability by class and bin, (classes * bins,)."""
     n_classes, weight = rows.n_classes, rows.filled_weight()
     gaps = np.zeros(n_classes * n_bins)
@@ -106,33 +103,33 @@ def class_gaps(rows: Predictions, n_bins: int) -> FloatArray:
     return gaps
 
 
-def class_scores(data: Predictions) -> dict[str, FloatArray]:
+def class_scores(data: examples.Predictions) -> dict[str, FloatArray]:
     """The scores (n,) whose means are metrics of all classes."""
     return {"brier": brier_rows(data), "log_loss": log_loss_rows(data)}
 
 
-def worst_rows(data: Predictions, brier: FloatArray) -> dict[str, FloatArray]:
+def worst_rows(data: examples.Predictions, brier: FloatArray) -> dict[str, FloatArray]:
     """What rows would score with another class: of probability 0, or the mean of the others'."""
     known = data.proba[np.arange(data.n_rows), data.labels].astype(np.float64)
     rest = np.maximum(1.0 - data.proba.max(axis=1).astype(np.float64), math.exp(-MOST_LOSS))
     return {"brier": brier + 2.0 * known, "log_loss": math.log(data.n_classes - 1) - np.log(rest)}
 
 
-def log_loss_rows(data: Predictions, clip: float = 0.0) -> FloatArray:
+def log_loss_rows(data: examples.Predictions, clip: float = 0.0) -> FloatArray:
     """-log(probability of the true class) per example, (n,)."""
     likelihood = data.proba[np.arange(data.n_rows), data.labels].astype(np.float64)
     with np.errstate(divide="ignore"):
         return np.minimum(-np.log(likelihood), loss_limit(clip))
 
 
-def ranked_rows(data: Predictions) -> FloatArray:
+def ranked_rows(data: examples.Predictions) -> FloatArray:
     """Sum over k of (P(class <= k) - 1{label <= k})^2 per example, (n,)."""
     cumulative = np.cumsum(data.proba[:, :-1], axis=1, dtype=np.float64)
     reached = data.labels[:, None] <= np.arange(data.n_classes - 1)
     return np.asarray(((cumulative - reached) ** 2).sum(axis=1))
 
 
-def brier_rows(data: Predictions) -> FloatArray:
+def brier_rows(data: examples.Predictions) -> FloatArray:
     """Sum over classes of (proba - 1{label})^2 per example, (n,)."""
     out = np.empty(data.n_rows)
     for rows in row_slices(data.n_rows, data.n_classes):
@@ -155,10 +152,12 @@ def log_losses(confidence: FloatArray, clip: float = 0.0) -> Pair:
         return np.minimum(-np.log(confidence), limit), np.minimum(-np.log1p(-confidence), limit)
 
 
-def top_label_rows(confidence: FloatArray, correct: Any) -> dict[str, FloatArray]:
-    """The scores (n,) of confidences whose means are metrics of the predicted label."""
-    scores = {"brier": squared_errors(confidence), "log_loss": log_losses(confidence)}
-    return {name: np.where(correct, *pair) for name, pair in scores.items()}
+def row_scores(rows: examples.Outcomes, data: examples.Predictions | None) -> dict[str, FloatArray]:
+    """The scores (n,) whose means are metrics: of all classes if known, else of the label."""
+    if data is not None:
+        return class_scores(data)
+    pairs = {"brier": squared_errors(rows.confidence), "log_loss": log_losses(rows.confidence)}
+    return {name: np.where(rows.correct, *pair) for name, pair in pairs.items()}
 
 
 def loss_limit(clip: float) -> float:
@@ -193,7 +192,7 @@ def ece(
     >>> round(ece([[0.1, 0.9], [0.9, 0.1], [0.4, 0.6]], [1, 1, 1]), 6)
     0.4
     """
-    n_bins, norm = check_count(n_bins), check_norm(norm)
+    n_bins, norm = check_count(n_bins), examples.check_norm(norm)
     found = read_levels(proba, labels, sample_weight).by_bin(n_bins, bins)
     return gap_norm(found, norm)
 
@@ -239,7 +238,7 @@ def classwise_ece(
     n_bins = check_count(n_bins)
 
     def make(*chunk: Any) -> VectorSums:
-        return VectorSums.from_rows(as_predictions(*chunk), n_bins)
+        return VectorSums.from_rows(examples.as_predictions(*chunk), n_bins)
 
     return add_chunks(make, proba, labels, sample_weight).classwise_ece()
 
@@ -294,7 +293,7 @@ def ranked_probability_score(proba: Any, labels: Any = None, *, sample_weight: A
 
 
 def _mean_score(
-    of_rows: Callable[[Predictions], FloatArray],
+    of_rows: Callable[[examples.Predictions], FloatArray],
     of_confidence: Callable[[FloatArray], Pair] | None,
     *columns: Any,
 ) -> float:
@@ -303,7 +302,7 @@ def _mean_score(
     def make(*chunk: Any) -> Any:
         if of_confidence is not None and np.ndim(chunk[0]) != 2:
             return level_sums(*chunk)
-        data = as_predictions(*chunk)
+        data = examples.as_predictions(*chunk)
         weight = data.filled_weight()
         return np.array([(weight * of_rows(data)).sum(), weight.sum()])
 
@@ -363,7 +362,7 @@ def smooth_ece(
     levels = read_levels(proba, labels, sample_weight)
     if bandwidth is None:
         return smooth_error(levels)
-    width = check_inside("bandwidth", bandwidth, 0.0, np.inf)
+    width = examples.check_inside("bandwidth", bandwidth, 0.0, np.inf)
     return _size(dct(grid_masses(levels, cells_for(width)), norm="ortho"), width)
 
 

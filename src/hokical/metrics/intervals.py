@@ -134,9 +134,7 @@ def roc_ends(levels: Levels, delta: float) -> Ends:
     least = min(n_right, n_wrong) * levels.rows_per_weight
     if least < LEAST_OF_KIND:
         return NONE
-    below = (np.cumsum(wrong) - 0.5 * wrong) / n_wrong  # of a right row: wrong ones below it
-    above = 1.0 - (np.cumsum(right) - 0.5 * right) / n_right
-    area, variance = float(right @ below) / n_right, 0.0
+    (below, above, area), variance = levels.roc_places, 0.0
     if not 0.0 < area < 1.0:
         return NONE
     for weight, n, place in ((right, n_right, below), (wrong, n_wrong, above)):
@@ -167,13 +165,10 @@ def design_effects(
     gap = weight * (rows.correct - confidence)
     cells = codes * n_bins + bin_index(confidence, n_bins)
     found["ece"] = found["ece_mass"] = max(_effect(gap, codes), _effect(gap, codes, cells))
-    right, wrong = levels.correct, levels.errors
-    n_right, n_wrong = float(right.sum()), float(wrong.sum())
+    n_right, n_wrong = float(levels.correct.sum()), float(levels.errors.sum())
     if min(n_right, n_wrong) > 0.0:
-        below = (np.cumsum(wrong) - 0.5 * wrong) / n_wrong
-        above = 1.0 - (np.cumsum(right) - 0.5 * right) / n_right
+        below, above, area = levels.roc_places
         place = np.minimum(np.searchsorted(levels.confidence, confidence), levels.weight.size - 1)
-        area = float(right @ below) / n_right
         pair = (below[place] - area) / n_right, (above[place] - area) / n_wrong
         found["auroc"] = _effect(weight * np.where(rows.correct, *pair), codes)
     return found

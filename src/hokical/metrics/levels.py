@@ -194,6 +194,14 @@ class Levels:
         return sum_from_top(self.errors)
 
     @property
+    def roc_places(self) -> tuple[FloatArray, FloatArray, float]:
+        """Share of wrong rows below a right one, of right rows above a wrong one, and the AUROC."""
+        right, wrong = self.correct, self.errors
+        below = (np.cumsum(wrong) - 0.5 * wrong) / float(wrong.sum())
+        above = 1.0 - (np.cumsum(right) - 0.5 * right) / float(right.sum())
+        return below, above, float(right @ below) / float(right.sum())
+
+    @property
     def total(self) -> float:
         """Sum of the weights."""
         return float(self.weight_above[0])

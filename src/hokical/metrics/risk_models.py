@@ -7,7 +7,7 @@ is computed from the table of levels, so chunks, streams and weights are those o
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,19 +15,12 @@ import numpy as np
 from hokical._core.arrays import FloatArray, IntArray
 from hokical._core.messages import warn_user
 from hokical.guarantees.bounds import beta_quantile, check_chance, chi_square_tail, clopper_pearson
-from hokical.metrics.calibration import squared_errors, top_label_rows
+from hokical.metrics import summaries
+from hokical.metrics.calibration import squared_errors
 from hokical.metrics.examples import Outcomes, as_predictions, as_risks
 from hokical.metrics.groups import holm, mean_p_values, sum_p_value
-from hokical.metrics.intervals import Ends, design_effects, mean_ends
+from hokical.metrics.intervals import Ends, mean_ends
 from hokical.metrics.levels import Levels, LevelSums, add_chunks
-from hokical.metrics.summaries import (
-    METRICS,
-    Estimate,
-    SummaryOptions,
-    counted_clusters,
-    metric_estimate,
-    refuse_chunks,
-)
 
 #: With fewer true or false positives an interval of net benefit is that of both shares at once: the
 #: interval of the mean held in 73 to 91 % of simulations of five rows that are treated.
@@ -37,44 +30,48 @@ _LEAST = 1e-12
 #: Knots of the smooth curve, cells of log-odds that it is fitted to, points that it is drawn at.
 _KNOTS, _CELLS, _POINTS = 10, 512, 101
 
-#: What a summary of an event has, in order: title, and how its numbers are shown.
-EVENT_TITLES = {
-    "prevalence": ("share of events", ".1%"),
-    "mean_probability": ("mean probability", ".1%"),
-    "oe_ratio": ("O:E ratio", ".3f"),
-    "intercept": ("intercept", ".3f"),
-    "slope": ("slope", ".3f"),
-    "auroc": ("AUROC", ".4f"),
-    "gini": ("Gini", ".4f"),
-    "ks": ("KS", ".4f"),
-    "brier": ("Brier score", ".4f"),
-    "scaled_brier": ("scaled Brier score", ".4f"),
-    "log_loss": ("log loss", ".4f"),
-    "ici": ("ICI (Eavg)", ".4f"),
-    "e50": ("E50", ".4f"),
-    "e90": ("E90", ".4f"),
-    "emax": ("Emax", ".4f"),
-    "spiegelhalter_z": ("Spiegelhalter's z", ".3f"),
-    "spiegelhalter_p": ("p-value of z", ".3g"),
-    "logistic_intercept": ("intercept beside slope", ".3f"),
-    "r2": ("Nagelkerke's R2", ".4f"),
-    "discrimination": ("discrimination D", ".4f"),
-    "unreliability": ("unreliability U", ".4f"),
-    "unreliability_p": ("p-value of U", ".3g"),
-    "quality": ("quality Q", ".4f"),
-}
+#: What a summary of an event has, in order.
+EVENT_METRICS = {
+    name: summaries.Metric(name, title, form=form, better="higher" if name == "auroc" else "lower",
+                 ranking=name in ("auroc", "brier", "log_loss"))
+    for name, title, form in (
+        ("prevalence", "share of events", ".1%"),
+        ("mean_probability", "mean probability", ".1%"),
+        ("oe_ratio", "O:E ratio", ".3f"),
+        ("intercept", "intercept", ".3f"),
+        ("slope", "slope", ".3f"),
+        ("auroc", "AUROC", ".4f"),
+        ("gini", "Gini", ".4f"),
+        ("ks", "KS", ".4f"),
+        ("brier", "Brier score", ".4f"),
+        ("scaled_brier", "scaled Brier score", ".4f"),
+        ("log_loss", "log loss", ".4f"),
+        ("ici", "ICI (Eavg)", ".4f"),
+        ("e50", "E50", ".4f"),
+        ("e90", "E90", ".4f"),
+        ("emax", "Emax", ".4f"),
+        ("spiegelhalter_z", "Spiegelhalter's z", ".3f"),
+        ("spiegelhalter_p", "p-value of z", ".3g"),
+        ("logistic_intercept", "intercept beside slope", ".3f"),
+        ("r2", "Nagelkerke's R2", ".4f"),
+        ("discrimination", "discrimination D", ".4f"),
+        ("unreliability", "unreliability U", ".4f"),
+        ("unreliability_p", "p-value of U", ".3g"),
+        ("quality", "quality Q", ".4f"),
+    )
+}  # fmt: skip
 #: What small tables show of it.
 EVENT_COLUMNS = ("mean_probability", "oe_ratio", "intercept", "slope", "auroc", "brier", "log_loss")
 #: What evaluations show of it; the rest is that of `val.prob`.
-EVENT_MAIN = tuple(EVENT_TITLES)[: list(EVENT_TITLES).index("spiegelhalter_p") + 1]
+EVENT_MAIN = tuple(EVENT_METRICS)[: list(EVENT_METRICS).index("spiegelhalter_p") + 1]
 
 
 @dataclass(frozen=True)
 class Recalibration:
     """`slope` and `intercept` of a logistic recalibration, with intervals; see the function."""
 
-    slope: Estimate
-    intercept: Estimate
+    slope: summaries.Estimate
+    intercept: summaries.Estimate
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,7 +168,7 @@ class BinarySummary:
 
     n: int
     n_events: float
-    estimates: dict[str, Estimate]
+    estimates: dict[str, summaries.Estimate]
     curve: CalibrationCurve | None
     n_certain: float
     delta: float
@@ -179,7 +176,7 @@ class BinarySummary:
     levels: Levels = field(repr=False, kw_only=True)
     weighted: bool = False
 
-    def __getitem__(self, name: str) -> Estimate:
+    def __getitem__(self, name: str) -> summaries.Estimate:
         if name not in self.estimates:
             raise KeyError(f"no metric {name!r} in this summary; it has {list(self.estimates)}.")
         return self.estimates[name]
@@ -221,22 +218,9 @@ class BinarySummary:
     def __str__(self) -> str:
         lines = [f"{self.title}, {1.0 - self.delta:.0%} intervals"]
         for name, found in self.estimates.items():
-            value, ends = show_estimate(name, found)
+            value, ends = EVENT_METRICS[name].show(found)
             lines.append(f"{name:<18} {value:>9}{f'  [{ends}]' if ends else ''}")
         return "\n".join([*lines, *([self.remark] if self.remark else [])])
-
-
-def show_estimate(name: str, found: Estimate, to: str = ", ") -> tuple[str, str]:
-    """A value and its interval as text, "" where there is none."""
-    form = EVENT_TITLES[name][1]
-
-    def show(value: float) -> str:
-        if math.isinf(value):
-            return "infinite" if value > 0.0 else "-infinite"
-        return "\N{EN DASH}" if math.isnan(value) else format(value, form)
-
-    ends = "" if math.isnan(found.low) else f"{show(found.low)}{to}{show(found.high)}"
-    return show(found.value), ends
 
 
 def binary_summary(
@@ -287,18 +271,14 @@ def binary_summary(
     (True, True)
     """
     check_chance("delta", delta)
-    if cluster is None:
-        return summarize_event(add_chunks(risk_sums, probability, outcome, sample_weight), delta)
-    refuse_chunks(probability)
-    rows = risk_rows(probability, outcome, sample_weight)
-    codes = counted_clusters(cluster, outcome, sample_weight)
-    return summarize_event(clustered_sums(rows, codes), delta)
+    summaries.refuse_chunks(cluster, probability)
 
+    def make(*chunk: Any) -> LevelSums:
+        return summaries.clustered_levels(
+            risk_rows(*chunk), summaries.counted_clusters(cluster, *chunk[1:])
+        )
 
-def clustered_sums(rows: Outcomes, codes: IntArray) -> LevelSums:
-    """Levels of the probability of the event, of rows in clusters (n,)."""
-    scores = top_label_rows(rows.confidence, rows.correct)
-    return replace(LevelSums.from_rows(rows), design=design_effects(rows, scores, codes))
+    return summarize_event(add_chunks(make, probability, outcome, sample_weight), delta)
 
 
 def summarize_event(sums: LevelSums, delta: float, event: str = "the event") -> BinarySummary:
@@ -308,10 +288,12 @@ def summarize_event(sums: LevelSums, delta: float, event: str = "the event") -> 
     gaps = levels.of("ece")  # what rows in clusters are worth for sums of outcome - probability
     fits = _Fits.from_levels(gaps, delta)
     found = _means(levels, delta) | fits.estimates | _spiegelhalter(gaps)
-    found |= _distances(levels, fits.smooth) | {"ks": Estimate(_kolmogorov_smirnov(levels))}
+    found |= _distances(levels, fits.smooth) | {
+        "ks": summaries.Estimate(_kolmogorov_smirnov(levels))
+    }
     events, n_certain = float(levels.correct.sum()), float(levels.weight[certain].sum())
     return BinarySummary(
-        sums.n_rows, events, {name: found[name] for name in EVENT_TITLES},
+        sums.n_rows, events, {name: found[name] for name in EVENT_METRICS},
         None if fits.smooth is None else fits.smooth.curve(delta), n_certain, delta, event,
         levels=levels, weighted=sums.weighted,
     )  # fmt: skip
@@ -324,24 +306,28 @@ _SHARED = {
 }  # fmt: skip
 
 
-def _means(levels: Levels, delta: float) -> dict[str, Estimate]:
+def _means(levels: Levels, delta: float) -> dict[str, summaries.Estimate]:
     """What the metrics of the predicted label have too, and ratios of means."""
     total, worth = levels.total, levels.total * levels.rows_per_weight
-    options, nan = SummaryOptions(delta=delta), Estimate(math.nan)
+    options, nan = summaries.SummaryOptions(delta=delta), summaries.Estimate(math.nan)
     found = {
-        name: metric_estimate(METRICS[metric], levels.of(metric), options)
+        name: summaries.metric_estimate(summaries.METRICS[metric], levels.of(metric), options)
         for name, metric in _SHARED.items()
     }
     area, share = found["auroc"], found["prevalence"]
     gini, low, high = (2.0 * end - 1.0 for end in (area.value, area.low, area.high))
-    found |= {"gini": Estimate(gini, low, high, area.reason), "oe_ratio": nan, "scaled_brier": nan}
+    found |= {
+        "gini": summaries.Estimate(gini, low, high, area.reason),
+        "oe_ratio": nan,
+        "scaled_brier": nan,
+    }
     expected = float(levels.weight @ levels.confidence)
     if expected > 0.0:
         ratio = float(levels.correct.sum()) / expected
         ends = share.low * total / expected, share.high * total / expected
         if min(share.value, 1.0 - share.value) * worth >= _FEW:
             ends = _ratio_ends(levels.of("ece"), ratio, delta)
-        found["oe_ratio"] = Estimate(ratio, *ends)
+        found["oe_ratio"] = summaries.Estimate(ratio, *ends)
     if 0.0 < share.value < 1.0:
         brier = found["brier"].value
         found["scaled_brier"] = _scaled_brier(levels.of("brier"), brier, share.value, delta)
@@ -360,7 +346,7 @@ def _ratio_ends(levels: Levels, ratio: float, delta: float) -> Ends:
     return ratio / factor, ratio * factor
 
 
-def _scaled_brier(levels: Levels, brier: float, share: float, delta: float) -> Estimate:
+def _scaled_brier(levels: Levels, brier: float, share: float, delta: float) -> summaries.Estimate:
     """1 - Brier score / (share (1 - share)), with an interval of its linearisation, a mean.
 
     Hall's and Student's together: each alone held in 90 to 93 % of simulations of 40 events.
@@ -376,11 +362,11 @@ def _scaled_brier(levels: Levels, brier: float, share: float, delta: float) -> E
     n, powers = levels.total * levels.rows_per_weight, levels.power_means(*own)
     low, high = mean_ends(powers, n, delta)
     if math.isnan(low):
-        return Estimate(value)
+        return summaries.Estimate(value)
     error = math.sqrt((float(powers[1]) - value**2) / (n - 1.0))
     fewer = max(n * min(share, 1.0 - share) - 1.0, 1.0)
     width = -float(stdtrit(fewer, 0.5 * delta)) * error
-    return Estimate(value, min(low, value - width), min(max(high, value + width), 1.0))
+    return summaries.Estimate(value, min(low, value - width), min(max(high, value + width), 1.0))
 
 
 def _kolmogorov_smirnov(levels: Levels) -> float:
@@ -392,7 +378,7 @@ def _kolmogorov_smirnov(levels: Levels) -> float:
     return float(np.abs(apart).max())
 
 
-def _spiegelhalter(levels: Levels) -> dict[str, Estimate]:
+def _spiegelhalter(levels: Levels) -> dict[str, summaries.Estimate]:
     """z of sum (y - p)(1 - 2p), which is 0 on average if every p is right (Spiegelhalter, 1986)."""
     from scipy.special import ndtr
 
@@ -401,13 +387,17 @@ def _spiegelhalter(levels: Levels) -> dict[str, Estimate]:
     variance = float(levels.weight @ (lean**2 * p * (1.0 - p))) / levels.rows_per_weight
     z = float(levels.gap @ lean) / math.sqrt(variance) if variance > 0.0 else math.nan
     p_value = 2.0 * float(ndtr(-abs(z)))
-    return {"spiegelhalter_z": Estimate(z), "spiegelhalter_p": Estimate(p_value)}
+    return {
+        "spiegelhalter_z": summaries.Estimate(z),
+        "spiegelhalter_p": summaries.Estimate(p_value),
+    }
 
 
-def _distances(levels: Levels, smooth: _Smooth | None) -> dict[str, Estimate]:
+def _distances(levels: Levels, smooth: _Smooth | None) -> dict[str, summaries.Estimate]:
     """Mean, quantiles and maximum of the distance of the smooth curve from the predictions."""
+    names = ("ici", "e50", "e90", "emax")
     if smooth is None:
-        return {name: Estimate(math.nan) for name in ("ici", "e50", "e90", "emax")}
+        return dict.fromkeys(names, summaries.Estimate(math.nan))
     kept = (levels.confidence > 0.0) & (levels.confidence < 1.0)
     p, weight = levels.confidence[kept], levels.weight[kept]
     gaps = np.abs(smooth.observed(p) - p)
@@ -415,10 +405,7 @@ def _distances(levels: Levels, smooth: _Smooth | None) -> dict[str, Estimate]:
     reached = np.cumsum(weight[order])
     middle, most = np.searchsorted(reached, np.array([0.5, 0.9]) * reached[-1])
     values = (weight @ gaps / reached[-1], gaps[order[middle]], gaps[order[most]], gaps.max())
-    return {
-        name: Estimate(float(v))
-        for name, v in zip(("ici", "e50", "e90", "emax"), values, strict=True)
-    }
+    return dict(zip(names, map(summaries.Estimate, map(float, values)), strict=True))
 
 
 def calibration_slope(
@@ -679,7 +666,7 @@ class _Smooth:
 class _Fits:
     """What logistic models of the events on the predicted log-odds say."""
 
-    estimates: dict[str, Estimate]
+    estimates: dict[str, summaries.Estimate]
     smooth: _Smooth | None
 
     @classmethod
@@ -687,7 +674,7 @@ class _Fits:
         """Of the levels strictly between 0 and 1; NaN and None where nothing is determined."""
         names = ("slope", "intercept", "logistic_intercept", "r2", "discrimination",
                  "unreliability", "unreliability_p", "quality")  # fmt: skip
-        found = dict.fromkeys(names, Estimate(math.nan))
+        found = dict.fromkeys(names, summaries.Estimate(math.nan))
         kept = (levels.confidence > 0.0) & (levels.confidence < 1.0)
         x = _log_odds(levels.confidence[kept])
         weight, events = (
@@ -743,7 +730,7 @@ def _log_likelihood(eta: FloatArray, weight: FloatArray, events: FloatArray) -> 
 def _wald(
     fit: _Fit, columns: FloatArray, offset: FloatArray, weight: FloatArray, events: FloatArray,
     delta: float,
-) -> list[Estimate]:  # fmt: skip
+) -> list[summaries.Estimate]:  # fmt: skip
     """Coefficients with normal intervals, of the larger of two errors.
 
     That of the likelihood is too small where the model is wrong, that of the sandwich in small
@@ -757,12 +744,12 @@ def _wald(
     variance = np.maximum(np.diag(inverse), np.diag(inverse @ meat @ inverse))
     width = -float(ndtri(0.5 * delta)) * np.sqrt(variance)
     rows: Any = np.stack([fit.coefficients, fit.coefficients - width, fit.coefficients + width])
-    return [Estimate(*row) for row in rows.T.tolist()]
+    return [summaries.Estimate(*row) for row in rows.T.tolist()]
 
 
 def _indices(
     fitted: float, x: FloatArray, weight: FloatArray, events: FloatArray
-) -> dict[str, Estimate]:
+) -> dict[str, summaries.Estimate]:
     """R2, D, U and Q of Harrell's `val.prob`, from the log-likelihood of slope and intercept."""
     n, share = float(weight.sum()), float(events.sum() / weight.sum())
     null = n * (share * math.log(share) + (1.0 - share) * math.log1p(-share))
@@ -774,7 +761,7 @@ def _indices(
         "unreliability_p": chi_square_tail(2, max(off, 0.0)),
         "quality": discrimination - unreliability,
     }  # fmt: skip
-    return {name: Estimate(value) for name, value in found.items()}
+    return {name: summaries.Estimate(value) for name, value in found.items()}
 
 
 def _fit_smooth(x: FloatArray, weight: FloatArray, events: FloatArray) -> _Smooth | None:

@@ -1,10 +1,8 @@
-"""All metrics at once, with intervals and the bounds on the true calibration error.
+"""All metrics at once, with intervals and the bounds on the true calibration error; and of sets.
 
-Metrics of prediction sets: coverage and size, by class and by size.
-
-The metrics there are: what each is called, which way is better, and how it is computed.
-
-Tables, reports and rankings read this table, and show metrics in its order.
+`METRICS` says what each metric is called, which way is better and how it is computed; tables,
+reports and rankings read it, and show metrics in its order. Prediction sets are summarized by
+coverage and size, for each class and each size.
 """
 
 from __future__ import annotations
@@ -21,28 +19,8 @@ from hokical._core.checks import check_count
 from hokical._core.reading import as_clusters, as_labels, as_weights, to_numpy
 from hokical._core.special import normal_quantile
 from hokical.guarantees.bounds import Method, calibration_bound, check_chance, clopper_pearson
-from hokical.metrics.calibration import (
-    Pair,
-    VectorSums,
-    class_scores,
-    debiased_error,
-    gap_norm,
-    log_losses,
-    smooth_error,
-    squared_errors,
-    top_label_rows,
-)
+from hokical.metrics import calibration, intervals
 from hokical.metrics.examples import Outcomes, Predictions, as_examples, as_predictions
-from hokical.metrics.intervals import (
-    Ends,
-    confidence_ends,
-    design_effects,
-    gap_ends,
-    mean_ends,
-    roc_ends,
-    share_ends,
-    worst_score,
-)
 from hokical.metrics.levels import Bins, Levels, LevelSums, add_chunks, is_chunked, plus
 from hokical.metrics.ranking import area_under_risk, area_under_roc, risk_at
 
@@ -63,11 +41,11 @@ class SummaryOptions:
 class Metric:
     """What a metric is called, which way is better, and how it is computed.
 
-    `detail` distinguishes it from others of the same title; `upper` is its largest value, the least
-    is 0. `ranking` metrics rank methods in reports; `vectors` need the probabilities of all
-    classes. The mean of `scores`, those of right and of wrong rows by confidence, or `function` of
-    the table of levels computes it, `interval` its interval at 1 - delta; None for none, `lacking`
-    why a data set may have none.
+    `detail` distinguishes it from others of the same title; `form` is how its numbers are shown;
+    `upper` is its largest value, the least is 0. `ranking` metrics rank methods in reports;
+    `vectors` need the probabilities of all classes. The mean of `scores`, those of right and of
+    wrong rows by confidence, or `function` of the table of levels computes it, `interval` its
+    interval at 1 - delta; None for none, `lacking` why a data set may have none.
 
     >>> METRICS["auroc"].better, METRICS["smooth_ece"].interval, METRICS["ece_mass"].full_title
     ('higher', None, 'ECE, equal mass')
@@ -77,39 +55,43 @@ class Metric:
     title: str
     detail: str = ""
     function: Callable[[Levels, SummaryOptions], float] | None = None
-    interval: Callable[[Levels, SummaryOptions], Ends] | None = None
-    scores: Callable[[FloatArray], Pair] | None = None
+    interval: Callable[[Levels, SummaryOptions], intervals.Ends] | None = None
+    scores: Callable[[FloatArray], calibration.Pair] | None = None
     better: Literal["lower", "higher"] | None = "lower"
     upper: float = 1.0
     ranking: bool = False
     vectors: bool = False
-    percent: bool = False
+    form: str = ".4f"
     lacking: str = "fewer than three rows"
 
     @property
     def full_title(self) -> str:
         """The title, with the detail if an earlier metric has the same title."""
-        first = next(other for other in METRICS.values() if other.title == self.title)
-        return self.title if first is self else f"{self.title}, {self.detail}"
+        first = next((other for other in METRICS.values() if other.title == self.title), self)
+        return f"{self.title}, {self.detail}" if self.detail and first is not self else self.title
 
     def format(self, value: float | None) -> str:
-        """A value for readers; only a log loss can be infinite, with a true class at 0.
+        """A value for readers; an infinite one may be None, as in JSON.
 
-        NaN, which the AUROC is if all rows are right, is a dash.
+        A log loss is infinite with a true class at 0; NaN, as an AUROC if all rows are right, is a
+        dash.
         """
         if value is None or math.isinf(value):
-            return "infinite"
-        if math.isnan(value):
-            return "\N{EN DASH}"
-        return f"{value:.1%}" if self.percent else f"{value:.4f}"
+            return "-infinite" if value == -math.inf else "infinite"
+        return "\N{EN DASH}" if math.isnan(value) else format(value, self.form)
+
+    def show(self, found: Estimate, to: str = ", ") -> tuple[str, str]:
+        """A value and its interval for readers, "" where there is none."""
+        value, low, high = map(self.format, (found.value, found.low, found.high))
+        return value, "" if math.isnan(found.low) else f"{low}{to}{high}"
 
 
 def _error(name: str, bins: Bins) -> Metric:
     """The calibration error over a kind of bins."""
     return Metric(
         name, "ECE", f"equal {bins}",
-        lambda t, o: gap_norm(t.by_bin(o.n_bins, bins)),
-        lambda t, o: gap_ends(t.by_bin(o.n_bins, bins), t.rows_per_weight, o.delta),
+        lambda t, o: calibration.gap_norm(t.by_bin(o.n_bins, bins)),
+        lambda t, o: intervals.gap_ends(t.by_bin(o.n_bins, bins), t.rows_per_weight, o.delta),
         ranking=True,
     )  # fmt: skip
 
@@ -117,28 +99,32 @@ def _error(name: str, bins: Bins) -> Metric:
 _TABLE = (
     Metric(
         "accuracy", "accuracy", "", lambda t, _: float(t.correct.sum()) / t.total,
-        lambda t, o: share_ends(
+        lambda t, o: intervals.share_ends(
             float(t.correct.sum()) / t.total, t.total * t.rows_per_weight, o.delta
         ),
-        better="higher", percent=True,
+        better="higher", form=".1%",
     ),
     Metric(
         "mean_confidence", "confidence", "mean",
         lambda t, _: float(t.weight @ t.confidence) / t.total,
-        lambda t, o: confidence_ends(t, o.delta),
-        better=None, percent=True,
+        lambda t, o: intervals.confidence_ends(t, o.delta),
+        better=None, form=".1%",
     ),
     _error("ece", "width"),
     _error("ece_mass", "mass"),
     Metric(
-        "debiased_ece", "debiased ECE (L2)", "", lambda t, o: debiased_error(t.by_bin(o.n_bins))
+        "debiased_ece", "debiased ECE (L2)", "",
+        lambda t, o: calibration.debiased_error(t.by_bin(o.n_bins)),
     ),
-    Metric("smooth_ece", "smooth ECE", "no bins", lambda t, _: smooth_error(t), ranking=True),
-    Metric("brier", "Brier", scores=squared_errors, upper=2.0, ranking=True),
-    Metric("log_loss", "log loss", scores=log_losses, upper=math.inf, ranking=True),
     Metric(
-        "auroc", "AUROC", "", lambda t, _: area_under_roc(t), lambda t, o: roc_ends(t, o.delta),
-        better="higher",
+        "smooth_ece", "smooth ECE", "no bins", lambda t, _: calibration.smooth_error(t),
+        ranking=True,
+    ),
+    Metric("brier", "Brier", scores=calibration.squared_errors, upper=2.0, ranking=True),
+    Metric("log_loss", "log loss", scores=calibration.log_losses, upper=math.inf, ranking=True),
+    Metric(
+        "auroc", "AUROC", "", lambda t, _: area_under_roc(t),
+        lambda t, o: intervals.roc_ends(t, o.delta), better="higher",
         lacking="it takes five correct and five wrong labels, not perfectly separated",
     ),
     Metric("aurc", "AURC", "", lambda t, _: area_under_risk(t)),
@@ -210,25 +196,40 @@ class SummarySums:
     """What a summary of chunks needs: `levels`, and `vectors` of all classes. They add with `+`."""
 
     levels: LevelSums
-    vectors: VectorSums | None = None
+    vectors: calibration.VectorSums | None = None
 
     def __add__(self, other: SummarySums) -> SummarySums:
         return SummarySums(self.levels + other.levels, plus(self.vectors, other.vectors))
 
     @classmethod
     def from_rows(
-        cls, rows: Outcomes, data: Predictions | None, options: SummaryOptions, scores: Any = None
+        cls,
+        rows: Outcomes,
+        data: Predictions | None,
+        options: SummaryOptions,
+        scores: Any = None,
+        codes: IntArray | None = None,
     ) -> SummarySums:
-        """Of checked rows, whose `class_scores` may be known."""
-        vectors = None if data is None else VectorSums.from_rows(data, options.n_bins, scores)
-        return cls(LevelSums.from_rows(rows), vectors)
+        """Of checked rows, whose `row_scores` may be known; `codes` (n,) are their clusters."""
+        vectors = (
+            None if data is None else calibration.VectorSums.from_rows(data, options.n_bins, scores)
+        )
+        return cls(clustered_levels(rows, codes, scores, data, options.n_bins), vectors)
 
-    def clustered(
-        self, rows: Outcomes, scores: Any, codes: IntArray, options: SummaryOptions
-    ) -> SummarySums:
-        """With what rows of clusters (n,) are worth, by their scores (n,)."""
-        design = design_effects(rows, scores, codes, options.n_bins)
-        return replace(self, levels=replace(self.levels, design=design))
+
+def clustered_levels(
+    rows: Outcomes,
+    codes: IntArray | None,
+    scores: Any = None,
+    data: Predictions | None = None,
+    n_bins: int = 15,
+) -> LevelSums:
+    """Levels of rows, with what those of clusters (n,) are worth, if there are clusters."""
+    levels = LevelSums.from_rows(rows)
+    if codes is None:
+        return levels
+    scores = calibration.row_scores(rows, data) if scores is None else scores
+    return replace(levels, design=intervals.design_effects(rows, scores, codes, n_bins))
 
 
 def summary(
@@ -272,28 +273,23 @@ def summary(
         pair = np.ndim(chunk[0]) == 2
         data = as_predictions(*chunk) if pair else None
         rows = as_examples(*chunk) if data is None else data.top_label
-        sums = SummarySums.from_rows(rows, data, options)
-        if cluster is None:
-            return sums
         codes = counted_clusters(cluster, *chunk[1:])
-        scores = (
-            top_label_rows(rows.confidence, rows.correct) if data is None else class_scores(data)
-        )
-        return sums.clustered(rows, scores, codes, options)
+        return SummarySums.from_rows(rows, data, options, codes=codes)
 
-    if cluster is not None:
-        refuse_chunks(proba)
+    refuse_chunks(cluster, proba)
     return summarize(add_chunks(make, proba, labels, sample_weight), options)
 
 
-def refuse_chunks(proba: Any) -> None:
+def refuse_chunks(cluster: Any, proba: Any) -> None:
     """Refuse chunks where rows of one cluster must be known together."""
-    if is_chunked(proba):
+    if cluster is not None and is_chunked(proba):
         raise TypeError("`cluster` cannot be given with chunks; pass arrays of all rows.")
 
 
-def counted_clusters(cluster: Any, labels: Any, sample_weight: Any = None) -> IntArray:
-    """The clusters of rows of weight above 0."""
+def counted_clusters(cluster: Any, labels: Any, sample_weight: Any = None) -> IntArray | None:
+    """The clusters of rows of weight above 0, if there are clusters."""
+    if cluster is None:
+        return None
     codes, weight = as_clusters(cluster, len(labels)), as_weights(sample_weight, len(labels))
     return codes if weight is None else codes[weight > 0.0]
 
@@ -324,7 +320,7 @@ def metric_estimate(metric: Metric, levels: Levels, options: SummaryOptions) -> 
     n = levels.total * levels.rows_per_weight
     if metric.scores is not None:
         scores = metric.scores(levels.confidence)
-        worst = worst_score(levels, *scores)
+        worst = intervals.worst_score(levels, *scores)
         return mean_estimate(metric.name, levels.power_means(*scores), worst, n, options.delta)
     assert metric.function is not None
     value = metric.function(levels, options)
@@ -338,10 +334,10 @@ def mean_estimate(name: str, powers: FloatArray, worst: float, n: float, delta: 
     value = float(powers[0])
     if not math.isfinite(value):
         return Estimate(value, value, value)
-    return with_ends(METRICS[name], value, mean_ends(powers, n, delta, worst))
+    return with_ends(METRICS[name], value, intervals.mean_ends(powers, n, delta, worst))
 
 
-def with_ends(metric: Metric, value: float, ends: Ends) -> Estimate:
+def with_ends(metric: Metric, value: float, ends: intervals.Ends) -> Estimate:
     """The estimate, its interval clipped to what is possible, and holding the value."""
     if math.isnan(ends[0]) or math.isnan(ends[1]):
         return Estimate(value, reason=metric.lacking)

@@ -10,16 +10,10 @@ from typing import Any, Self
 
 import numpy as np
 
+from hokical._core import storage
 from hokical._core.arrays import FloatArray, to_host, to_input_library
 from hokical._core.checks import check_count
 from hokical._core.reading import as_labels, as_partial_labels
-from hokical._core.storage import (
-    CalibratorFileError,
-    pack_array,
-    read_document,
-    storable,
-    write_document,
-)
 from hokical._core.version import VERSION
 from hokical.calibrators import Calibrator
 from hokical.guarantees.bounds import check_chance
@@ -55,7 +49,7 @@ class SetStatus:
     alarm: Alarm | None
 
 
-@storable("set-monitor")
+@storage.storable("set-monitor")
 @dataclass(eq=False)
 class CoverageMonitor:
     """A test of the coverage of prediction sets, which may be looked at after every label.
@@ -180,7 +174,7 @@ class OnlineStatus:
         )
 
 
-@storable("online-sets")
+@storage.storable("online-sets")
 @dataclass(eq=False)
 class OnlineState:
     """Thresholds (3,) of the trackers as log-odds against a class, their weights, what waits.
@@ -212,7 +206,8 @@ class OnlineState:
 
     def to_stored(self) -> dict[str, Any]:
         rows = {
-            k: [pack_array(a), pack_array(b.astype(np.int8))] for k, (a, b) in self.rows.items()
+            k: [storage.pack_array(a), storage.pack_array(b.astype(np.int8))]
+            for k, (a, b) in self.rows.items()
         }
         return vars(self) | {"rows": rows}
 
@@ -366,14 +361,16 @@ class OnlineSets:
         """Write the state to a JSON file, atomically; of the calibrator only a stamp is stored."""
         with self._lock:
             state = {"kind": _KIND, "library_version": VERSION, "state": self._state}
-            write_document(path, state)
+            storage.write_document(path, state)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], calibrator: Calibrator) -> Self:
         """Sets as `save` left them; pass the calibrator that they were made with."""
-        state = read_document(path, None, _KIND).get("state")
+        state = storage.read_document(path, None, _KIND).get("state")
         if not isinstance(state, OnlineState):
-            raise CalibratorFileError(f"{path} does not hold a usable {_KIND}. Make a new one.")
+            raise storage.CalibratorFileError(
+                f"{path} does not hold a usable {_KIND}. Make a new one."
+            )
         if state.stamp != calibrator._stamp():
             raise ValueError(
                 "`calibrator` must be the one that these sets were made with. Pass that one, or "

@@ -16,19 +16,12 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
+from hokical._core import storage
 from hokical._core.arrays import BoolArray, to_host
 from hokical._core.checks import bin_edges, bin_index, check_choice
 from hokical._core.groups import GroupCoding, count_rows
 from hokical._core.logits import as_logits
 from hokical._core.reading import as_labels, as_partial_labels, pair_rows
-from hokical._core.storage import (
-    CalibratorFileError,
-    fingerprint,
-    json_values,
-    lock_file,
-    read_document,
-    write_document,
-)
 from hokical._core.version import VERSION
 from hokical.calibrators import Calibrator
 from hokical.calibrators.confidence import ConfidenceCalibrator
@@ -126,7 +119,7 @@ class Status:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, strings and dicts; None for what is unknown or not finite."""
-        return dict(json_values(asdict(self)))
+        return dict(storage.json_values(asdict(self)))
 
     def __str__(self) -> str:
         return str(self.verdict)
@@ -527,7 +520,7 @@ class CalibrationMonitor:
         """
         with self._lock:
             document = {"kind": _KIND, "library_version": VERSION, "state": self._state}
-            write_document(path, document)
+            storage.write_document(path, document)
 
     @classmethod
     def load(
@@ -540,9 +533,11 @@ class CalibrationMonitor:
         Any calibrator but the one it was made with is refused. Where several processes load,
         update and save one file, hold `CalibrationMonitor.lock(path)` meanwhile.
         """
-        document = read_document(path, refuse_old_record, _KIND)
+        document = storage.read_document(path, refuse_old_record, _KIND)
         if not isinstance(document.get("state"), MonitorState):
-            raise CalibratorFileError(f"{path} does not hold a usable {_KIND}. Make a new one.")
+            raise storage.CalibratorFileError(
+                f"{path} does not hold a usable {_KIND}. Make a new one."
+            )
         monitor = cls.__new__(cls)
         monitor._state = document["state"]
         try:
@@ -550,7 +545,7 @@ class CalibrationMonitor:
             # Uses what `status` does not.
             copy.deepcopy(monitor).update(np.linspace(0.1, 0.9, 64), np.arange(64) % 2)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-            raise CalibratorFileError(f"{path} has unusable numbers: {error}.") from error
+            raise storage.CalibratorFileError(f"{path} has unusable numbers: {error}.") from error
         if calibrator is not None:
             monitor._watch(calibrator)
         return monitor
@@ -561,7 +556,7 @@ class CalibrationMonitor:
 
         `with CalibrationMonitor.lock(path): CalibrationMonitor.load(path).update(...).save(path)`
         """
-        return lock_file(f"{os.fspath(path)}.lock")
+        return storage.lock_file(f"{os.fspath(path)}.lock")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(n={self.n})"
@@ -574,7 +569,7 @@ class CalibrationMonitor:
                 calibrator._stamp(),
             )
         else:
-            name, digest = calibrator.name, fingerprint({"rule": calibrator.rule_})
+            name, digest = calibrator.name, storage.fingerprint({"rule": calibrator.rule_})
         stamp = f"{name}, stamp {digest.rpartition(':')[2][:16]}"
         if self._state.stamp not in (None, stamp):
             raise ValueError(

@@ -20,13 +20,7 @@ from hokical.calibrators.catalog import make, method_names
 from hokical.calibrators.stored import check_plain_logits, clone
 from hokical.guarantees.calibration_data import warn_of_rows_of_fit
 from hokical.metrics.summaries import METRICS, SummaryOptions
-from hokical.report.content import (
-    Difference,
-    method_cells,
-    method_record,
-    paired_differences,
-    report_data,
-)
+from hokical.report import content
 from hokical.report.evaluating import check_examples, measure_sets
 from hokical.report.evaluation import DataFacts, Evaluation, Predicted, Setting, check_names, judge
 from hokical.report.page import Cells, TableOutput, rank_methods, write_page
@@ -70,14 +64,16 @@ class Comparison(TableOutput):
 
     def differences(
         self, metric: str = "log_loss", *, against: str | None = None, delta: float = 0.05
-    ) -> tuple[Difference, ...]:
+    ) -> tuple[content.Difference, ...]:
         """Paired differences of every other method to one, with intervals and verdicts.
 
         `metric` is "log_loss" or "brier"; `against` None is the subject. `delta` is the probability
         that an interval misses, and the level of verdicts, which allow for the number of methods
         (Holm).
         """
-        return paired_differences(self.results, self[against or self.subject], metric, delta)
+        return content.paired_differences(
+            self.results, self[against or self.subject], metric, delta
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and strings, for JSON."""
@@ -92,7 +88,7 @@ class Comparison(TableOutput):
 
     def to_html(self, path: str | os.PathLike[str], *, title: str | None = None) -> Path:
         """Write a report as one self-contained HTML file, which is returned."""
-        data = report_data(self.results, self[self.subject], title=title, **self._about())
+        data = content.report_data(self.results, self[self.subject], title=title, **self._about())
         return write_page(data, path)
 
     def _about(self) -> dict[str, Any]:
@@ -104,14 +100,14 @@ class Comparison(TableOutput):
 
     def cells(self, mark: str) -> Cells:
         """A small table, the best of each score in `mark`."""
-        return method_cells(self.results, mark)
+        return content.method_cells(self.results, mark)
 
     def records(self) -> list[dict[str, Any]]:
         """Every metric and its interval, the difference to the subject."""
         rows = []
         verdicts = {found.method: asdict(found) for found in self.differences()}
         for result in self.results:
-            row = method_record(result)
+            row = content.method_record(result)
             own = verdicts.get(result.name, {})
             row |= {f"difference_{name}": own.get(name, "") for name in _DIFFERENCE}
             rows.append(row | {"fit_seconds": result.fit_seconds})

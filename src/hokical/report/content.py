@@ -19,7 +19,7 @@ from hokical.guarantees.bounds import check_chance
 from hokical.metrics.groups import GroupTable, holm
 from hokical.metrics.intervals import unskewed, worst_score
 from hokical.metrics.levels import Bins
-from hokical.metrics.risk_models import EVENT_COLUMNS, EVENT_TITLES, BinarySummary, show_estimate
+from hokical.metrics.risk_models import EVENT_COLUMNS, EVENT_METRICS, BinarySummary
 from hokical.metrics.summaries import METRICS
 from hokical.plots import EventPicture, Reliability, RiskCoverage, axis_top
 
@@ -48,31 +48,17 @@ def method_cells(results: Sequence[Any], mark: str) -> tuple[list[str], list[Any
 
     Of two classes the numbers are those of the event.
     """
-    if all(each.binary is not None for each in results):
-        heads = [EVENT_TITLES[name][0] for name in EVENT_COLUMNS]
-        columns = [[show_estimate(name, r.binary[name])[0] for r in results]
-                   for name in EVENT_COLUMNS]  # fmt: skip
-        best: list[list[str]] = [best_event(results, name) for name in EVENT_COLUMNS]
-    else:
-        names = main_columns(results)
-        heads = [METRICS[name].full_title for name in names]
-        columns = [[METRICS[name].format(r.score(name)) for r in results] for name in names]
-        best = [best_of(results, name) for name in names]
+    event = all(each.binary is not None for each in results)
+    names = EVENT_COLUMNS if event else main_columns(results)
+    metrics = [(EVENT_METRICS if event else METRICS)[name] for name in names]
+    best = [best_of(results, name, event=event) for name in names]
     rows: list[Any] = []
-    for k, each in enumerate(results):
+    for each in results:
+        found = each.binary if event else each.summary
+        values = (metric.format(found[metric.name].value) for metric in metrics)
         marks = (mark if each.name in own else "{}" for own in best)
-        rows.append([(each.label, "{}"), *zip((c[k] for c in columns), marks, strict=True)])
-    return ["method", *heads], rows
-
-
-def best_event(results: Sequence[Any], name: str) -> list[str]:
-    """The methods of the best AUROC, Brier score or log loss of the event, as shown."""
-    if name not in ("auroc", "brier", "log_loss") or len(results) < 2:
-        return []
-    sign = -1.0 if name == "auroc" else 1.0
-    found = min((r.binary[name] for r in results), key=lambda e: sign * e.value)
-    shown = show_estimate(name, found)[0]
-    return [r.name for r in results if show_estimate(name, r.binary[name])[0] == shown]
+        rows.append([(each.label, "{}"), *zip(values, marks, strict=True)])
+    return ["method", *(metric.full_title for metric in metrics)], rows
 
 
 def method_record(result: Any) -> dict[str, Any]:
@@ -86,16 +72,18 @@ def method_record(result: Any) -> dict[str, Any]:
     return row
 
 
-def best_of(results: Sequence[Any], metric: str) -> list[str]:
-    """The names of the methods with the lowest score, as it is shown; none if it ranks none.
+def best_of(results: Sequence[Any], name: str, *, event: bool = False) -> list[str]:
+    """The names of the methods with the best score, as it is shown; none if it ranks none.
 
-    Equal as shown is equal: readers cannot see which 0.0107 is lower.
+    Equal as shown is equal: readers cannot see which 0.0107 is lower. With `event`, the score is
+    that of the event.
     """
-    if not METRICS[metric].ranking:
+    metric = (EVENT_METRICS if event else METRICS)[name]
+    if not metric.ranking or (event and len(results) < 2):
         return []
-    lowest = min(result.score(metric) for result in results)
-    shown = METRICS[metric].format
-    return [each.name for each in results if shown(each.score(metric)) == shown(lowest)]
+    values = [(each.binary if event else each.summary)[name].value for each in results]
+    best = metric.format(max(values) if metric.better == "higher" else min(values))
+    return [r.name for r, v in zip(results, values, strict=True) if metric.format(v) == best]
 
 
 def report_data(results: Sequence[Any], chosen: Any, **about: Any) -> dict[str, Any]:
@@ -180,14 +168,15 @@ def _events(results: Sequence[Any]) -> list[Any]:
 def _event(found: BinarySummary, picture: EventPicture) -> dict[str, Any]:
     curve, net = picture.curve, picture.decision
     decision = _fields(net, "threshold", "net_benefit", "treat_all")
+    shown = {name: m.show(found[name], "\u2013") for name, m in EVENT_METRICS.items()}
     shares = _fields(picture, "edges", "events", "others", "rug_events", "rug_others")
     return {
         "name": found.event,
         "n_events": found.n_events,
         "top": picture.top,
         "remark": found.remark,
-        "estimates": {name: show_estimate(name, found[name])[0] for name in EVENT_TITLES},
-        "ends": {name: show_estimate(name, found[name], "\u2013")[1] for name in EVENT_TITLES},
+        "estimates": {name: value for name, (value, _) in shown.items()},
+        "ends": {name: ends for name, (_, ends) in shown.items()},
         "curve": None if curve is None else _fields(curve, *vars(curve)),
         "bands": picture.bands.to_dict(),
         "decision": decision | {"prevalence": found["prevalence"].value},

@@ -34,20 +34,11 @@ from hokical.calibrators.stored import OutcomeCalibrator, clone
 from hokical.dense import Dense
 from hokical.guarantees.calibration_data import number_hashes, warn_of_rows_of_fit
 from hokical.io.reading import open_source
+from hokical.metrics import summaries
 from hokical.metrics.examples import as_examples
 from hokical.metrics.groups import count_items, label_table
 from hokical.metrics.levels import plus
 from hokical.metrics.risk_models import summarize_event
-from hokical.metrics.summaries import (
-    METRICS,
-    SetSummary,
-    SummaryOptions,
-    SummarySums,
-    proven_bounds,
-    summarize,
-    summarize_sets,
-    with_ends,
-)
 from hokical.report.evaluation import DataFacts, Evaluation, Predicted, Setting, check_names, judge
 from hokical.streams import checked_blocks
 
@@ -56,14 +47,14 @@ _MEANS = ("accuracy", "mean_confidence", "brier", "log_loss")
 
 
 def _sums(
-    rows: Predicted, n_classes: int, options: SummaryOptions
-) -> tuple[SummarySums, FloatArray]:
+    rows: Predicted, n_classes: int, options: summaries.SummaryOptions
+) -> tuple[summaries.SummarySums, FloatArray]:
     """Of rows of weight above 0: sums of the summary, and by predicted label, (5, classes)."""
     w = rows.filled_weight()
     columns = (np.ones(w.size), w, w**2, w * rows.confidence, w * rows.correct)
     assert rows.label is not None
     by_label = np.stack([sum_by(rows.label, column, n_classes) for column in columns])
-    return SummarySums.from_rows(rows, rows.vectors, options), by_label
+    return summaries.SummarySums.from_rows(rows, rows.vectors, options), by_label
 
 
 def evaluate_source(
@@ -77,7 +68,7 @@ def evaluate_source(
     labels = check_names(setting.class_names, n_classes) or tuple(map(str, range(n_classes)))
     softmax = make("uncalibrated").fit(np.zeros((1, n_classes)), [0])
     methods = {"uncalibrated": softmax} | ({} if cal is None else {cal.name: cal})
-    sums: dict[str, tuple[SummarySums, FloatArray]] = {}
+    sums: dict[str, tuple[summaries.SummarySums, FloatArray]] = {}
     events: dict[str, Any] = {}
     first = 0
     for block in checked_blocks(chunks, n_classes, cal):
@@ -98,7 +89,10 @@ def evaluate_source(
     data = DataFacts(first, n_classes, setting.data_name)
     found: Any = None
     for name, (own, by_label) in sums.items():
-        classes, summary = label_table(labels, by_label, options.delta), summarize(own, options)
+        classes, summary = (
+            label_table(labels, by_label, options.delta),
+            summaries.summarize(own, options),
+        )
         levels, event = own.levels.levels, events[name]
         binary = None if event is None else summarize_event(event, options.delta, setting.event)
         rest = (summary, levels, data, found, classes)
@@ -131,13 +125,15 @@ def _judge_items(found: Evaluation, positions: Iterable[Rows]) -> Evaluation:
     for name, scores in zip(_MEANS, columns[1:], strict=True):
         if n_items > 1 and np.isfinite(scores).all():
             ends = _interval(columns[0], scores, options.delta)
-            plain.estimates[name] = with_ends(METRICS[name], plain[name].value, ends)
+            plain.estimates[name] = summaries.with_ends(
+                summaries.METRICS[name], plain[name].value, ends
+            )
     gap = (sums[:, 1] - sums[:, 2]) / columns[0][:, None]
     shares = {
         "ece": float(np.abs(gap.mean(axis=0)).sum()),
         "brier": float((np.abs(gap).sum(axis=1) ** 2).mean()),
     }
-    bounds = {} if weighted else proven_bounds(shares, n_items, options)
+    bounds = {} if weighted else summaries.proven_bounds(shares, n_items, options)
     classes = None if found.classes is None else count_items(found.classes, n_items)
     return replace(found, summary=replace(plain, bounds=bounds), classes=classes)
 
@@ -263,7 +259,9 @@ def evaluate(
         x, y, sample_weight, groups = rows[:4]
         names = names or rows.classes
     codes = None if cluster is None or y is None else as_clusters(cluster, len(y))
-    setting = Setting(SummaryOptions(n_bins, delta), data_name, groups, names, cluster=codes)
+    setting = Setting(
+        summaries.SummaryOptions(n_bins, delta), data_name, groups, names, cluster=codes
+    )
     if isinstance(cal, Dense):
         _refuse(given, "Dense", "sample_weight", "mask")
         return evaluate_dense(cal, (x, y, mask, sample_weight), setting)
@@ -341,7 +339,7 @@ def _evaluate_logits(
         logits = cal._attach_groups(test[0], setting.groups)
         members = cal.predict_set(logits, coverage=coverage).members
         source = "Thresholds are those of the calibrator."
-        sets = summarize_sets(to_host(members), test[1], goal=coverage, source=source)
+        sets = summaries.summarize_sets(to_host(members), test[1], goal=coverage, source=source)
     rows = Predicted.of_logits(cal, *test, weight, setting.groups)
     return replace(judge(cal.name, cal, rows, setting, data, sets), before=before)
 
@@ -395,7 +393,7 @@ def measure_sets(
     coverage: float,
     groups: Any = None,
     cluster: IntArray | None = None,
-) -> SetSummary:
+) -> summaries.SetSummary:
     """Sets whose threshold one half of the test set, or of its clusters, gives, on the other."""
     logits, labels = calibrator._attach_groups(test[0], groups), test[1]
     half = (np.arange(labels.size) if cluster is None else cluster) % 2
@@ -405,7 +403,9 @@ def measure_sets(
     twin.certify(logits.take(known), labels[known], reused="ignore")
     found = twin.predict_set(logits.take(new), coverage=coverage)
     source = "Thresholds come from one half of the test set; coverage is that of the other half."
-    return summarize_sets(to_host(found.members), labels[new], goal=coverage, source=source)
+    return summaries.summarize_sets(
+        to_host(found.members), labels[new], goal=coverage, source=source
+    )
 
 
 def _evaluate_confidence(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -14,27 +14,12 @@ import numpy as np
 from hokical._core.arrays import AnyArray, FloatArray, IntArray
 from hokical._core.checks import sum_by
 from hokical._core.logits import Logits
-from hokical.metrics.calibration import class_scores, top_label_rows
+from hokical.metrics import summaries
+from hokical.metrics.calibration import row_scores
 from hokical.metrics.examples import Outcomes, Predictions
 from hokical.metrics.groups import LABEL, GroupTable, audit, class_question, count_items, label_rows
 from hokical.metrics.levels import Levels, LevelSums
-from hokical.metrics.risk_models import (
-    EVENT_MAIN,
-    EVENT_TITLES,
-    BinarySummary,
-    clustered_sums,
-    show_estimate,
-    summarize_event,
-)
-from hokical.metrics.summaries import (
-    METRICS,
-    Estimate,
-    SetSummary,
-    Summary,
-    SummaryOptions,
-    SummarySums,
-    summarize,
-)
+from hokical.metrics.risk_models import EVENT_MAIN, EVENT_METRICS, BinarySummary, summarize_event
 from hokical.plots import EventPicture, Reliability
 from hokical.report.content import method_cells, method_record, report_data
 from hokical.report.page import Cells, TableOutput, write_page
@@ -82,13 +67,13 @@ class Evaluation(TableOutput):
 
     name: str
     calibrator: Any
-    summary: Summary
+    summary: summaries.Summary
     levels: Levels
     data: DataFacts
     before: Evaluation | None = None
     classes: GroupTable | None = None
     groups: GroupTable | None = None
-    sets: SetSummary | None = None
+    sets: summaries.SetSummary | None = None
     row_scores: dict[str, FloatArray] = field(default_factory=dict)
     weight: FloatArray | None = None
     fit_seconds: float | None = None
@@ -127,7 +112,7 @@ class Evaluation(TableOutput):
         """Whether the fit converged; True for methods without iterations."""
         return bool(getattr(self.calibrator, "converged_", True))
 
-    def __getitem__(self, name: str) -> Estimate:
+    def __getitem__(self, name: str) -> summaries.Estimate:
         return self.summary[name]
 
     def score(self, name: str) -> float:
@@ -271,47 +256,31 @@ class Evaluation(TableOutput):
 
     def __str__(self) -> str:
         both, event = self.both, self.binary
-        lines = self._lines({
-            METRICS[name].full_title: [_cells(name, found[name]) for found in both]
-            for name in self.summary.estimates
-        })  # fmt: skip
+        metrics = [summaries.METRICS[name] for name in self.summary.estimates]
+        lines = self._lines(metrics, [found.summary for found in both])
         lines += [
-            f"{METRICS[name].full_title} has no interval: {found.reason}."
-            for name, found in self.summary.estimates.items()
-            if found.reason
+            f"{metric.full_title} has no interval: {self[metric.name].reason}."
+            for metric in metrics
+            if self[metric.name].reason
         ]
         if event is not None:
-            rows = {
-                EVENT_TITLES[name][0]: [
-                    show_estimate(name, found[name], " to ") for found in events_of(both)
-                ]
-                for name in EVENT_MAIN
-            }
+            of_event = self._lines([EVENT_METRICS[name] for name in EVENT_MAIN], events_of(both))
             remark = [] if event.remark is None else [event.remark]
             label = ["", "Predicted label", *lines, f"{self.label_verdict} {self.label_details}"]
-            lines = [event.title, *self._lines(rows), *remark, *label, ""]
+            lines = [event.title, *of_event, *remark, *label, ""]
         warning = [] if self.class_warning is None else [f"Warning: {self.class_warning}"]
         verdict = [] if self.groups is None else [f"Groups: {self.groups.verdict}."]
         return "\n".join([*lines, self.headline, *verdict, *warning])
 
-    def _lines(self, rows: dict[str, list[Any]]) -> list[str]:
-        """A table of values and intervals, before and after."""
-        level = f"{1.0 - self.summary.options.delta:.0%} interval"
-        heads = [cell for found in self.both for cell in (found.name, level)]
-        width = max(20, *(len(name) + 1 for name in rows))
-        table = {"metric": heads} | {
-            name: [text for cell in cells for text in cell] for name, cells in rows.items()
-        }
-        return [
-            f"{name:<{width}}" + "".join(f"{cell:>20}" for cell in cells)
-            for name, cells in table.items()
-        ]
-
-
-def _cells(name: str, found: Estimate) -> list[str]:
-    """A value, and its interval if it has one."""
-    shown = [METRICS[name].format(value) for value in (found.value, found.low, found.high)]
-    return [shown[0], "" if math.isnan(found.low) else f"{shown[1]} to {shown[2]}"]
+    def _lines(self, metrics: Sequence[summaries.Metric], found: Iterable[Any]) -> list[str]:
+        """A table of the values and intervals that summaries before and after have."""
+        level, known = f"{1.0 - self.summary.options.delta:.0%} interval", list(found)
+        table = [("metric", [cell for each in self.both for cell in (each.name, level)])]
+        for metric in metrics:
+            pairs = (metric.show(each[metric.name], " to ") for each in known)
+            table.append((metric.full_title, [text for pair in pairs for text in pair]))
+        width = max(20, *(len(name) + 1 for name, _ in table))
+        return [f"{name:<{width}}" + "".join(f"{cell:>20}" for cell in row) for name, row in table]
 
 
 @dataclass(frozen=True, eq=False)
@@ -353,10 +322,10 @@ class Predicted(Outcomes):
         rows = whole("confidence"), whole("correct"), weight
         return cls(*rows, whole("label"), whole("truth"), whole("proba"))
 
-    def event_sums(self, positive: int) -> LevelSums | None:
-        """The levels of the probability of the event."""
+    def event_sums(self, positive: int, codes: IntArray | None = None) -> LevelSums | None:
+        """The levels of the probability of the event, of rows in clusters (n,) if given."""
         rows = self.event(positive)
-        return None if rows is None else LevelSums.from_rows(rows)
+        return None if rows is None else summaries.clustered_levels(rows, codes)
 
     def event(self, positive: int) -> Outcomes | None:
         """Of two classes, the probability of one and whether it is the true one; None of more."""
@@ -375,10 +344,7 @@ class Predicted(Outcomes):
     @property
     def scores(self) -> dict[str, FloatArray]:
         """The scores (n,) whose means are metrics: of all classes if known, else of the label."""
-        known = self.vectors
-        return (
-            top_label_rows(self.confidence, self.correct) if known is None else class_scores(known)
-        )
+        return row_scores(self, self.vectors)
 
 
 @dataclass(frozen=True, eq=False)
@@ -388,7 +354,7 @@ class Setting:
     `cluster` (n,) are numbers of what rows belong to, None if they are independent.
     """
 
-    options: SummaryOptions
+    options: summaries.SummaryOptions
     data_name: str | None = None
     groups: Any = None
     class_names: tuple[str, ...] = ()
@@ -433,7 +399,7 @@ def event_verdict(found: Evaluation) -> str:
     return f"{text}." if found.name == "uncalibrated" else f"{text}, with {found.label}."
 
 
-def _ratio(found: Estimate, unit: str = "") -> str:
+def _ratio(found: summaries.Estimate, unit: str = "") -> str:
     """A ratio and its interval."""
     ends = "" if math.isnan(found.low) else f" ({found.low:.2f} to {found.high:.2f})"
     return f"{found.value:.2f}{unit}{ends}"
@@ -442,12 +408,13 @@ def _ratio(found: Estimate, unit: str = "") -> str:
 def event_details(found: Evaluation) -> str:
     """The event and its share, then what is known of its probability, before and after."""
     first, now = _first_and_last(found)
-    share = show_estimate("prevalence", now["prevalence"])[0]
+    share = EVENT_METRICS["prevalence"].format(now["prevalence"].value)
     by = "" if found.before is None else f" with {found.label}"
     parts = []
     for name in ("mean_probability", "slope", "auroc", "log_loss"):
-        values = [show_estimate(name, each[name])[0] for each in (first, now)]
-        parts.append(f"{EVENT_TITLES[name][0]} {', then '.join(dict.fromkeys(values))}")
+        metric = EVENT_METRICS[name]
+        values = [metric.format(each[name].value) for each in (first, now)]
+        parts.append(f"{metric.title} {', then '.join(dict.fromkeys(values))}")
     known = "; ".join(parts)
     text = f"The event is {now.event}, {share} of {found.data.size}."
     return f"{text} {known[0].upper()}{known[1:]}{by}."
@@ -485,22 +452,24 @@ def judge(
     rows = rows.counted()
     classes = None if rows.label is None else label_rows(rows, rows.label, names, options.delta)
     scores = rows.scores
-    sums = SummarySums.from_rows(rows, rows.vectors, options, scores)
-    risks, events, weight = (
-        rows.event(setting.positive),
-        rows.event_sums(setting.positive),
-        rows.weight,
-    )
+    sums = summaries.SummarySums.from_rows(rows, rows.vectors, options, scores, codes)
+    events, weight = rows.event_sums(setting.positive, codes), rows.weight
     if codes is not None:
-        sums = sums.clustered(rows, scores, codes, options)
-        events = None if risks is None else clustered_sums(risks, codes)
         n_clusters = np.unique(codes).size
         data = replace(data, n_clusters=n_clusters)
         classes, groups = (
             t if t is None else count_items(t, n_clusters) for t in (classes, groups)
         )
         scores, weight = _by_cluster(scores, rows.filled_weight(), codes), None
-    found = (summarize(sums, options), sums.levels.levels, data, None, classes, groups, sets)
+    found = (
+        summaries.summarize(sums, options),
+        sums.levels.levels,
+        data,
+        None,
+        classes,
+        groups,
+        sets,
+    )
     binary = None if events is None else summarize_event(events, options.delta, setting.event)
     return Evaluation(name, calibrator, *found, scores, weight, binary=binary)
 

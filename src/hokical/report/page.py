@@ -1,9 +1,8 @@
-"""A report's data as one HTML page: the template, with style, scripts and data inside.
+"""A report as one HTML page, results as tables, and methods ranked over several data sets.
 
-Its content security policy says that it loads nothing and runs only our script, and browsers
-enforce that, whatever a method's name or a note may contain.
-
-Results as tables (CSV, pandas, Markdown, LaTeX), and methods ranked over several data sets.
+The page is the template with style, scripts and data inside. Its content security policy says that
+it loads nothing and runs only our script, and browsers enforce that, whatever a method's name or a
+note may contain.
 """
 
 import base64
@@ -32,7 +31,7 @@ from hokical._core.storage import write_text_atomically
 from hokical._core.version import VERSION
 from hokical.guarantees.bounds import check_chance
 from hokical.io.tables import check_output
-from hokical.metrics.risk_models import EVENT_COLUMNS, EVENT_TITLES
+from hokical.metrics.risk_models import EVENT_COLUMNS, EVENT_METRICS
 from hokical.metrics.summaries import METRICS
 
 #: In the order of their dependencies.
@@ -101,14 +100,12 @@ def event_html(data: dict[str, Any]) -> str:
     methods = data["methods"]
     if methods[0]["event"] is None:
         return ""
-    heads = ["method", *(EVENT_TITLES[name][0] for name in _EVENT)]
+    heads = ["method", *(EVENT_METRICS[name].title for name in _EVENT)]
     rows = []
     for method in methods:
-        event, cells = method["event"], [f'<th scope="row">{escape(method["label"])}</th>']
-        for name in _EVENT:
-            ends = f"<small>{event['ends'][name]}</small>" if event["ends"][name] else ""
-            cells.append(f"<td>{event['estimates'][name]}{ends}</td>")
-        rows.append((method["name"], cells))
+        values, ends = method["event"]["estimates"], method["event"]["ends"]
+        cells = (_cell(values[name], ends[name]) for name in _EVENT)
+        rows.append((method["name"], [_row_head(method), *cells]))
     event = methods[-1]["event"]
     remark = f"<p>{escape(event['remark'])}</p>" if event["remark"] else ""
     return Template(asset("event.html")).substitute(
@@ -152,6 +149,17 @@ def table_html(heads: Iterable[str], rows: Iterable[tuple[str, Iterable[str]]]) 
     return f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>"
 
 
+def _cell(value: str, *below: str, mark: str = "") -> str:
+    """A cell with smaller lines below its value."""
+    lines = "".join(f"<small>{line}</small>" for line in below if line)
+    return f"<td{mark}>{value}{lines}</td>"
+
+
+def _row_head(method: dict[str, Any], badges: Iterable[str] = ()) -> str:
+    marks = "".join(f'<span class="badge">{text}</span>' for text in badges)
+    return f'<th scope="row">{escape(method["label"])}{marks}</th>'
+
+
 def _lead(data: dict[str, Any]) -> str:
     """Shares, guarantee and data, after a warning if the test is none."""
     shown = _DATA[data["data"]["what"]].format(**data["data"])
@@ -191,37 +199,36 @@ def methods_html(data: dict[str, Any]) -> str:
 def _cells(method: dict[str, Any], data: dict[str, Any]) -> Iterable[str]:
     name, seconds = method["name"], method["fit_seconds"]
     badges = ["changes labels"] if method["may_change_labels"] else []
-    badges += [] if method["converged"] else ["not converged"]
-    marks = "".join(f'<span class="badge">{text}</span>' for text in badges)
-    yield f'<th scope="row">{escape(method["label"])}{marks}</th>'
+    yield _row_head(method, badges + ([] if method["converged"] else ["not converged"]))
     for column in data["columns"]:
         if column == "difference":
             yield _difference_cell(method["difference"])
         else:
-            yield _cell(column, method["scores"][column], name in data["best"].get(column, []))
-    yield f"<td>{'before' if seconds is None else f'{seconds:.2f} s'}</td>"
+            is_best = name in data["best"].get(column, [])
+            yield _score_cell(column, method["scores"][column], is_best)
+    yield _cell("before" if seconds is None else f"{seconds:.2f} s")
 
 
 def _difference_cell(found: dict[str, Any] | None) -> str:
     """The difference in log loss to the headline's method, its interval and the verdict."""
     if found is None:
-        return "<td>\u2013</td>"
+        return _cell("\u2013")
     ends = [found[name] for name in ("value", "low", "high")]
     if None in ends:
-        return f"<td>infinite<small>{found['verdict']}</small></td>"
+        return _cell("infinite", found["verdict"])
     value, low, high = (f"{end:+.4f}" for end in ends)
-    return f"<td>{value}<small>{low} to {high}</small><small>{found['verdict']}</small></td>"
+    return _cell(value, f"{low} to {high}", found["verdict"])
 
 
-def _cell(column: str, estimate: dict[str, float | None], is_best: bool) -> str:
+def _score_cell(column: str, estimate: dict[str, float | None], is_best: bool) -> str:
     """A value, its interval, and if it is the best a mark that does not rely on colour."""
     ends = (estimate[name] for name in ("value", "low", "high"))
     value, low, high = map(METRICS[column].format, ends)
-    interval = "" if estimate["low"] is None else f"<small>{low}\u2013{high}</small>"
-    if is_best:
-        mark = '<span class="star" aria-hidden="true">★</span>'
-        return f'<td class="best">{mark}{value}<span class="unseen"> (best)</span>{interval}</td>'
-    return f"<td>{value}{interval}</td>"
+    interval = "" if estimate["low"] is None else f"{low}\u2013{high}"
+    if not is_best:
+        return _cell(value, interval)
+    star = f'<span class="star" aria-hidden="true">★</span>{value}'
+    return _cell(f'{star}<span class="unseen"> (best)</span>', interval, mark=' class="best"')
 
 
 def notes_html(data: dict[str, Any]) -> str:
@@ -250,16 +257,16 @@ def sets_html(data: dict[str, Any]) -> str:
 def _set_cells(method: dict[str, Any]) -> Iterable[str]:
     found = method["sets"]
     whole = found["overall"]
-    ends = f"<small>{whole['low']:.1%}\u2013{whole['high']:.1%}</small>"
-    sizes = f"<small>{found['size_low']:.2f}\u2013{found['size_high']:.2f}</small>"
-    yield f'<th scope="row">{escape(method["label"])}</th><td>{whole["coverage"]:.1%}{ends}</td>'
-    yield f"<td>{whole['mean_size']:.2f}{sizes}</td>"
+    yield _row_head(method)
+    yield _cell(f"{whole['coverage']:.1%}", f"{whole['low']:.1%}\u2013{whole['high']:.1%}")
+    sizes = f"{found['size_low']:.2f}\u2013{found['size_high']:.2f}"
+    yield _cell(f"{whole['mean_size']:.2f}", sizes)
     for name in ("class", "size"):
         rows = found[f"by_{name}"]
         many = [row for row in rows if row["n"] >= _FEW]  # shares of fewer are noise
         row = min(many or rows, key=lambda row: row["coverage"])
         about = f"{name} {escape(row['name'])}, {row['n']:,} rows"
-        yield f"<td>{row['coverage']:.1%}<small>{about}</small></td>"
+        yield _cell(f"{row['coverage']:.1%}", about)
 
 
 def facts_html(data: dict[str, Any]) -> str:

@@ -16,16 +16,10 @@ import math
 
 import numpy as np
 
+from hokical._core import special
 from hokical._core.arrays import Array, FloatArray, Namespace
 from hokical._core.jit import has_kernels
 from hokical._core.logits import Logits, by_blocks, kernel_rows, put_masked
-from hokical._core.special import (
-    at_most,
-    chebyshev_polynomials,
-    constant,
-    log_ndtr,
-    normalized_exponential,
-)
 from hokical.stability import tables
 from hokical.stability.tables import (
     DEGREE,
@@ -77,10 +71,10 @@ def distribution(logits: Logits, scale: Array) -> Array:
 def _gamma(logits: Logits, scale: Array, rule: Quadrature) -> Array:
     """gamma (n,) of a block: the product at every node includes the equal classes of the tail."""
     xp, tail = logits.xp, logits.tail
-    own, weights = (constant(table, logits.values) for table in (rule.own, rule.weights))
+    own, weights = (special.constant(table, logits.values) for table in (rule.own, rule.weights))
     logs = log_products(logits, scale, rule) - own
     if tail is not None:
-        hidden = log_ndtr(rule.nodes + tail.scaled_margin(scale)[:, None], np)
+        hidden = special.log_ndtr(rule.nodes + tail.scaled_margin(scale)[:, None], np)
         logs = logs + tail.count[:, None] * hidden
     return xp.clip(xp.sum(xp.exp(logs) * weights, axis=1), 0.0, 1.0)
 
@@ -88,7 +82,9 @@ def _gamma(logits: Logits, scale: Array, rule: Quadrature) -> Array:
 def _probabilities(logits: Logits, scale: Array, rule: Quadrature) -> Array:
     """pi (n, classes) of a block, by a rule with nodes down to -TAIL_LIMIT."""
     xp, step = logits.xp, node_step(logits.n_classes)
-    hazard, to_powers = (constant(table, logits.values) for table in tables.switch_tables(step))
+    hazard, to_powers = (
+        special.constant(table, logits.values) for table in tables.switch_tables(step)
+    )
     products = xp.exp(log_products(logits, scale, rule))
     at_points = contract_in_lanes(products, hazard, xp)
     powers = contract_in_lanes(xp.log(at_points), to_powers, xp)
@@ -98,11 +94,11 @@ def _probabilities(logits: Logits, scale: Array, rule: Quadrature) -> Array:
 def probabilities_from_powers(logits: Logits, scale: Array, powers: Array) -> Array:
     """G of every margin, from the powers (n, R + 1) of log G; 0 if masked; rows sum to 1."""
     xp = logits.xp
-    margins = at_most(logits.margins / scale, _FARTHEST, xp)
-    t = at_most(margins, REACH, xp) * (2.0 / REACH) - 1.0
+    margins = special.at_most(logits.margins / scale, _FARTHEST, xp)
+    t = special.at_most(margins, REACH, xp) * (2.0 / REACH) - 1.0
     log_pi = (_compiled_sums if has_kernels(logits) else portable_sums)(powers, t, xp)
     log_pi = _extend_past_reach(log_pi, margins, xp)
-    return normalized_exponential(put_masked(log_pi, -xp.inf, logits), xp)
+    return special.normalized_exponential(put_masked(log_pi, -xp.inf, logits), xp)
 
 
 def _extend_past_reach(log_pi: Array, margins: Array, xp: Namespace) -> Array:
@@ -111,7 +107,7 @@ def _extend_past_reach(log_pi: Array, margins: Array, xp: Namespace) -> Array:
     if xp is np and not far.any():
         return log_pi
     some = margins[far] if xp is np else margins
-    further = log_ndtr(some * -_ROOT_HALF, xp) - _LOG_OVERTAKE_AT_REACH
+    further = special.log_ndtr(some * -_ROOT_HALF, xp) - _LOG_OVERTAKE_AT_REACH
     if xp is not np:
         return xp.where(far, log_pi + further, log_pi)
     log_pi[far] += further
@@ -121,7 +117,7 @@ def _extend_past_reach(log_pi: Array, margins: Array, xp: Namespace) -> Array:
 def log_products(logits: Logits, scale: Array, rule: Quadrature) -> Array:
     """sum_i log Phi(u + d_i) over all columns at every node of the rule, (n, K)."""
     moments = chebyshev_moments(logits, 2.0 / (REACH * scale))
-    return contract_in_lanes(moments, constant(rule.series, logits.values), logits.xp)
+    return contract_in_lanes(moments, special.constant(rule.series, logits.values), logits.xp)
 
 
 def chebyshev_moments(logits: Logits, step: Array) -> Array:
@@ -163,7 +159,7 @@ def moments_by_class(t: FloatArray) -> FloatArray:
 
     T_(h + r) = 2 T_h T_r - T_(h - r) for the upper half.
     """
-    terms = chebyshev_polynomials(t, DEGREE // 2)
+    terms = special.chebyshev_polynomials(t, DEGREE // 2)
     found = np.empty((DEGREE + 1, t.shape[1]))
     low, high = found[: DEGREE // 2 + 1], found[DEGREE // 2 + 1 :]
     np.add.reduce(terms, axis=1, out=low)
@@ -227,4 +223,4 @@ def _floats_per_row(logits: Logits) -> int:
     return max(logits.n_columns, 2 * nodes.size)
 
 
-_LOG_OVERTAKE_AT_REACH = float(log_ndtr(np.array(-REACH * _ROOT_HALF), np))
+_LOG_OVERTAKE_AT_REACH = float(special.log_ndtr(np.array(-REACH * _ROOT_HALF), np))

@@ -19,15 +19,8 @@ from torch.utils.checkpoint import checkpoint
 
 from hokical._core.arrays import Backend, Kernels, Kind, Namespace
 from hokical._core.logits import Logits, by_blocks
+from hokical.integrations.torch.kernels import fused
 from hokical.integrations.torch.kernels import fused as _fused
-from hokical.integrations.torch.kernels.fused import (
-    asks_gradient,
-    is_batched,
-    is_in_graph,
-    is_wrapped,
-    outside_transformations,
-    unwrap,
-)
 from hokical.stability import gaussian, uniform
 
 #: Float types that can be computed with as they are; of these NumPy has all but bfloat16.
@@ -134,8 +127,8 @@ class TorchBackend(Backend):
         return "bool" if array.dtype == torch.bool else "integer"
 
     def to_host(self, array: Tensor) -> NDArray[Any]:
-        with outside_transformations():
-            plain = unwrap(array).detach()
+        with fused.outside_transformations():
+            plain = fused.unwrap(array).detach()
             if plain.dtype == torch.bfloat16:  # NumPy has none
                 plain = plain.float()
             return np.asarray(plain.cpu().resolve_neg().resolve_conj().numpy())
@@ -152,14 +145,19 @@ class TorchBackend(Backend):
     def host_view(self, array: Tensor) -> NDArray[Any] | None:
         """None for tensors with a gradient to keep, on another device, or without known values."""
         tracked = array.requires_grad and torch.is_grad_enabled()
-        if array.device.type != "cpu" or tracked or is_wrapped(array) or self.is_traced(array):
+        if (
+            array.device.type != "cpu"
+            or tracked
+            or fused.is_wrapped(array)
+            or self.is_traced(array)
+        ):
             return None
         if unpack_dual(array).tangent is not None:  # type: ignore[no-untyped-call]  # forward mode
             return None
         return self.to_host(array)
 
     def is_traced(self, array: Tensor) -> bool:
-        return is_in_graph(array) or is_batched(array)
+        return fused.is_in_graph(array) or fused.is_batched(array)
 
     def queues_work(self, array: Tensor) -> bool:
         return array.is_cuda
@@ -176,9 +174,9 @@ class TorchBackend(Backend):
 def _is_recorded(logits: Logits, number: float | Tensor) -> bool:
     """Whether autograd, and not `torch.func` or a graph, records what is computed."""
     values = logits.values
-    if not isinstance(values, Tensor) or logits.is_traced or is_wrapped(values):
+    if not isinstance(values, Tensor) or logits.is_traced or fused.is_wrapped(values):
         return False
-    return asks_gradient(values, number)
+    return fused.asks_gradient(values, number)
 
 
 def _recompute(

@@ -17,15 +17,9 @@ from hokical.calibrators import load
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.multilabel import MultilabelCalibrator
 from hokical.calibrators.stored import check_plain_logits
+from hokical.integrations.torch import rule_spec
 from hokical.integrations.torch import rule_spec as _rule_spec
 from hokical.integrations.torch.backend import BACKEND
-from hokical.integrations.torch.rule_spec import (
-    RuleSpec,
-    Wanted,
-    check_groups,
-    check_shape,
-    outputs,
-)
 from hokical.rules.confidence import MultilabelCurves, curve_proba
 from hokical.rules.wrapped import SetRule
 
@@ -126,7 +120,7 @@ class CalibratorModule(_FittedModule):
     fitted: Calibrator
 
     def _hold(self, calibrator: Calibrator) -> None:
-        self._spec = RuleSpec(calibrator.rule_, int(calibrator.n_classes_))
+        self._spec = rule_spec.RuleSpec(calibrator.rule_, int(calibrator.n_classes_))
         super()._hold(calibrator)
 
     def _numbers(self) -> dict[str, Any]:
@@ -171,16 +165,16 @@ class CalibratorModule(_FittedModule):
         return self._evaluate(("support",), logits)[0]
 
     def _evaluate(
-        self, wanted: tuple[Wanted, ...], logits: Tensor, groups: Tensor | None = None
+        self, wanted: tuple[rule_spec.Wanted, ...], logits: Tensor, groups: Tensor | None = None
     ) -> tuple[Tensor, ...]:
-        check_shape(self._spec, logits)
+        rule_spec.check_shape(self._spec, logits)
         if "support" not in wanted:
-            check_groups(self._spec, logits, groups)
+            rule_spec.check_groups(self._spec, logits, groups)
         numbers: Any = [*self._buffers.values()]
         if torch.compiler.is_dynamo_compiling():
             given = (logits,) if groups is None else (logits, groups)  # not None, for the compiler
             return _rule_spec.compiled_outputs(self._spec, wanted, numbers, *given)
-        return outputs(self._spec, wanted, numbers, logits, groups)
+        return rule_spec.outputs(self._spec, wanted, numbers, logits, groups)
 
     def extra_repr(self) -> str:
         return repr(self._spec)
