@@ -181,7 +181,7 @@ def check_fields(record: Any) -> None:
 
 
 @cache
-def _field_checks(kind: type[Any]) -> dict[str, tuple[tuple[type[Any], ...], tuple[Any, ...]]]:
+def _field_checks(kind: Any) -> dict[str, tuple[tuple[type[Any], ...], tuple[Any, ...]]]:
     """By field: the classes that it must be of, if these are records, and the annotated checks."""
     hints, found = get_type_hints(kind, include_extras=True), {}
     for name in (field.name for field in fields(kind)):
