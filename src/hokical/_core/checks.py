@@ -170,7 +170,7 @@ class Checked:
 def check_fields(record: Any) -> None:
     """Raise unless the fields of a dataclass are what their annotations say; see `Checked`."""
     sizes: dict[Any, int] = {}
-    for name, (kinds, checks) in _field_checks(type(record)).items():
+    for name, (kinds, checks) in _field_checks(record.__class__).items():
         value = getattr(record, name)
         if kinds and not isinstance(value, kinds):
             words = {bool: "True or False", NoneType: "None"}
