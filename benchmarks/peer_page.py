@@ -145,7 +145,7 @@ def short_quality_table(results: Results) -> str:
     """All classifiers: log loss with few and with all examples, and what else is asked."""
     heads = ["", "log loss, 60 examples", "all examples", "classwise ECE", "got worse", "fit time"]
     columns = [
-        _column(results, "all", size, key, form)
+        _short_column(results, "all", size, key, form)
         for size, key, form in (
             ("60", "log_loss", "{:.3f}"),
             ("all", "log_loss", "{:.3f}"),
@@ -154,7 +154,6 @@ def short_quality_table(results: Results) -> str:
             ("all", "fit_ratio", "{:.2g}"),
         )
     ]
-    columns = [({name: of[name] for name in SHORT if name in of}, form) for of, form in columns]
     return _quality_table(heads, SHORT, columns)
 
 
@@ -167,7 +166,8 @@ def long_quality_tables(results: Results) -> str:
         ("Got worse than uncalibrated", "worse", "{:.0%}"),
     ):
         columns = [_column(results, "all", size, key, form) for size in sizes]
-        parts.append(_quality_table([title, *sizes], list(TITLES), columns))
+        names = [name for name in TITLES if name in columns[0][0]]
+        parts.append(_quality_table([title, *sizes], names, columns))
     heads, columns = [""], []
     for title, task, key, form in (
         ("log loss, two classes", "two classes", "log_loss", "{:.4f}"),
@@ -176,8 +176,8 @@ def long_quality_tables(results: Results) -> str:
         ("fit time", "all", "fit_ratio", "{:.2g}"),
     ):
         heads += [f"{title}: 60", "all"]
-        columns += [_column(results, task, size, key, form) for size in ("60", "all")]
-    return "\n\n".join([*parts, _quality_table(heads, list(TITLES), columns)])
+        columns += [_short_column(results, task, size, key, form) for size in ("60", "all")]
+    return "\n\n".join([*parts, _quality_table(heads, SHORT, columns)])
 
 
 def _column(
@@ -188,6 +188,11 @@ def _column(
     if key in ("worse", "fit_ratio"):
         found.pop("uncalibrated")
     return {name: one[key] for name, one in found.items()}, form
+
+
+def _short_column(results: Results, *which: str) -> tuple[dict[str, float], str]:
+    values, form = _column(results, *which)
+    return {name: values[name] for name in SHORT if name in values}, form
 
 
 def _quality_table(
