@@ -74,7 +74,11 @@ def test_what_learned_from_groups(files: Path) -> None:
     for name in ("grouped", "without"):  # estimates are without them
         told = json.loads(run("shift", cal, files / f"{name}.npz", "--json"))
         assert told["accuracy"] == load(cal).estimate_shift(logits).accuracy
-    run("shift", cal, files / "grouped.npz", "--groups", "site", code=2)
+    told = json.loads(run("shift", cal, files / "grouped.npz", "--groups", "site", "--json"))
+    assert {name: part["holds"] for name, part in told["by_group"].items()} == {
+        "a": True,
+        "b": True,
+    }
     text = run("apply", cal, files / "without.npz", "-o", out, "--adapt", code=2)
     assert "site" in " ".join(text.split())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import hokical
 from hokical import make
 from hokical.calibrators import with_sets
 from hokical.streams import fit, open_source
-from tests.conftest import max_examples, repetitions
+from tests.conftest import hold_often, max_examples, repetitions
 
 GOLDEN = Path(__file__).parents[1] / "calibrators" / "golden"
 CLASSES = 5
@@ -504,6 +505,73 @@ def test_calibrators_with_groups() -> None:
     )
 
 
+def sites(rng: np.random.Generator, n: int, ratio: float = 1.0) -> tuple[Any, Any, Any]:
+    """Sites with their own temperatures and frequencies; class 0 `ratio` as frequent in "0"."""
+    share = np.array([[4.0 * ratio, 3.0, 2.0], [1.0, 2.0, 3.0], [2.0, 2.0, 2.0]])
+    site = rng.choice(4, n, p=[0.4, 0.3, 0.28, 0.02])
+    share = share[np.minimum(site, 2)] / share[np.minimum(site, 2)].sum(axis=1, keepdims=True)
+    labels = (share.cumsum(axis=1) > rng.random((n, 1))).argmax(axis=1)
+    logits = 2.0 * np.eye(3)[labels] + rng.normal(size=(n, 3))
+    return logits * np.array([0.7, 1.5, 3.0, 1.0])[site, None], labels, site.astype(str)
+
+
+def test_groups_that_the_calibrator_learned_from(tmp_path) -> None:
+    rng = np.random.default_rng(5)
+    logits, labels, site = sites(rng, 4000)
+    other = rng.integers(0, 3, 4000).astype(str)  # which does not help, and comes first
+    cal = hokical.auto(logits, labels, groups={"other": other, "site": site})
+    assert cal.groups_ == ["site"]
+    kept = cal.kept_.group_scores
+    assert kept is not None
+    assert [int(each.count.sum()) for each in kept.scores] == [
+        int((site == name).sum()) for name in "012"
+    ]
+    cal.save(tmp_path / "cal.json")
+    cal = hokical.load(tmp_path / "cal.json")
+    logits, labels, site = sites(rng, 4000, ratio=6.0)
+    found = cal.estimate_shift(logits, groups={"site": site}).by_group
+    assert [found[name].verdict for name in "012"] == [MOVED, SAME, SAME]
+    own = np.bincount(labels[site == "0"], minlength=3) / (site == "0").sum()
+    low, high = found["0"].class_frequencies_interval.T
+    assert ((low <= own) & (own <= high)).all()
+    # The old frequencies are those of the group, which `adapt` starts from.
+    assert found["1"].old_class_frequencies[0] < 0.25 < found["0"].old_class_frequencies[0]
+    rows = site == "0"
+    right = np.take_along_axis(
+        found["0"].adapt().predict_proba(logits[rows], groups={"site": site[rows]}),
+        labels[rows, None],
+        axis=1,
+    )
+    before = cal.predict_proba(logits[rows], groups={"site": site[rows]})
+    assert np.log(right).mean() > np.log(before[np.arange(rows.sum()), labels[rows]]).mean() + 0.05
+    assert not found["3"].holds  # of 80 examples
+    assert "too few examples" in found["3"].verdict
+    blurred = np.where(rows[:, None], 0.4 * logits, logits)
+    found = cal.estimate_shift(blurred, groups={"site": site}).by_group
+    assert [found[name].holds for name in "012"] == [False, True, True]
+    cal.kept_ = replace(cal.kept_, group_scores=None)
+    with pytest.raises(ValueError, match="Fit it again"):
+        cal.estimate_shift(logits, groups={"site": site})
+
+
+def test_unchanged_groups_raise_few_alarms() -> None:
+    """The level is that of all groups of an estimate together; frequencies lie in intervals."""
+    alarms, missed, runs = 0, 0, repetitions(120, 25)
+    for seed in range(runs):
+        rng = np.random.default_rng(seed)
+        logits, labels, site = sites(rng, 2000)
+        cal = hokical.auto(logits, labels, groups=site)
+        logits, labels, site = sites(rng, 1500)
+        found = cal.estimate_shift(logits, groups=site).by_group
+        alarms += any(found[name].verdict != SAME for name in "012")
+        for name in "012":
+            own = np.bincount(labels[site == name], minlength=3) / (site == name).sum()
+            low, high = found[name].class_frequencies_interval.T
+            missed += int(((own < low) | (own > high)).sum())
+    assert hold_often(runs - alarms, runs, 0.98)
+    assert hold_often(9 * runs - missed, 9 * runs, 0.95)
+
+
 def test_words_say_what_cannot_be_seen(cal) -> None:
     found = cal.estimate_shift(world(500, seed=22)[0])
     assert "out-of-distribution rows" in found.guarantee
@@ -626,12 +694,6 @@ def test_what_cannot_be_said() -> None:
     assert found.unseen.tolist() == [3]
     assert found.class_frequencies_interval[3].tolist() == [0.0, 1.0]
     assert "class 3 " not in str(found)
-    site = np.where(rng.random(4000) < 0.5, "a", "b")
-    logits[site == "a"] *= 3.0
-    grouped = hokical.auto(logits, labels, groups=site)
-    assert grouped.groups_ == ["group"]
-    with pytest.raises(ValueError, match="cannot be given to a calibrator that learned"):
-        grouped.estimate_shift(logits, groups=site)
 
 
 def unchanged(rng: np.random.Generator, n: int, classes: int, scale: float) -> Any:

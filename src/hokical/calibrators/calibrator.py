@@ -19,7 +19,7 @@ from hokical._core.arrays import (
     to_input_library,
 )
 from hokical._core.conversion import as_two_columns
-from hokical._core.groups import count_rows, read_columns, with_groups
+from hokical._core.groups import GroupCoding, count_rows, read_columns, take_rows, with_groups
 from hokical._core.logits import Logits, as_logits, check_rows
 from hokical._core.reading import (
     Rows,
@@ -465,8 +465,8 @@ class Calibrator(StoredEstimator):
         the same distribution as in the fit. `holds` and `verdict` say whether that explains the
         rows; where it does not, intervals are from 0 to 1. See `docs/shift.md`.
 
-        A calibrator that learned from groups is used without them, so that the groups of these
-        rows need not be known. That of `adapt()` has them, and asks for them.
+        Without `groups`, a calibrator that learned from groups is used without them, so that the
+        groups of these rows need not be known. That of `adapt()` has them, and asks for them.
 
         Parameters
         ----------
@@ -479,7 +479,9 @@ class Calibrator(StoredEstimator):
         groups : array-like of shape (n,), or several columns, optional
             For `by_group`: an estimate for the rows of each group, whose pseudo-counts are in
             proportion to the class frequencies of all rows. Verdicts allow for the number of
-            groups.
+            groups. A calibrator that learned from groups takes them as in its fit: rows of a group
+            are compared with the examples of that group, if at least 100 were in the fit, and its
+            `old_class_frequencies` are those of the group.
 
         Examples
         --------
@@ -503,29 +505,36 @@ class Calibrator(StoredEstimator):
             )
         pair_rows(logits, None, sample_weight, groups)
         shift.warn_of_other_frequencies(known, self.name)
-        judge = self._without_groups()
-        if judge is not self and groups is not None:
+        learned = self.rule_.needed_groups if groups is not None else None
+        if learned is not None and kept.group_scores is None:
             raise ValueError(
-                "`groups` cannot be given to a calibrator that learned from groups: it is used "
-                "without them here, which is right on average and wrong for a group alone. Fit one "
-                "without groups, or see `predict_confidence(logits, groups=...)` of each group."
+                "`groups` cannot be given: what the fit saw of each group was not stored with this "
+                "calibrator, as in files before 0.5. Fit it again, or leave them out."
             )
+        judge = self._without_groups() if learned is None else self
         most = shift.MOST_NUMBERS // self.n_classes_
         given, weights, chosen = shift.at_most(logits, sample_weight, most)
+        if groups is not None and chosen is not None:
+            groups = take_rows(read_columns(groups, count_rows(groups)), chosen)
         with float64_scope(given):
-            data = judge._check_logits(given)
+            data = judge._check_logits(judge._attach_groups(given, groups))
             data = data.with_every_class("estimate_shift", "Give it all logits")
             counts = as_weights(weights, data.n_rows)
             counts = np.ones(data.n_rows) if counts is None else counts
             rows = shift.read_rows(judge.rule_, kept, data, counts)
             found, by_group = estimate_shift(rows, known, delta, self), {}
-            parts = shift.rows_by_group(groups, data.n_rows, chosen)
-            for name, own in parts.items():
+            coding, codes = learned, data.codes
+            if learned is None and groups is not None:
+                coding, codes = GroupCoding.read(groups, data.n_rows)
+            parts = [] if coding is None else [*shift.rows_by_group(coding, codes)]
+            for name, cell, own in parts:
                 if counts[own].any():
                     rows = shift.read_rows(judge.rule_, kept, data.take(own), counts[own])
+                    alone = None if learned is None else kept.group_scores.of(cell)
                     by_group[name] = estimate_shift(
-                        rows, known, delta, self, around=found, n_tests=len(parts)
-                    )
+                        rows, alone or known, delta, self, around=None if alone else found,
+                        n_tests=len(parts), unknown=learned is not None and alone is None,
+                    )  # fmt: skip
         return replace(found, by_group=by_group)
 
     def control_risk(

@@ -16,9 +16,9 @@ from hokical._core.topk import TopK
 from hokical._fitting.examples import Examples, effective_size
 from hokical.calibrators.stored import check_stored
 from hokical.guarantees.calibration_data import CalibrationData, row_draws
-from hokical.guarantees.class_scores import class_means
+from hokical.guarantees.class_scores import GroupScores, class_means
 from hokical.guarantees.scores import ScoreTable, Support, confidence_log_odds, score_levels
-from hokical.rules.base import Rule, labels_and_confidence, predict_blocks
+from hokical.rules.base import Rule, labels_and_confidence, predict_blocks, predict_on_host
 
 #: Rows from which on they are checked for looking like probabilities: fewer can sum to 1 by
 #: coincidence.
@@ -84,6 +84,11 @@ def name_classes(given: Rows, names: tuple[str, ...]) -> Rows:
 def count_examples(kept: CalibrationData, rule: Rule, block: Examples) -> CalibrationData:
     """With counts of calibration examples by confidence, and the frequencies that it implies."""
     n = block.n_rows
+    needed = rule.needed_groups
+    if needed is not None and block.coding is not None:  # of all columns, those that it uses
+        used = [block.coding.columns.index(name) for name in needed.columns]
+        codes = np.asarray(block.logits.codes)[:, used]
+        block = replace(block, logits=replace(block.logits, codes=codes))
     rows = np.flatnonzero(row_draws(0, n) * n < _MOST_COUNTED)
     data = block.logits.take(rows) if rows.size < n else block.logits
     if kept.fit_scores is not None:
@@ -101,7 +106,14 @@ def count_examples(kept: CalibrationData, rule: Rule, block: Examples) -> Calibr
         proba = predict_blocks(rule, "proba", some)
         means = class_means(proba, block.labels[rows][:most], weights, some)
     known = kept.class_scores.with_implied(*means, effective_size(weights / weights.sum()))
-    return replace(kept, class_scores=known)
+    kept = replace(kept, class_scores=known)
+    if needed is None or not known.cells.size:
+        return kept
+    rows = np.flatnonzero(row_draws(0, n) * n < most)
+    data, weights = block.logits.take(rows), block.counts[rows]
+    proba = predict_on_host(rule, "proba", data).astype(np.float64)
+    found = GroupScores.from_rows(data, proba, block.labels[rows], weights)
+    return replace(kept, group_scores=found)
 
 
 def check_document(document: dict[str, Any]) -> tuple[Rule, int, CalibrationData]:

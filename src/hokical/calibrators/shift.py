@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from hokical._core.arrays import FloatArray, IntArray, lazy_arrays
-from hokical._core.groups import GroupCoding, count_rows
+from hokical._core.groups import GroupCoding
 from hokical._core.logits import Logits
 from hokical._core.messages import warn_user
 from hokical._core.reading import to_numpy
@@ -114,7 +114,9 @@ def reweight(
         sample = None
     seen = weights if (weights * known.count).any() else np.ones_like(weights)
     left = kept.without_fit().without_held_out()
+    groups = None if kept.group_scores is None else kept.group_scores.reweighted(weights)
     left = replace(left, fit_conformity=sample, class_scores=known.reweighted(seen))
+    left = replace(left, group_scores=groups)
     return BalancedRule(rule, before * weights), left
 
 
@@ -154,17 +156,13 @@ def _merge_twins(
     return order[total > 0.0], total[total > 0.0]
 
 
-def rows_by_group(groups: Any, n_rows: int, chosen: IntArray | None) -> dict[str, IntArray]:
-    """The numbers of the rows of each group, among those that were `chosen`; {} without groups."""
-    if groups is None:
-        return {}
-    n_rows = n_rows if chosen is None else count_rows(groups)
-    coding, codes = GroupCoding.read(groups, n_rows)
-    some = codes if chosen is None else codes[chosen]
-    cells, place = np.unique(some, axis=0, return_inverse=True)
+def rows_by_group(coding: GroupCoding, codes: IntArray) -> Iterator[tuple[str, IntArray, IntArray]]:
+    """The name of each group that occurs, its codes (columns,), and the numbers of its rows."""
+    cells, place = np.unique(codes, axis=0, return_inverse=True)
     names = [coding.full_names(k) for k in range(len(coding.columns))]
-    titles = [", ".join(own[code] for own, code in zip(names, cell, strict=True)) for cell in cells]
-    return {title: np.flatnonzero(place.ravel() == i) for i, title in enumerate(titles)}
+    for i, cell in enumerate(cells):
+        title = ", ".join(own[code] for own, code in zip(names, cell, strict=True))
+        yield title, cell, np.flatnonzero(place.ravel() == i)
 
 
 def at_most(logits: Any, weights: Any, n_rows: int) -> tuple[Any, Any, IntArray | None]:

@@ -28,7 +28,7 @@ from hokical._core.reading import Rows, as_clusters
 from hokical._core.special import at_most
 from hokical._core.storage import pack_array, storable
 from hokical._core.topk import TopK
-from hokical.guarantees.class_scores import ClassScores
+from hokical.guarantees.class_scores import ClassScores, GroupScores
 from hokical.guarantees.scores import CLASS_LEVELS, LEVELS, ScoreTable, Support
 from hokical.guarantees.sets import Conformity
 
@@ -233,6 +233,8 @@ class CalibrationData:
     fit_rows: RowSketch | None = None
     #: Features of the rows of the fit by true class.
     class_scores: ClassScores | None = None
+    #: The same of groups, where the rule depends on them.
+    group_scores: GroupScores | None = None
 
     def unsuitable(self, n_classes: int) -> Iterator[str]:
         """The names of what cannot be of so many classes, in a forged file."""
@@ -242,6 +244,8 @@ class CalibrationData:
                 fits = noted.n > 0 and noted.labels.max() < n_classes
             elif isinstance(noted, ClassScores):
                 fits = noted.n_classes == n_classes
+            elif isinstance(noted, GroupScores):
+                fits = all(each.n_classes == n_classes for each in noted.scores)
             elif isinstance(noted, ScoreTable) and name == "held_out_classes":
                 fits = noted.count.shape == (n_classes, CLASS_LEVELS)
             elif isinstance(noted, ScoreTable):

@@ -14,7 +14,7 @@ import numpy as np
 
 from hokical._core.arrays import Array, BoolArray, FloatArray, IntArray
 from hokical._core.checks import sum_by
-from hokical._core.logits import Logits, by_blocks
+from hokical._core.logits import Logits, as_logits, by_blocks
 from hokical._core.storage import pack_array, storable
 from hokical._core.topk import TopK
 from hokical.guarantees.scores import LEVELS, label_log_odds, score_levels
@@ -213,3 +213,59 @@ class ClassScores:
         if shapes != {found.count.shape} or not known or not found.count.any():
             raise ValueError("`class_scores` must hold counts of one number of classes.")
         return found
+
+
+#: Examples that a group has at least, for class scores of its own, and the most such groups.
+_LEAST_IN_GROUP, _MOST_GROUPS = 100, 64
+#: Counts of all groups together, at most.
+_MOST_COUNTS = 1 << 22
+
+
+@storable("group-scores")
+@dataclass(frozen=True, eq=False)
+class GroupScores:
+    """Class scores of the groups of a fit that have enough examples.
+
+    `codes` (groups, columns) are those of the groups by the coding of the rule, `scores` are of the
+    examples of each, with the frequencies that the probabilities of that group assume.
+    """
+
+    codes: IntArray
+    scores: tuple[ClassScores, ...]
+
+    def __post_init__(self) -> None:
+        shapes = {each.cells.shape for each in self.scores}
+        if self.codes.ndim != 2 or len(self.codes) != len(self.scores) or len(shapes) > 1:
+            raise ValueError("`group_scores` must hold the class scores of each group.")
+
+    @classmethod
+    def from_rows(
+        cls, logits: Logits, proba: FloatArray, labels: IntArray, weights: FloatArray
+    ) -> Self:
+        """Of examples with codes of groups, and probabilities (n, classes) on the host."""
+        codes, place = np.unique(np.asarray(logits.codes), axis=0, return_inverse=True)
+        sizes = np.bincount(place.ravel(), weights > 0.0)
+        features, right = shift_features(logits), logits.to_host(logits.labels) == labels
+        n_counts = N_LEVELS * max(features.shape[1], 1) * 2 * logits.n_classes
+        most = min(_MOST_GROUPS, _MOST_COUNTS // n_counts)
+        chosen = np.argsort(-sizes, kind="stable")[:most]
+        chosen, found = np.sort(chosen[sizes[chosen] >= _LEAST_IN_GROUP]), []
+        for k in chosen:
+            own = np.flatnonzero(place.ravel() == k)
+            rows, truth, counts = proba[own], labels[own], weights[own]
+            scores = ClassScores.from_rows(
+                features[own], truth, right[own], counts, logits.n_classes
+            )
+            means = class_means(rows, truth, counts, as_logits(rows))
+            size = float(counts.sum() ** 2 / (counts**2).sum())
+            found.append(scores.with_implied(*means, size))
+        return cls(codes[chosen], tuple(found))
+
+    def of(self, codes: IntArray) -> ClassScores | None:
+        """The class scores of a group with these codes (columns,), None if it has too few."""
+        same = np.flatnonzero((self.codes == codes).all(axis=1))
+        return self.scores[int(same[0])] if same.size else None
+
+    def reweighted(self, weights: FloatArray) -> Self:
+        """Of examples among which each class is `weights` (classes,) times as frequent."""
+        return replace(self, scores=tuple(each.reweighted(weights) for each in self.scores))

@@ -488,17 +488,20 @@ def estimate_shift(
     *,
     around: ShiftEstimate | None = None,
     n_tests: int = 1,
+    unknown: bool = False,
 ) -> ShiftEstimate:
     """Class frequencies and accuracy of new rows, and whether only the frequencies changed.
 
-    `around` has the frequencies of more rows, `n_tests` is how many such estimates there are.
+    `around` has the frequencies of more rows, `n_tests` is how many such estimates there are. If
+    the fit has too few examples of the group of the rows, it is `unknown` what its classes are
+    like.
     """
     found = ClassFrequencies(rows, known, None if around is None else around.class_frequencies)
     unsure, lost = found.uncertain_labels()
     # Three tests, by Bonferroni: labels that are surer than they should be have a ninth.
     fits = min(1.0, n_tests * 2.25 * min(found.fit_p_value(), unsure, 4.0 * (1.0 - unsure)))
     change = min(1.0, n_tests * found.change_p_value())
-    verdict = _judge(found, fits, change, calibrator)
+    verdict = UNKNOWN if unknown else _judge(found, fits, change, calibrator)
     holds = verdict in (SAME, MOVED)
     reach = NormalDist().inv_cdf(1.0 - delta / 2.0) if holds else np.inf
     accuracy, accuracy_interval = _accuracy(found, lost, reach)
