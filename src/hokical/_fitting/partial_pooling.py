@@ -23,7 +23,7 @@ of the others, and the common terms, have a dense block, the Schur complement.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -317,6 +317,15 @@ class _Point:
     slope: FloatArray
     state: Any
     precision: FloatArray | float
+    #: The second derivatives, once they are known, which do not depend on the precisions.
+    known: list[FloatArray] = field(default_factory=list)
+
+    @property
+    def blocks(self) -> FloatArray:
+        """The second derivatives (cells, c, c) of the loss of all examples."""
+        if not self.known:
+            self.known.append(self.problem.terms.curvature(self.state, self.problem.sums))
+        return self.known[0]
 
     @cached_property
     def value(self) -> float:
@@ -330,14 +339,12 @@ class _Point:
     @cached_property
     def inverse(self) -> _Inverse:
         """The inverse Hessian of the penalised loss of all examples."""
-        blocks = self.problem.terms.curvature(self.state, self.problem.sums)
         precision = np.broadcast_to(self.precision, self.x.size)
-        return _Inverse.of(self.problem, blocks, precision.reshape(self.problem.n_rows, -1))
+        return _Inverse.of(self.problem, self.blocks, precision.reshape(self.problem.n_rows, -1))
 
     def moments(self, blocks: IntArray, size: int) -> FloatArray:
         """Precisions (size,) with which slopes at coefficients of 0 are as large as they are."""
-        curvature = self.problem.terms.curvature(self.state, self.problem.sums)
-        known = (self.problem.members @ np.diagonal(curvature, axis1=1, axis2=2)).ravel()
+        known = (self.problem.members @ np.diagonal(self.blocks, axis1=1, axis2=2)).ravel()
         excess = np.bincount(blocks, self.slope**2 - known, size)
         return np.asarray(np.bincount(blocks, known**2, size) / np.maximum(excess, 1e-100))
 
@@ -379,6 +386,11 @@ def _invert(blocks: FloatArray) -> FloatArray:
         found -= column[:, None] * row
         found[k] = row
     return np.moveaxis(found, 2, 0)
+
+
+def _times(left: FloatArray, right: FloatArray) -> FloatArray:
+    """Products (m, c, c) of matrices (m, c, c) and (m, c, c), or one for all of them."""
+    return np.asarray(np.tensordot(left, right[0], 1) if len(right) == 1 else left @ right)
 
 
 @dataclass(frozen=True, eq=False)
@@ -453,22 +465,26 @@ class _Inverse:
         passed = np.einsum("gad,gad->ga", np.tensordot(self.carried, self.dense, 1), self.carried)
         found[size : size + len(passed)] = np.diagonal(self.last, axis1=1, axis2=2) + passed
         moved = self.kept - np.eye(self.precision.shape[1])
-        passed = np.einsum("gab,gab->ga", moved @ self._shared(problem.own), moved)
+        passed = np.einsum("gab,gab->ga", _times(moved, self._shared(problem.own)), moved)
         rows = problem.rows[problem.own, -1]
         found[rows] = np.diagonal(self.own, axis1=1, axis2=2) + passed
         return found.ravel()
 
     def covariances(self, cells: IntArray) -> FloatArray:
         """The covariance (m, c, c) of the coefficients that act in cells (m,)."""
-        found, place = self._shared(cells), np.searchsorted(self.problem.own, cells)
+        shared, place = self._shared(cells), np.searchsorted(self.problem.own, cells)
         some = np.isin(cells, self.problem.own)
         kept, own = self.kept[place[some]], self.own[place[some]]
-        found[some] = kept @ found[some] @ kept.swapaxes(1, 2) + own
+        known = shared if len(shared) == 1 else shared[some]
+        found = np.repeat(shared, len(cells) // len(shared), axis=0)
+        found[some] = _times(kept, known) @ kept.swapaxes(1, 2) + own
         return found
 
     def _shared(self, cells: IntArray) -> FloatArray:
-        """The same for the shared columns."""
+        """The same for the shared columns; (1, c, c) where these are the common terms alone."""
         size, width = self.problem.n_dense, self.precision.shape[1]
+        if not size and len(self.last) == 1:
+            return self.last
         *dense, last = self.problem.shared[cells].T
         places = np.zeros((len(cells), size + 1, width, width))
         for rows in dense:

@@ -172,7 +172,7 @@ class SoftmaxTerms:
         return _softmax_loss(scores, self.labels)[1]
 
     def evaluate(self, coef: FloatArray, sums: Any) -> tuple[float, FloatArray, Any]:
-        scores = self.offset + self._scores(coef, slice(None))
+        scores = self.offset + self._scores(coef)
         proba, losses = _softmax_loss(scores, self.labels)
         mean = self._sum_features(proba, self.log_proba)
         slope = sums @ ((mean - self._observed) * self.weights[:, None])
@@ -186,13 +186,24 @@ class SoftmaxTerms:
     def scores_left_out(
         self, state: Any, rows: Any, covariances: FloatArray, cell: IntArray
     ) -> FloatArray:
-        scores, proba, mean = (part[rows] for part in state)
-        spread = covariances[cell] * self.weights[rows, None, None]
-        bent = self._second_moments(proba, self.log_proba[rows])
-        bent -= mean[:, :, None] * mean[:, None, :]
-        slope = spread @ (mean - self._observed[rows])[:, :, None]
-        step = np.linalg.solve(np.eye(self.n_features) - spread @ bent, slope)[:, :, 0]
-        return np.asarray(scores + self._scores(step, rows))
+        # In terms of the scores: with their covariance M and the second derivatives W of a row's
+        # loss by them, a step is M (I - W M)^-1 times its first derivatives.
+        scores, proba, logs = state[0][rows], state[1][rows], self.log_proba[rows]
+        spread, weights = covariances[cell], self.weights[rows, None, None]
+        residual = proba - (np.arange(logs.shape[1]) == self.labels[rows, None])
+        if not self.biased:
+            along = (weights * spread)[:, 0, 0]
+            bent = (proba * logs**2).sum(axis=1) - (proba * logs).sum(axis=1) ** 2
+            step = along * (residual * logs).sum(axis=1) / (1.0 - along * bent)
+            return np.asarray(scores + logs * step[:, None])
+        across = logs[:, :, None] * spread[:, :1, 1:]
+        both = spread[:, 1:, 1:] + across + across.swapaxes(1, 2)
+        both += spread[:, :1, :1] * logs[:, :, None] * logs[:, None, :]
+        both *= weights
+        bent = (proba[:, None, :] @ both - both) * proba[:, :, None]
+        bent[:, range(logs.shape[1]), range(logs.shape[1])] += 1.0
+        step = both @ np.linalg.solve(bent, residual[:, :, None])
+        return np.asarray(scores + step[:, :, 0])
 
     @cached_property
     def _observed(self) -> FloatArray:
@@ -205,11 +216,10 @@ class SoftmaxTerms:
         scale = (proba * logs).sum(axis=1, keepdims=True)
         return np.hstack([scale, proba]) if self.biased else scale
 
-    def _second_moments(self, proba: FloatArray, logs: FloatArray, sums: Any = None) -> FloatArray:
-        """Sums (n, features, features), or by cell, of the products of the same."""
+    def _second_moments(self, proba: FloatArray, logs: FloatArray, sums: Any) -> FloatArray:
+        """Sums (cells, features, features) of the products of the same."""
         parts = ((proba * logs * logs).sum(axis=1), proba * logs, proba)
-        square, *biases = parts if self.biased else parts[:1]
-        square, *biases = (part if sums is None else sums @ part for part in (square, *biases))
+        square, *biases = (sums @ part for part in (parts if self.biased else parts[:1]))
         found = np.zeros((len(square), self.n_features, self.n_features))
         found[:, 0, 0] = square
         if biases:
@@ -218,9 +228,9 @@ class SoftmaxTerms:
             found[:, k, k] = biases[1]
         return found
 
-    def _scores(self, coef: FloatArray, rows: Any) -> FloatArray:
-        """The change of scores by coefficients (rows, features)."""
-        change: FloatArray = self.log_proba[rows] * coef[:, :1]
+    def _scores(self, coef: FloatArray) -> FloatArray:
+        """The change of scores by coefficients (n, features) or (1, features)."""
+        change: FloatArray = self.log_proba * coef[:, :1]
         return change + coef[:, 1:] if self.biased else change
 
 

@@ -506,7 +506,8 @@ class Calibrator(StoredEstimator):
         pair_rows(logits, None, sample_weight, groups)
         shift.warn_of_other_frequencies(known, self.name)
         learned = self.rule_.needed_groups if groups is not None else None
-        if learned is not None and kept.group_scores is None:
+        by_code = kept.group_scores if learned is not None else None
+        if learned is not None and by_code is None:
             raise ValueError(
                 "`groups` cannot be given: what the fit saw of each group was not stored with this "
                 "calibrator, as in files before 0.5. Fit it again, or leave them out."
@@ -530,7 +531,7 @@ class Calibrator(StoredEstimator):
             for name, cell, own in parts:
                 if counts[own].any():
                     rows = shift.read_rows(judge.rule_, kept, data.take(own), counts[own])
-                    alone = None if learned is None else kept.group_scores.of(cell)
+                    alone = None if by_code is None else by_code.of(cell)
                     by_group[name] = estimate_shift(
                         rows, alone or known, delta, self, around=None if alone else found,
                         n_tests=len(parts), unknown=learned is not None and alone is None,
