@@ -1,4 +1,4 @@
-"""The package as a whole: what importing it costs, and what it promises in its metadata."""
+"""The package as a whole: what importing it costs, and what it guarantees in its metadata."""
 
 from __future__ import annotations
 

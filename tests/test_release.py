@@ -1,4 +1,4 @@
-"""What a release promises: its public names, its version, and how an index shows the README."""
+"""What a release guarantees: its public names, its version, and how an index shows the README."""
 
 from __future__ import annotations
 

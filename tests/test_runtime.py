@@ -85,7 +85,7 @@ assert "torch" not in sys.modules
 
 
 def test_sets_and_bounds_need_nothing_more(tmp_path: Path) -> None:
-    """Promises with `delta` and intervals need SciPy when they are first asked for."""
+    """Guarantees with `delta` and intervals need SciPy when they are first asked for."""
     logits, labels = synthetic_logits(400, 4, seed=3)
     cal = make("hoki", noise=Gaussian(2.0)).fit(logits, labels)
     cal.save(tmp_path / "cal.json")

@@ -139,5 +139,5 @@ def test_missing_matplotlib_is_said_before_anything_is_computed(
     words = ["paper", command, "--suite", str(suite_folder), "--cache", str(tmp_path / "cache")]
     done = runner.invoke(app, [*words, "-o", str(tmp_path / "out")])
     assert done.exit_code == 1
-    assert "pip install 'hokical-paper[plot]'" in " ".join(done.output.split())
+    assert "pip install './paper[plot]'" in " ".join(done.output.split())
     assert not (tmp_path / "cache").exists()

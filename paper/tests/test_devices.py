@@ -65,7 +65,7 @@ def test_a_result_says_where_it_was_fitted(
 def test_devices_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     check_device(None)
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(ModuleNotFoundError, match="pip install 'hokical-paper"):
+    with pytest.raises(ModuleNotFoundError, match=r"pip install '\./paper"):
         check_device("cuda")
 
     def refuse(*_: object, device: str) -> None:

@@ -493,14 +493,14 @@ class Dense(Estimator):
         calibrator, asked = self._certified("predict_set"), {"coverage": coverage, **options}
         allowed = _SET_OPTIONS + ("by", "delta") * (options.get("by") == "new group")
         sets = calibrator._certified_sets(SetOptions.read(asked, allowed))
-        promise = calibrator.predict_set(np.zeros((1, calibrator.n_classes_)), **asked)
+        guarantee = calibrator.predict_set(np.zeros((1, calibrator.n_classes_)), **asked)
         share = f"Coverage of the positions of a new item at least {percent(coverage)}"
         words = sets.guarantee(share, "items")
         judge = calibrator._with_rule(sets.rule(calibrator.rule_))
 
         def one(maps: Maps) -> Any:
             found = maps.predict(lambda rows: [judge._output("members", rows)], [False], True)[0]
-            return replace(promise, members=found, sizes=found.sum(maps.axis), guarantee=words)
+            return replace(guarantee, members=found, sizes=found.sum(maps.axis), guarantee=words)
 
         return self._each(logits, mask, one)
 
@@ -524,7 +524,7 @@ class Dense(Estimator):
         calibrator = self._certified("predict_or_abstain")
         check_choice("by", by, Literal["all", "new group"])
         asked: dict[str, Any] = {"risk": risk, "delta": delta, "by": by}
-        promise = calibrator.predict_or_abstain(np.zeros((1, calibrator.n_classes_)), **asked)
+        guarantee = calibrator.predict_or_abstain(np.zeros((1, calibrator.n_classes_)), **asked)
 
         def select(rows: Any) -> Sequence[Any]:
             found = calibrator.predict_or_abstain(rows, **asked)
@@ -532,7 +532,7 @@ class Dense(Estimator):
 
         def one(maps: Maps) -> Any:
             labels, confidence, accepted = maps.predict(select, [-1, np.nan, False], False)
-            return replace(promise, labels=labels, confidence=confidence, accepted=accepted)
+            return replace(guarantee, labels=labels, confidence=confidence, accepted=accepted)
 
         return self._each(logits, mask, one)
 
@@ -544,7 +544,7 @@ class Dense(Estimator):
         *,
         by: Literal["all", "group", "new group"] = "all",
         groups: Any = None,
-        **promise: Any,
+        **guarantee: Any,
     ) -> RiskControl:
         """The last threshold at which the mean of a loss of your own is proven to be small.
 
@@ -559,7 +559,7 @@ class Dense(Estimator):
         for _ in self._read(logits, labels, None, None, None):
             pass  # labels are checked
         weights = as_weights(sample_weight, len(proba))
-        options: dict[str, Any] = {"groups": group_cells(by, groups, len(proba)), **promise}
+        options: dict[str, Any] = {"groups": group_cells(by, groups, len(proba)), **guarantee}
         return control_risk(proba, truth, weights=weights, unseen=by == "new group", **options)
 
     def draw_positions(

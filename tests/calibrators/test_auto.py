@@ -222,7 +222,7 @@ def test_left_out_scores_match_fits_from_scratch():
 
 
 def test_long_steps_are_repeated(monkeypatch):
-    """With few examples of a network that is too sure, one step promises too little loss."""
+    """With few examples of a network that is too sure, one step guarantees too little loss."""
     logits, labels = softmax_world(60, 5)
     logits *= 4.0
     logits[0, 0] = -np.inf  # a class that is impossible somewhere

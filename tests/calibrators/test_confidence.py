@@ -329,7 +329,7 @@ def test_errors_of_the_fit() -> None:
         calibrate_confidence([0.5, 0.6], [0, 1], monotone="yes")  # type: ignore[arg-type]
 
 
-def test_certified_answers_keep_their_promise() -> None:
+def test_certified_answers_keep_their_guarantee() -> None:
     """Over many draws the error rate among accepted answers exceeds the risk rarely."""
     stated, right, subject = answers(1000)
     right = right | (stated > 0.9)

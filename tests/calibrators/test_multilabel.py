@@ -192,7 +192,7 @@ def test_least_cost(fitted: Any) -> None:
 
 
 @pytest.mark.slow
-def test_recall_keeps_its_promise() -> None:
+def test_recall_keeps_its_guarantee() -> None:
     cal = MultilabelCalibrator().fit(*tags(600))
     test, truth = tags(40_000, 5)
     kept = []
@@ -209,8 +209,8 @@ def test_recall_keeps_its_promise() -> None:
 
 
 @pytest.mark.slow
-def test_sets_keep_their_promise() -> None:
-    """Over draws of the certified examples: three standard errors below what is promised."""
+def test_sets_keep_their_guarantee() -> None:
+    """Over draws of the certified examples: three standard errors below what is guaranteed."""
     cal = MultilabelCalibrator().fit(*tags(600))
     test, truth = tags(20_000, 5)
     there = truth == 1

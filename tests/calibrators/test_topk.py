@@ -52,7 +52,7 @@ def test_fits_equal_those_on_evenly_filled_logits(name: str, keep_rest: bool) ->
 @pytest.mark.sample(4)
 @pytest.mark.parametrize("name", ACCEPTING)
 @pytest.mark.parametrize("keep_rest", [True, False])
-def test_calibrators_keep_their_promises(name: str, keep_rest: bool, tmp_path: Path) -> None:
+def test_calibrators_keep_their_guarantees(name: str, keep_rest: bool, tmp_path: Path) -> None:
     dense, labels = synthetic_logits(1500, 30, seed=6)
     seen = TopK.from_logits(dense, 5, keep_rest=keep_rest)
     cal = make(name).fit(seen, labels)

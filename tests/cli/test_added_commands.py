@@ -16,7 +16,7 @@ def test_a_missing_distribution_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     done = CliRunner().invoke(app, ["paper", "suite"])
     assert done.exit_code == 2
     assert len(done.stderr.strip().splitlines()) == 1
-    assert "pip install hokical-paper." in done.stderr
+    assert "pip install ./paper" in done.stderr
     assert " paper " not in CliRunner().invoke(app, ["--help"]).stdout
 
 

@@ -43,7 +43,7 @@ def test_apply_writes_the_names(files: Path) -> None:
     assert "--coverage" in wrong
 
 
-def test_certify_and_what_apply_then_promises(files: Path) -> None:
+def test_certify_and_what_apply_then_guarantees(files: Path) -> None:
     cal, more = files / "cal.json", files / "more.csv"
     logits, labels = world(600, 3, seed=3)
     names = np.array(["cat", "dog", "bird"])

@@ -162,7 +162,7 @@ def test_items_count_alike_however_they_are_cut(monkeypatch) -> None:
 
 
 @pytest.mark.slow
-def test_a_promise_holds_when_certified_and_is_not_given_by_the_fit(tmp_path) -> None:
+def test_a_guarantee_holds_when_certified_and_is_not_given_by_the_fit(tmp_path) -> None:
     """A rule that accepts everything is wrong at the rate 0.25; at most 0.2 was asked for."""
     rng = np.random.default_rng(1)
     broken = {"certified": 0, "positions": 0}

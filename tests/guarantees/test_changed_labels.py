@@ -67,7 +67,7 @@ def test_certified_examples_test_every_label(cal: hokical.AutoCalibrator, tmp_pa
 
 
 @pytest.mark.slow
-def test_the_promise_is_kept_as_often_as_it_says() -> None:
+def test_the_guarantee_is_kept_as_often_as_it_says() -> None:
     logits, labels = world(40_000, 5)
     broken, repeats = 0, repetitions(100, 40)
     for seed in range(repeats):

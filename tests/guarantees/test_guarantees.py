@@ -180,7 +180,7 @@ def naive_threshold(table: ScoreTable, risk: float) -> int | None:
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("shape", ERROR_RATES)
 @pytest.mark.parametrize("source", [pytest.param("fit", marks=pytest.mark.slow), "held-out"])
-def test_the_risk_is_kept_as_often_as_promised(shape: str, source: Any) -> None:
+def test_the_risk_is_kept_as_often_as_guaranteed(shape: str, source: Any) -> None:
     rates = np.array(ERROR_RATES[shape])
     risks, starts = true_risks(rates), starting_levels(RISK, source)
     rng = np.random.default_rng(17)
@@ -433,7 +433,7 @@ def test_tables_add_up_and_a_new_fit_ends_a_certificate() -> None:
     assert first.partial_fit(logits, labels, np.full(900, 0.5)).kept_.fit_scores is None
 
 
-def test_unequal_weights_of_a_fit_promise_nothing() -> None:
+def test_unequal_weights_of_a_fit_guarantee_nothing() -> None:
     """Whole numbers are no counts: 4 and 0.25 mean what 16 and 1 mean."""
     logits, labels = synthetic_logits(300, 4, seed=6)
     once = make("temps").fit(logits, labels).predict_or_abstain(logits, risk=0.3)

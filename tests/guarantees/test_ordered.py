@@ -1,4 +1,4 @@
-"""Sets of ordered classes: runs of neighbours with the promise of all sets; the score of ranks."""
+"""Sets of ordered classes: runs of neighbours with the guarantee of all sets; the ranked score."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_sets_are_runs_and_cover(cal: Any) -> None:
     assert (np.abs(np.diff(plain.members.astype(int), axis=1)).sum(axis=1) > 2).any()
 
 
-def test_coverage_is_promised_on_average() -> None:
+def test_coverage_is_guaranteed_on_average() -> None:
     shares = []
     for seed in range(60):
         own = hokical.make("uncalibrated").fit(*grades(50, 0)).certify(*grades(59, 100 + seed))

@@ -1,4 +1,4 @@
-"""How many examples a promise needs."""
+"""How many examples a guarantee needs."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_bad_options_are_named(options: dict[str, object], message: str) -> None
         plan(**options)  # type: ignore[arg-type]
 
 
-def test_one_promise_at_a_time() -> None:
+def test_one_guarantee_at_a_time() -> None:
     for options in ({}, {"risk": 0.1, "coverage": 0.9}):
         with pytest.raises(TypeError, match="one of `coverage`, `risk` and `events`"):
             plan(**options)

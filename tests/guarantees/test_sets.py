@@ -1,4 +1,4 @@
-"""Prediction sets: exact thresholds, every promise by simulation, and the edges."""
+"""Prediction sets: exact thresholds, every guarantee by simulation, and the edges."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_average_coverage_is_what_was_asked_for(n: int, coverage: float) -> None
 
 
 @pytest.mark.parametrize(("n", "coverage", "delta"), [(100, 0.9, 0.1), (300, 0.95, 0.05)])
-def test_a_sure_coverage_fails_as_rarely_as_promised(n, coverage, delta) -> None:
+def test_a_sure_coverage_fails_as_rarely_as_guaranteed(n, coverage, delta) -> None:
     scores = np.random.default_rng(n).random((DRAWS, n))
     found = np.sort(scores, axis=1)[:, examples_to_cover(n, coverage, delta) - 1]
     one = find_thresholds(scores[0], np.zeros(n, np.int64), 1, coverage, delta)
@@ -113,7 +113,7 @@ def test_a_sure_coverage_fails_as_rarely_as_promised(n, coverage, delta) -> None
 
 
 @pytest.mark.slow
-def test_cells_keep_their_promise_whichever_is_rare() -> None:
+def test_cells_keep_their_guarantee_whichever_is_rare() -> None:
     """Classes of very different frequency and difficulty, the rare ones pooled."""
     rng = np.random.default_rng(0)
     share = np.array([0.6, 0.3, 0.05, 0.03, 0.02])
@@ -483,7 +483,7 @@ def test_files_with_impossible_examples_are_refused(wrong, tmp_path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["all", "class", "group", "detect"])
 def test_certainty_holds_end_to_end(what: str) -> None:
-    """Over certified sets, the true coverage is below what was asked for as rarely as promised."""
+    """Over certified sets, the true coverage is too low as rarely as guaranteed."""
     new, truth = world(3000, 3, seed=1)
     cal, failed = make("uncalibrated").fit(*world(50, 3)), []
     for seed in range(100):
@@ -500,7 +500,7 @@ def test_certainty_holds_end_to_end(what: str) -> None:
             hit = members[np.arange(3000), truth]
         failed.append(hit[rows].mean() < 0.8 - 0.02)  # 3000 rows tell no more
     assert np.mean(failed) <= 0.2 + 3.0 * (0.2 * 0.8 / 100) ** 0.5
-    assert np.mean(failed) > 0.0  # the promise is not kept by sets of everything
+    assert np.mean(failed) > 0.0  # the guarantee is not kept by sets of everything
 
 
 def test_another_world_is_not_covered() -> None:

@@ -131,7 +131,7 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def test_mapie_controls_precision_as_well() -> None:
-    """The same promise on the same splits: ours finds no less, and neither breaks it too often."""
+    """The same guarantee and splits: ours finds no less, and neither breaks it too often."""
     control = pytest.importorskip("mapie.risk_control")
     new, truth = world(20_000, 2, seed=3, scale=1.0)
     proba = softmax(new)[:, 1]

@@ -208,5 +208,5 @@ def test_a_pickle_names_the_package_that_reads_it(
     monkeypatch.setattr("hokical.io.reading.entry_points", lambda **options: ())
     path = tmp_path / "a.p"
     path.write_bytes(pickle.dumps({"logits": VAL[0]}))
-    with pytest.raises(DataFileError, match=r"is a pickle, .*pip install hokical-paper"):
+    with pytest.raises(DataFileError, match=r"is a pickle, .*pip install ./paper"):
         read_examples(path)

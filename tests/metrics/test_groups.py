@@ -1,4 +1,4 @@
-"""The audit by group: exact tests, a family-wise promise, and groups of every kind."""
+"""The audit by group: exact tests, a family-wise guarantee, and groups of every kind."""
 
 from __future__ import annotations
 

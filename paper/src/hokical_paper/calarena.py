@@ -28,7 +28,7 @@ def read_benchmark(path: Path) -> list[Experiment]:
         import h5py
     except ImportError as error:
         raise DataFileError(
-            path, "HDF5 files need h5py.", "pip install 'hokical-paper[calarena]'."
+            path, "HDF5 files need h5py.", "pip install './paper[calarena]' in a clone."
         ) from error
     try:
         with h5py.File(path, "r") as stored:

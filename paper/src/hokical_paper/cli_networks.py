@@ -268,5 +268,5 @@ def _require_torch() -> Iterator[None]:
         if error.name != "torch":
             raise
         raise ModuleNotFoundError(
-            "networks need PyTorch: pip install 'hokical-paper[torch]'.", name="torch"
+            "networks need PyTorch: pip install './paper[torch]' in a clone.", name="torch"
         ) from error

@@ -24,7 +24,7 @@ def check_device(device: str | None) -> None:
         import_module("torch").empty(1, device=device)
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            "--device needs PyTorch: pip install 'hokical-paper[torch]'.", name="torch"
+            "--device needs PyTorch: pip install './paper[torch]' in a clone.", name="torch"
         ) from error
     except (RuntimeError, AssertionError) as error:  # such as a PyTorch without CUDA
         raise ValueError(

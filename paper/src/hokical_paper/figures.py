@@ -36,7 +36,7 @@ def require_matplotlib() -> None:
     """Fail before anything is computed if matplotlib is not installed."""
     if find_spec("matplotlib") is None:
         raise ImportError(
-            "figures need matplotlib, which is not installed: pip install 'hokical-paper[plot]'. "
+            "figures need matplotlib, which is missing: pip install './paper[plot]' in a clone. "
             "`hokical paper tables` works without it."
         )
 

@@ -1,4 +1,4 @@
-"""ODIR-regularised methods keep the promises of every calibrator."""
+"""ODIR-regularised methods keep the guarantees of every calibrator."""
 
 from __future__ import annotations
 

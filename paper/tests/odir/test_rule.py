@@ -74,5 +74,5 @@ def test_without_hokical_paper_the_error_says_what_to_install(
     monkeypatch.setattr(catalog, "_registered", {})
     for other in NAMES:
         monkeypatch.delitem(storage._records, f"rule:{other}")
-    with pytest.raises(CalibratorFileError, match=rf"{name}.*`pip install hokical-paper`"):
+    with pytest.raises(CalibratorFileError, match=rf"{name}.*`pip install \./paper`"):
         load(FOLDER / f"{name}.json")

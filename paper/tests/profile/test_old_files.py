@@ -87,7 +87,7 @@ def test_without_hokical_paper_the_error_says_what_to_install(
     assert {"rule:profile", "rule:auto-profiled", "profile-familiar"} <= set(ours)
     for name in ours:
         monkeypatch.delitem(storage._records, name)
-    said = r"holds a stability profile.*`pip install hokical-paper`, or fit again"
+    said = r"holds a stability profile.*`pip install \./paper` in a clone, or fit again"
     for file in (FOLDER / f"{case}.json", tmp_path / "again.json"):
         with pytest.raises(CalibratorFileError, match=said):
             load(file)

@@ -58,8 +58,8 @@ from hokical.rules.scaling import StructuredRule
 
 #: Ridges on standardised coefficients, in examples. Each fit starts from the one before.
 CORRECTION_RIDGES = (300.0, 30.0, 3.0)
-#: A fit ends with a step that promises no more than this in the sum of all log losses; Newton
-#: squares what is left.
+#: A fit ends with a step that is expected to gain no more than this in the sum of all log losses;
+#: Newton squares what is left.
 TOLERANCE, MAX_ITER = 0.05, 50
 #: No correction is used where "none" has more weight than this, or where no ridge is better.
 MOST_FOR_NONE = 0.5

@@ -438,7 +438,7 @@ def block_stats(block: Examples) -> ExampleStats:
 def _keep(block: Examples, log_odds: FloatArray, top: FloatArray) -> CalibrationData:
     """What is kept of a block, with a sample of its rows, chosen by their numbers alone."""
     counting, hashes, scores, sample = block.counting, row_hashes(block.logits), None, None
-    alike = np.ptp(block.counts[counting]) == 0.0  # weights whose scale would change a promise
+    alike = np.ptp(block.counts[counting]) == 0.0  # weights whose scale would change a guarantee
     if alike:
         level = conservative_levels([log_odds], ~block.correct, top)
         scores = ScoreTable.from_examples(level, ~block.correct, counting.astype(np.float64))

@@ -22,10 +22,10 @@ X = TypeVar("X")
 #: Multiplies a vector by a matrix.
 Product = Callable[[FloatArray], FloatArray]
 
-#: The drop in value that the last step of a dense search promises. What is left is its square.
+#: The drop that is expected of the last step of a dense search. What is left is its square.
 TIGHT = 5e-13
 #: Largest slope at a minimum: near a kink the curvature is so high that even a steep way down
-#: promises nothing.
+#: is expected to gain nothing.
 _FLAT = 1e-4
 _ENOUGH_DROP = 1e-4
 _MAX_HALVINGS = 40
@@ -37,8 +37,8 @@ _DAMPINGS, _ROUNDING = (0.0, *(10.0**k for k in range(-14, 3, 2))), 1e-12
 #: Most conjugate-gradient steps for one Newton step; a preconditioner is used for the next Newton
 #: step too, unless it took more products than the second.
 _MAX_CG_STEPS, _STALE = 1000, 10
-#: A search for weights is over when its next step promises less than this; and more steps than
-#: that convex problem ever takes.
+#: A search for weights is over when its next step is expected to gain less than this; and more
+#: steps than that convex problem ever takes.
 _GAIN, _MAX_STEPS = 1e-13, 50
 
 
@@ -125,23 +125,24 @@ def minimize_newton(
 ) -> Solution[FloatArray]:
     """The minimum from `start`; every value is one that was evaluated.
 
-    It has converged where a Newton step promises a drop of at most `tol`; it is still taken. Given
-    `units` in which parameters mean something, it must also end where all is flat in them, and a
-    step that promises nothing may not raise the value: a real rise shows that all is rounding.
+    It has converged where a Newton step is expected to give a drop of at most `tol`; it is still
+    taken. Given `units` in which parameters mean something, it must also end where all is flat in
+    them, and a step that is expected to gain nothing may not raise the value: a real rise shows
+    that all is rounding.
     """
     x, point = start, evaluate(start)
     for iteration in range(1, max_iter + 1):
         step, exact = newton_step(point)
-        promise = -0.5 * float(np.vdot(point.gradient, step))
-        if not 0.0 <= promise < math.inf:  # uphill, or not a number
+        expected = -0.5 * float(np.vdot(point.gradient, step))
+        if not 0.0 <= expected < math.inf:  # uphill, or not a number
             return Solution(x, point.value, iteration, StopReason.ROUNDING, point)
-        if promise > 0.0 or not exact:
-            whole = units is not None and promise <= TIGHT
-            found = _search_line(evaluate, x, step, point.value, promise, whole=whole)
+        if expected > 0.0 or not exact:
+            whole = units is not None and expected <= TIGHT
+            found = _search_line(evaluate, x, step, point.value, expected, whole=whole)
             if found is None:
                 return Solution(x, point.value, iteration, StopReason.ROUNDING, point)
             x, point = found
-        if promise <= (tol if exact else min(tol, TIGHT)):
+        if expected <= (tol if exact else min(tol, TIGHT)):
             flat = units is None or bool(np.abs(units * point.gradient).max() <= _FLAT)
             reason = StopReason.CONVERGED if exact and flat else StopReason.ROUNDING
             return Solution(x, point.value, iteration, reason, point)
@@ -153,7 +154,7 @@ def _search_line(
     x: FloatArray,
     step: FloatArray,
     value: float,
-    promise: float,
+    expected: float,
     *,
     whole: bool,
 ) -> tuple[FloatArray, Place] | None:
@@ -162,7 +163,7 @@ def _search_line(
     for halvings in range(1 if whole else _MAX_HALVINGS):
         length = 0.5**halvings
         found = evaluate(x + length * step)
-        if found.value <= limit - _ENOUGH_DROP * length * promise:
+        if found.value <= limit - _ENOUGH_DROP * length * expected:
             return x + length * step, found
         del found
     return None
@@ -281,11 +282,11 @@ def least_on_simplex(
     for _ in range(_MAX_STEPS):
         target = least_quadratic(gradient - hessian @ weights, hessian)
         step, length = target - weights, 1.0
-        promise = -float(gradient @ step)
-        if promise <= _GAIN:
+        expected = -float(gradient @ step)
+        if expected <= _GAIN:
             return target
         found = evaluate(target)
-        while not found[0] <= value - 1e-4 * length * promise and length > 1e-9:
+        while not found[0] <= value - 1e-4 * length * expected and length > 1e-9:
             length *= 0.5
             found = evaluate(weights + length * step)
         weights = target if length == 1.0 else weights + length * step

@@ -41,7 +41,7 @@ _START, _STARTS = 10.0, (0.3, 1000.0)
 #: Rounds of the precisions, which have converged where none moves by more than this factor, and
 #: the steepest slope from which they are extrapolated, by no more than the last factor; ...
 _ROUNDS, _STILL, _STEEPEST, _LONGEST = 30, 1.25, 0.9, 30.0
-#: ... what the next round, and Newton's last step at the end, promise at most, per example.
+#: ... what is expected of the next round, and of Newton's last step, at most, per example.
 _LOOSE, _TIGHT, _MAX_ITER = 1e-4, 1e-8, 100
 #: What the data decide of a block about which they say nothing, but for rounding.
 _NOTHING = 1e-9
@@ -168,9 +168,9 @@ def _alternate(
         updated, slope = _update(tau, blocks, found.x, point.inverse.diagonal(), prior)
         tried.append((tau, updated))
         tau, point = _extrapolate(*tried[-2:]), found.point
-        promise = np.abs(slope * np.log(tau / tried[-1][0])).sum()
+        expected = np.abs(slope * np.log(tau / tried[-1][0])).sum()
         still = bool((np.abs(np.log(updated / tried[-1][0])) <= np.log(_STILL)).all())
-        still &= found.converged and bool(promise <= _LOOSE * point.problem.total)
+        still &= found.converged and bool(expected <= _LOOSE * point.problem.total)
     found = replace(point, precision=tau[blocks]).minimize(tol=_TIGHT, max_iter=_MAX_ITER)
     reason = found.reason if still or not found.converged else StopReason.MAX_ITER
     return replace(found, n_iter=len(tried) + found.n_iter, reason=reason), tau

@@ -51,8 +51,8 @@ from hokical.rules.scaling import N_SHAPES, StructuredRule, shape_features
 
 #: Strength of the penalty, in examples.
 STRENGTH = 0.3
-#: Fits of several ridges end with a Newton step that promises no more than this in mean log loss;
-#: less where that is below the second, down to 1 %. About a hundredth of it is left.
+#: Fits of several ridges end with a Newton step that is expected to gain no more than this in mean
+#: log loss; less where that is below the second, down to 1 %. About a hundredth of it is left.
 TOLERANCE, SMALL_LOSS, MAX_ITER = 1e-4, 0.1, 200
 #: The same for a scale and a bias of each class.
 CLASS_TOLERANCE, MAX_CLASS_ITER = 3e-4, 20
@@ -407,7 +407,7 @@ def _repeat_steps(
 
 
 #: Above this many classes, conjugate gradients cost less than the Hessian; the last step then
-#: promises no more than this.
+#: is expected to gain no more than this.
 DENSE_CLASSES, _MANY_CLASSES_TOLERANCE = 300, 1e-9
 #: Spreads of log-probabilities below the first are near their rounding errors; those above the
 #: second leave no room for temperatures.

@@ -50,7 +50,9 @@ IN_PAPER = ("recal", "ms_odir", "dir_odir", "profile", "auto-profiled")
 _HINTS = {
     "sigmoid": "scikit-learn's sigmoid is `platt`, for two classes; for more use `vecs`.",
     "isotonic": "scikit-learn's isotonic is nearest to `irova_ts`; `irm` keeps labels.",
-    **dict.fromkeys(IN_PAPER, "It is in another package: `pip install hokical-paper`."),
+    **dict.fromkeys(
+        IN_PAPER, "It is in the package hokical-paper: `pip install ./paper` in a clone."
+    ),
 }
 GROUP = "hokical.calibrators"
 
@@ -235,7 +237,8 @@ def find_rule(record: str) -> None:
     if not is_storable(record) and method in IN_PAPER:
         what = "a stability profile" if "profile" in method else f"the method {method!r}"
         raise ValueError(
-            f"it holds {what}, which is in another package: `pip install hokical-paper`, or fit "
+            f"it holds {what}, which is in the package hokical-paper: `pip install ./paper` in a "
+            "clone, or fit "
             "again"
         )
 

@@ -168,7 +168,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         """Count how often answers are right, by confidence, on answers used for nothing else.
 
         They must not be those of `fit`, which are refused (where confidences are of few values, in
-        the order of the fit alone), unless `reused="ignore"` says that they only look alike.
+        the order of the fit alone), unless `reused="ignore"` accepts identical rows.
         `predict_or_abstain` uses these counts. With `groups` it can also guarantee the error rate
         of each. With `counts=True`, `sample_weight` is how often each answer was seen, in whole
         numbers; without it all weights above 0 must be equal. With `cluster` (n,), one answer of
@@ -215,7 +215,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         """Which answers to accept so that at most a fraction `risk` of them is wrong.
 
         With probability 1 - delta over the answers passed to `certify`, the error rate among
-        accepted answers of the same kind is at most `risk`; of all groups together, or, with
+        accepted exchangeable answers is at most `risk`; of all groups together, or, with
         `by="group"`, of each of the `groups` that `certify` was given, with a threshold for each.
         Answers of other groups are then not accepted. With `by="new group"` it is guaranteed for a
         group that was never seen, drawn like those of `certify`, with probability 1 - delta over
@@ -260,7 +260,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         by: Literal["all", "group", "new group"] = "all",
         groups: Any = None,
         reused: Reused = "refuse",
-        **promise: Any,
+        **guarantee: Any,
     ) -> RiskControl:
         """The last threshold at which the mean of a loss of your own is proven to be small.
 
@@ -277,7 +277,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         refuse_rows_of_fit(self._are_of_fit(hashes), "confidence", reused)
         proba = self._predict_stated(rows.scores, None if by == "new group" else rows.groups)
         cells = group_cells(by, rows.groups, len(proba), learned=True)
-        options: dict[str, Any] = {"groups": cells, "unseen": by == "new group", **promise}
+        options: dict[str, Any] = {"groups": cells, "unseen": by == "new group", **guarantee}
         return control_risk(proba, rows.labels, weights=rows.weights, **options)
 
     def _predict(self, confidence: Any, groups: Any) -> FloatArray:

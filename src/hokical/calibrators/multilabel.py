@@ -141,7 +141,7 @@ class MultilabelCalibrator(OutcomeCalibrator):
     ) -> Self:
         """Note predictions for examples used for nothing else.
 
-        Rows of the fit are refused, unless `reused="ignore"` says that they only look alike.
+        Rows of the fit are refused, unless `reused="ignore"` accepts identical rows.
         `sample_weight` (n,) are importance weights, on any scale: how much more likely each example
         is in the future; only guarantees on average can use them. `groups`, one column or several,
         are for `by="group"` and `by="new group"`. With `cluster` (n,), one example of each cluster
@@ -189,7 +189,7 @@ class MultilabelCalibrator(OutcomeCalibrator):
     ) -> LabelSets:
         """For each row, the labels that are included, excluded and undecided.
 
-        Needs `certify` first, with examples of the same kind that nothing was fitted on.
+        Needs `certify` first, with exchangeable examples that nothing was fitted on.
 
         Parameters
         ----------
@@ -232,7 +232,7 @@ class MultilabelCalibrator(OutcomeCalibrator):
         by: Literal["all", "group", "new group"] = "all",
         groups: Any = None,
         reused: Reused = "refuse",
-        **promise: Any,
+        **guarantee: Any,
     ) -> RiskControl:
         """The last threshold at which the mean of a loss of your own is proven to be small.
 
@@ -245,7 +245,7 @@ class MultilabelCalibrator(OutcomeCalibrator):
         rows = self._read(scores, labels, sample_weight, groups)
         proba = self._predict_held_out(rows, reused)
         cells = group_cells(by, rows.groups, len(proba))
-        options: dict[str, Any] = {"groups": cells, "unseen": by == "new group", **promise}
+        options: dict[str, Any] = {"groups": cells, "unseen": by == "new group", **guarantee}
         return control_risk(proba, rows.labels, weights=rows.weights, **options)
 
     def recall_thresholds(self, recall: float, *, delta: float = 0.1) -> FloatArray:

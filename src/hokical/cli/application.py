@@ -32,7 +32,7 @@ FAILED, BAD_USAGE, INTERRUPTED = 1, 2, 130
 #: Base of all errors of usage. Its module differs between versions of typer.
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 #: Commands of other distributions, and the distribution to install.
-_ADDED_BY = {"paper": "hokical-paper"}
+_ADDED_BY = {"paper": "./paper (in a clone)"}
 
 
 class Guard(TyperGroup):

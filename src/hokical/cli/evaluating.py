@@ -46,8 +46,8 @@ def evaluate(
 ) -> None:
     """Measure calibration, with intervals and guarantees.
 
-    With a CALIBRATOR, before and after calibration; without, as it is. Of two
-    classes the probability of the event comes first.
+    With a CALIBRATOR, before and after calibration; without, uncalibrated.
+    With two classes the probability of the event comes first.
 
     A folder (or 'pattern*') of Parquet files is read in parts and may be
     larger than memory.
@@ -220,8 +220,8 @@ def shift(
 ) -> None:
     """Estimate class frequencies and accuracy without labels.
 
-    Exits with 3 if new class frequencies do not explain the rows: then
-    nothing can be estimated without labels.
+    Exits with 3 if the rows are not consistent with label shift: estimates
+    are then withheld.
     """
     fitted = read_calibrator(calibrator)
     if fitted.name == "confidence":

@@ -275,12 +275,12 @@ def methods(as_json: Json = False) -> None:
     ui.say(f"For two classes only: {', '.join(binary)}.")
     missing = {"recal", "ms_odir", "dir_odir", "profile"} - known.keys()
     if missing:
-        ui.say(f"With `pip install hokical-paper` also: {', '.join(sorted(missing))}.")
+        ui.say(f"In the package hokical-paper (`paper/` in a clone): {', '.join(sorted(missing))}.")
     ui.say(
-        "Without `--method`, fit uses auto: an average of uncalibrated, temps and structured, or "
-        "with more than 30 classes temps with a scale and a bias for each class; then a correction "
-        "of each row as in adaptive, if it helps. It predicts the most likely class, or with "
-        "--keep-labels the classifier's own label."
+        "Without `--method`, fit uses the default, auto: structured scaling at several ridge "
+        "penalties, of which the strongest is temperature scaling, averaged by held-out log loss; "
+        "from three classes on a correction of each row as in adaptive, if it helps. It predicts "
+        "the most likely class, or with --keep-labels the classifier's own label."
     )
 
 

@@ -53,8 +53,8 @@ def monitor(
 ) -> None:
     """Watch a model in service for drift of confidence and inputs.
 
-    Exits with 3 if an alarm was raised, now or before; a false one is ever
-    raised with probability --delta at most. Rows without a label (-1 or an
+    Exits with 3 if an alarm was raised, now or earlier; the lifetime
+    false-alarm probability is at most --delta. Rows without a label (-1 or an
     empty cell) count among the inputs only, or with --id-column wait for a
     later file with their labels. Options of window and alarm apply to a new
     monitor; one from --state has its own.

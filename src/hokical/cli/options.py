@@ -39,7 +39,7 @@ def split_names(given: str | None) -> tuple[str, ...]:
 
 
 #: Options that say how data are read have a part of their own on help pages.
-_DATA: dict[str, Any] = {"rich_help_panel": "How the data are read"}
+_DATA: dict[str, Any] = {"rich_help_panel": "Input format"}
 _COLUMN, _COLUMNS = _DATA | {"metavar": "COLUMN"}, _DATA | {"metavar": "COLUMNS"}
 
 CalibratorFile = Annotated[Path, argument("CALIBRATOR", "File that `fit` saved.")]
@@ -85,8 +85,8 @@ Settings = Annotated[
     list[str] | None,
     text("An option of the method: n_bins=20; repeatable.", "--set", metavar="K=V"),
 ]
-LookAlike = Annotated[bool, text("Rows are new, though like those of the fit.", "--look-alike")]
-Coverage = Annotated[float | None, text("Prediction sets with this coverage, e.g. 0.9.")]
+LookAlike = Annotated[bool, text("Accept rows identical to calibration rows.", "--look-alike")]
+Coverage = Annotated[float | None, text("Conformal prediction sets with this coverage, e.g. 0.9.")]
 Delta = text("Probability that what is guaranteed fails to hold.")
 Proba = text("Also give the probabilities of all classes.", "--proba/--no-proba")
 Seed = Annotated[int, text("Seed of everything random.", min=0)]

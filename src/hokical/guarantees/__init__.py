@@ -1,4 +1,4 @@
-"""Promises about predictions, and what examples prove."""
+"""Guarantees about predictions, and the examples that support them."""
 
 from hokical.guarantees.bounds import calibration_bound, clopper_pearson
 from hokical.guarantees.control import RiskControl

@@ -190,8 +190,8 @@ def refuse_rows_of_fit(found: bool, name: str, reused: Reused) -> None:
         raise ValueError(
             f"`{name}` must be of examples that were not used in `fit`; got rows of the fit. They "
             "look better than new ones, so what they certify would not hold. Split the labelled "
-            "examples: fit on one part and certify on the other. If they are new and only look "
-            'alike, pass `reused="ignore"` (--look-alike).'
+            "examples: fit on one part and certify on the other. If they are new rows that "
+            'happen to be identical, pass `reused="ignore"` (--look-alike).'
         )
 
 

@@ -1,4 +1,4 @@
-"""One engine for every promise: thresholds whose loss on new examples is proven to be small.
+"""One engine for every guarantee: thresholds whose loss on new examples is proven to be small.
 
 A threshold on a score decides something about each example, and each decision has a loss in [0, 1]:
 the true class is missing from the set, an accepted label is wrong, a positive is not found. Two
@@ -301,13 +301,13 @@ def can_be_counts(weights: FloatArray | None) -> bool:
     return bool((weights == np.rint(weights)).all() and weights.sum() < _EXACT)
 
 
-def check_promise(risk: Any, delta: Any, name: str = "risk") -> tuple[float, float | None]:
+def check_guarantee(risk: Any, delta: Any, name: str = "risk") -> tuple[float, float | None]:
     """A risk, and a delta if there is one, each strictly between 0 and 1."""
     return check_chance(name, risk), None if delta is None else check_chance("delta", delta)
 
 
 class Guaranteed:
-    """Base of results that come with a promise: `guarantee` states it in plain English."""
+    """Base of results that come with a guarantee: `guarantee` states it in plain English."""
 
     guarantee: str
 
@@ -321,12 +321,12 @@ def percent(share: float) -> str:
     return f"{100.0 * share:.4g}%"
 
 
-def state_promise(
+def state_guarantee(
     what: str, behind: str, *, delta: float | None, by: str = "all", weighted: bool = False
 ) -> str:
     """`what` is guaranteed, how surely, and the examples `behind` it.
 
-    >>> state_promise("At most 10% errors", "observed 8% on 50 examples", delta=0.1, by="group")
+    >>> state_guarantee("At most 10% errors", "observed 8% on 50 examples", delta=0.1, by="group")
     'At most 10% errors, with 90% confidence for each group: observed 8% on 50 examples.'
     """
     sure = "on average " + ("over such groups" if by == "new group" else "(exchangeable data)")
@@ -462,7 +462,7 @@ def control_risk(
     if {*wanted} != {*limits}:
         raise ValueError(f"`risk` must have a number for each loss, {[*wanted]}; got {[*limits]}.")
     for limit in limits.values():
-        check_promise(limit, delta)
+        check_guarantee(limit, delta)
     if weights is not None and delta is not None:
         raise ValueError("`sample_weight` cannot be given with `delta`; leave one of them out.")
     tables = {name: _losses(each, proba, labels, tried) for name, each in wanted.items()}
@@ -479,7 +479,7 @@ def control_risk(
         at, seen = float(tried[last]), {name: mean[last] for name, mean in means.items()}
         what = f"The mean loss of new examples is at most {_list(limits)} at the threshold {at:.6g}"
         behind = f"observed {_list(seen)} on {n:,} held-out examples"
-        words = state_promise(what, behind, delta=delta, weighted=weights is not None)
+        words = state_guarantee(what, behind, delta=delta, weighted=weights is not None)
         return RiskControl(at, tried, means, n, words)
 
     if groups is None:
@@ -556,7 +556,7 @@ def _for_new_group(
         f"{_list(limits)} at the threshold {at:.6g}"
     )
     behind = f"observed {_list(seen)} on {n:,} held-out examples"
-    words = state_promise(what, behind, delta=delta, by="new group")
+    words = state_guarantee(what, behind, delta=delta, by="new group")
     return RiskControl(at, tried, means, n, words + ABOUT_SHOWN * (delta is not None))
 
 

@@ -15,12 +15,12 @@ from hokical.guarantees.control import (
     ABOUT_SHOWN,
     ONE_OF_EACH,
     Guaranteed,
-    check_promise,
+    check_guarantee,
     find_thresholds,
     new_group_threshold,
     percent,
     remembered,
-    state_promise,
+    state_guarantee,
 )
 
 #: Whom the coverage is guaranteed to: all labels of a row at once, also by group, or each label.
@@ -183,7 +183,7 @@ def label_sets(
     groups: Any = None,
 ) -> LabelSets:
     """Sets for calibrated probabilities (n, labels); see `MultilabelCalibrator.predict_set`."""
-    coverage, delta = check_promise(coverage, delta, "coverage")
+    coverage, delta = check_guarantee(coverage, delta, "coverage")
     check_choice("by", by, By)
     if by == "new group" and known.group is None:
         raise ValueError(
@@ -199,7 +199,7 @@ def label_sets(
     n_labels = int(proba.shape[1])
     low, high = ends = known.ends(n_labels, coverage, delta, by)
     below, above = ((backend_of(proba) or NUMPY).from_host(end, proba) for end in ends)
-    words = _promise(known, coverage, delta, by)
+    words = _guarantee(known, coverage, delta, by)
     if never := [
         f"{int((side == end).sum()):,} are never {place}"
         for side, end, place in ((low, 0.0, "out"), (high, 1.0, "in"))
@@ -223,11 +223,11 @@ def _sets_by_group(
     ends = np.stack([*own, np.broadcast_to([[0.0], [1.0]], (2, n_labels))])[place]
     backend = backend_of(proba) or NUMPY
     below, above = (backend.from_host(ends[:, k], proba) for k in range(2))
-    words = _promise(known, coverage, delta, "group")
+    words = _guarantee(known, coverage, delta, "group")
     return LabelSets(proba > above, proba >= below, np.stack([*own], axis=0), words)
 
 
-def _promise(known: HeldOutLabels, coverage: float, delta: float | None, by: By) -> str:
+def _guarantee(known: HeldOutLabels, coverage: float, delta: float | None, by: By) -> str:
     weighted, one = known.weights is not None, ONE_OF_EACH * known.clustered
     if by != "label":
         kind = ""
@@ -239,7 +239,7 @@ def _promise(known: HeldOutLabels, coverage: float, delta: float | None, by: By)
         )
         behind = f"certified on {known.worst.size:,} held-out examples{one}"
         whom = "all" if by == "row" else by
-        words = state_promise(what, behind, delta=delta, by=whom, weighted=weighted)
+        words = state_guarantee(what, behind, delta=delta, by=whom, weighted=weighted)
         if by == "group":
             words = f"For each group: {words[0].lower()}{words[1:]}"
         return words + ABOUT_SHOWN * (by == "new group" and delta is not None)
@@ -252,4 +252,4 @@ def _promise(known: HeldOutLabels, coverage: float, delta: float | None, by: By)
         f"certified on {known.proba.size:,} held-out positives and {known.absent.size:,} negatives"
         f"{one}"
     )
-    return state_promise(what, behind, delta=delta, weighted=weighted)
+    return state_guarantee(what, behind, delta=delta, weighted=weighted)

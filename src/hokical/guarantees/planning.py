@@ -12,7 +12,7 @@ import numpy as np
 from hokical._core.arrays import FloatArray, IntArray
 from hokical._core.checks import check_count
 from hokical.guarantees.bounds import beta_quantile, binomial_tail, check_chance
-from hokical.guarantees.control import check_promise, examples_to_cover, fewest_examples
+from hokical.guarantees.control import check_guarantee, examples_to_cover, fewest_examples
 from hokical.guarantees.selective import starting_levels
 
 SIZES = (100, 200, 500, 1000, 2000, 5000, 10_000)
@@ -113,14 +113,14 @@ def plan(
     counts = np.array([check_count(n, name="examples") for n in examples])
     tried = tuple(counts.tolist())
     if coverage is not None:
-        coverage, delta = check_promise(coverage, delta, "coverage")
+        coverage, delta = check_guarantee(coverage, delta, "coverage")
         needed = examples_to_cover(counts, coverage, delta)
         hits = np.minimum(needed, counts)
         rest = counts + 1 - hits  # true coverage is distributed as Beta(hits, rest)
         ends = beta_quantile(hits, rest, 0.05), 1.0 - beta_quantile(rest, hits, 0.05)
         low, high = np.where(needed > counts, 1.0, ends).tolist()
         return Plan(fewest_examples(1.0 - coverage, delta), tried, tuple(low), tuple(high))
-    allowed, sure = check_promise(risk, 0.1 if delta is None else delta)
+    allowed, sure = check_guarantee(risk, 0.1 if delta is None else delta)
     share = (sure or 0.1) / starting_levels(allowed, "held-out").size
     fewest = fewest_examples(allowed, share)
     if confidence is None:
@@ -250,7 +250,7 @@ def density_ratios(
     >>> print(density_ratios(1.0 / (1.0 + np.exp(0.5 - old))))
     1,000 examples are worth 423 of the new kind; 0.1% of the ratios were limited to 10
     """
-    new, share = _read_confidence(probability, "probability"), check_promise(new_share, None)[0]
+    new, share = _read_confidence(probability, "probability"), check_guarantee(new_share, None)[0]
     with np.errstate(divide="ignore"):
         ratios = new / (1.0 - new) * ((1.0 - share) / share)
     weights = np.minimum(ratios, float(most))

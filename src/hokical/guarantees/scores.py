@@ -112,7 +112,7 @@ def label_log_odds(logits: Logits) -> Array:
 class Support:
     """Ranges (2,) of the label's softmax log-odds (its Gumbel stability) and of the top logit.
 
-    A further example of the same kind as the n of the fit lies outside with probability at most
+    A further example, exchangeable with the n of the fit, lies outside with probability at most
     4 / (n + 1).
     """
 

@@ -145,8 +145,8 @@ class ScoredLabels:
         if self.untested is not None:
             accepted &= ~self.untested
         threshold = proof.log_odds if by == "group" else float(proof.log_odds[0])
-        promise = (risk, delta, threshold, proof.coverage, self.certified_on, proof.guarantee)
-        return SelectivePrediction(self.labels, self.confidence, accepted, *promise)
+        guarantee = (risk, delta, threshold, proof.coverage, self.certified_on, proof.guarantee)
+        return SelectivePrediction(self.labels, self.confidence, accepted, *guarantee)
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,7 +176,7 @@ def _prove(
     if not tested:
         what = f"{most} rows that reach the threshold"
     behind = f"of {table.total:,} {place} the same rule accepts {reached:,}, with {wrong:,} errors"
-    words = control.state_promise(what, behind, delta=delta, by="group" if by_group else "all")
+    words = control.state_guarantee(what, behind, delta=delta, by="group" if by_group else "all")
     if none := least.count(LEVELS):
         words += f" Of {none} of {len(least)} groups nothing is accepted."
     if not tested:
@@ -198,7 +198,7 @@ def _prove_new_group(table: ScoreTable, risk: float, delta: float) -> _Proof:
     last, n = control.last_for_new_group([(losses, risk)], delta), len(accepted)
     least = LEVELS if last < 0 else LEVELS - 1 - last
     reached, share = int(accepted[:, last].sum()), f"{control.least_shown(risk):,} of its labels"
-    words = control.state_promise(
+    words = control.state_guarantee(
         f"At most {control.percent(risk)} errors among the accepted labels of a new group, drawn "
         f"like the {n:,} of `certify`, if {share} (or half of them) are accepted",
         f"of {table.total:,} held-out examples{control.ONE_OF_EACH * table.clustered} the same "

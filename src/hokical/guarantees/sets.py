@@ -197,7 +197,7 @@ class SetOptions:
         return cls(**given)
 
     def __post_init__(self) -> None:
-        control.check_promise(self.coverage, self.delta, "coverage")
+        control.check_guarantee(self.coverage, self.delta, "coverage")
         check_choice("by", self.by, By)
         check_choice("kind", self.kind, Kind)
         check_count(self.free_ranks, name="free_ranks", least=0)
@@ -250,9 +250,9 @@ class CertifiedSets:
 
     @control.remembered
     def guarantee(
-        self, promise: str | None = None, what: str = "examples", true: str = "true class"
+        self, guarantee: str | None = None, what: str = "examples", true: str = "true class"
     ) -> str:
-        """The promise in words, or another one about `what` was counted, of one `true` class."""
+        """The guarantee in words, or another one about `what` was counted, of one `true` class."""
         asked, known = self.options, self.examples
         place = f"held-out {what}"
         if self.certified_on == "fit":
@@ -268,14 +268,14 @@ class CertifiedSets:
         whom = "" if together else f" of each {asked.by}"
         if asked.by == "new group":
             whom = f" in a new group, drawn like the {count_groups(known.group):,} of `certify`"
-            promise = None if promise is None else f"{promise}{whom}"
-        if promise is None:
+            guarantee = None if guarantee is None else f"{guarantee}{whom}"
+        if guarantee is None:
             whom += "," * (asked.by == "new group")
-            promise = f"Coverage{whom} at least {control.percent(asked.coverage)}"
+            guarantee = f"Coverage{whom} at least {control.percent(asked.coverage)}"
         # Positions of an item share its weight, which is 1 if nobody gave one.
         weighted = not known.counted if what == "examples" else known.unit != 1.0
         given: dict[str, Any] = {"by": asked.by, "weighted": weighted}
-        words = control.state_promise(promise, behind, delta=asked.delta, **given)
+        words = control.state_guarantee(guarantee, behind, delta=asked.delta, **given)
         if asked.by == "new group":
             shown = "" if asked.delta is None else control.ABOUT_SHOWN
             return words + shown + self._about_few("groups", together, true)

@@ -333,7 +333,7 @@ def _open_table(path: Path, split: tables.FileSplit) -> tables.Table:
     raise tables.DataFileError(
         path,
         "is a pickle, which another package reads.",
-        "Install it: pip install hokical-paper. Or save the arrays with `numpy.savez`.",
+        "Install it: pip install ./paper (in a clone). Or save the arrays with `numpy.savez`.",
     )
 
 

@@ -50,7 +50,7 @@ _SHOWN = 20
 class Alarm:
     """Confidence is off: in which direction and bin (None: overall), and since when.
 
-    `n` is the labelled example at which it was found: the change came then or before. `since` is
+    `n` is the labelled example at which it was found: the change came then or earlier. `since` is
     where the winning bet began, which is no more than a hint.
     """
 

@@ -116,7 +116,7 @@ def test_missing_labels_are_named(missing: Any) -> None:
         CalibratedClassifier(LogisticRegression()).fit(X, y)
 
 
-def test_promises_name_what_the_wrapper_takes() -> None:
+def test_guarantees_name_what_the_wrapper_takes() -> None:
     model = CalibratedClassifier(LogisticRegression(), method="temps").fit(X[::2], Y[::2])
     for ask in (
         model.predict_or_abstain,

@@ -31,7 +31,7 @@ PENALTIES = (1000.0, 100.0, 10.0, 1.0, 0.1)
 _FEW_MISTAKES = 20.0
 #: Columns that vary by less than this share of their size hold rounding, not information.
 _FLAT = 1e-9
-#: The drop that the last step of a search promises.
+#: The drop that is expected of the last step of a search.
 _TOLERANCE = 5e-10
 
 

@@ -250,7 +250,7 @@ class CalibratedClassifier(
     ) -> Self:
         """Note rows that nothing was fitted on, for `predict_or_abstain` and `predict_set`.
 
-        Rows of `fit` are refused, unless `reused="ignore"` says that they only look alike.
+        Rows of `fit` are refused, unless `reused="ignore"` accepts identical rows.
         """
         X, labels = held_out.check_examples(self, X, y, sample_weight, groups)
         logits = self._logits(X, groups)

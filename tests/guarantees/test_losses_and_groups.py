@@ -1,4 +1,4 @@
-"""One promise: losses of one's own, groups, weights, rows of the fit, and what is remembered."""
+"""One guarantee: losses of one's own, groups, weights, rows of the fit, and what is remembered."""
 
 from __future__ import annotations
 
@@ -259,7 +259,7 @@ def test_frequencies_of_the_examples_themselves_cost_no_coverage(n: int) -> None
     assert 0.9 - 2.0 * np.std(reached) / 300**0.5 <= np.mean(reached) <= 0.95
 
 
-# all promises, in worlds of every kind
+# all guarantees, in worlds of every kind
 
 
 def draw_population(kind: str) -> tuple[np.ndarray, np.ndarray]:
@@ -277,7 +277,7 @@ def draw_population(kind: str) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["continuous", "tied", "masked"])
 @pytest.mark.parametrize("n", [40, 10_000])
-def test_every_promise_holds(kind: str, n: int) -> None:
+def test_every_guarantee_holds(kind: str, n: int) -> None:
     """On average within two standard errors; with `delta`, failing in at most that share."""
     logits, labels = draw_population(kind)
     cal = make("temps").fit(logits[:1000], labels[:1000])
@@ -313,7 +313,7 @@ def test_every_promise_holds(kind: str, n: int) -> None:
 # weights
 
 
-def test_the_scale_of_weights_changes_no_promise() -> None:
+def test_the_scale_of_weights_changes_no_guarantee() -> None:
     logits, labels = world(600, 4, seed=2)
     weights = np.where(labels == 0, 4.0, 1.0)
     new = world(300, 4, seed=3)[0]
@@ -388,7 +388,7 @@ def test_fresh_rows_of_few_values_are_accepted(n_fit: int, n_new: int) -> None:
 
 
 def test_one_row_asks_no_more_of_the_examples() -> None:
-    """What they promise is found once; then a row needs no array that is as long as they are."""
+    """What they guarantee is found once; then a row needs no array that is as long as they are."""
     logits, labels = world(50_000, 10, seed=1)
     cal = make("temps").fit(*world(500, 10, seed=2)).certify(logits, labels, reused="ignore")
     row = logits[:1]
