@@ -240,16 +240,16 @@ def test_pipelines_of_transformers(cal: Any) -> None:
 
 def test_logarithms_keep_the_first_maximum() -> None:
     torch = pytest.importorskip("torch")
-    from hokical.integrations.torch.batches import log_probabilities
+    from hokical.integrations.torch.batches import log_below_label
 
     own = np.float32(1.0 / 3000.0)
     proba = torch.full((1, 3000), float(np.nextafter(own, np.float32(0.0))))
     proba[0, 2000] = float(own)
     assert proba.log().argmax() == 0  # the logarithms are the same
-    logs = log_probabilities(proba, torch.tensor([2000]))
+    logs = log_below_label(proba, torch.tensor([2000]))
     assert logs.argmax() == logs.softmax(dim=1).argmax() == 2000
     likelier = torch.tensor([[0.3, 0.2, 0.5]])  # than the label that a method keeps
-    assert log_probabilities(likelier, torch.tensor([1])).argmax() == 1
+    assert log_below_label(likelier, torch.tensor([1])).argmax() == 1
 
 
 @pytest.mark.parametrize(

@@ -357,3 +357,10 @@ def test_bad_options(options: dict[str, Any], message: str) -> None:
 def test_bad_reference() -> None:
     with pytest.raises(TypeError, match="`reference` must be a fitted calibrator or None"):
         CalibrationMonitor([0.5])  # type: ignore[arg-type]
+
+
+def test_a_monitor_of_any_values_is_loaded(tmp_path: Path) -> None:
+    """Those that a loaded monitor is tried with, too."""
+    monitor = CalibrationMonitor(None).update(np.linspace(0.1, 0.9, 64), np.arange(64) % 2)
+    monitor.save(tmp_path / "monitor.json")
+    assert CalibrationMonitor.load(tmp_path / "monitor.json").n == 64

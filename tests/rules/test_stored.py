@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from hypothesis import given
 from hokical import CalibratorFileError
 from hokical._core.storage import read_document, write_document
 from hokical.rules import Rule, as_logits, predict_blocks
+from hokical.rules.wrapped import SetRule
 from tests.conftest import max_examples, write_encoded
 from tests.rules.making import (
     NAMES,
@@ -157,3 +159,22 @@ def test_numbers_that_no_fit_makes_are_refused() -> None:
     for name, numbers in wrong:
         with pytest.raises(ValueError, match="must"):
             good[name].with_numbers(numbers, check=True)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"threshold": np.array([np.nan])},
+        {"threshold": 0.5},
+        {"own_scores": 1},
+        {"allow_empty": None},
+        {"free_ranks": -1},
+        {"penalty": -0.1},
+        {"kind": "largest"},
+        {"rule": None},
+    ],
+)
+def test_a_rule_of_sets_checks_what_it_is_given(wrong: dict[str, Any]) -> None:
+    rule = SetRule(make_rule("temps", 5, 3), "smallest", np.array([-0.1]))
+    with pytest.raises(ValueError, match=f"`{next(iter(wrong))}` must"):
+        dataclasses.replace(rule, **wrong)

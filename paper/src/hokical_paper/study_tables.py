@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from hokical.report.page import Cells, Standing, TableOutput
+from hokical.report.page import Standing, TableOutput, TextCells
 from hokical_paper.study import SCORES, Outcome
 
 BASE = "uncalibrated"
@@ -50,7 +50,7 @@ class Group(TableOutput):
         """Every number, by method."""
         return [asdict(row) for row in self.standings]
 
-    def cells(self, mark: str) -> Cells:
+    def cells(self, mark: str) -> TextCells:
         """Means and ranks, and how each method compares with the subject."""
         heads = [
             "method",

@@ -186,6 +186,12 @@ def _field_checks(kind: Any) -> dict[str, tuple[tuple[type[Any], ...], tuple[Any
     hints, found = get_type_hints(kind, include_extras=True), {}
     for name in (field.name for field in fields(kind)):
         kinds = get_args(hints[name]) if isinstance(hints[name], UnionType) else (hints[name],)
-        known = all(is_dataclass(k) or k in (bool, NoneType) for k in kinds)
-        found[name] = kinds if known else (), getattr(hints[name], "__metadata__", ())
+        checks = getattr(hints[name], "__metadata__", ())
+        found[name] = kinds if all(map(_is_known, kinds)) else (), checks
     return found
+
+
+def _is_known(kind: Any) -> bool:
+    """Whether the class of a field is checked: of records, and bool and None."""
+    known = isinstance(kind, type) and issubclass(kind, (bool, NoneType, Checked))
+    return known or is_dataclass(kind)

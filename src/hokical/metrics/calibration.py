@@ -144,7 +144,7 @@ def squared_errors(confidence: FloatArray) -> Pair:
     return (1.0 - confidence) ** 2, confidence**2
 
 
-def log_losses(confidence: FloatArray, clip: float = 0.0) -> Pair:
+def log_loss_pair(confidence: FloatArray, clip: float = 0.0) -> Pair:
     """-log(probability of what happened) of right and of wrong rows."""
     limit = loss_limit(clip)
     with np.errstate(divide="ignore"):
@@ -156,7 +156,7 @@ def row_scores(rows: examples.Outcomes, data: examples.Predictions | None) -> di
     """The scores (n,) whose means are metrics: of all classes if known, else of the label."""
     if data is not None:
         return class_scores(data)
-    pairs = {"brier": squared_errors(rows.confidence), "log_loss": log_losses(rows.confidence)}
+    pairs = {"brier": squared_errors(rows.confidence), "log_loss": log_loss_pair(rows.confidence)}
     return {name: np.where(rows.correct, *pair) for name, pair in pairs.items()}
 
 
@@ -275,7 +275,7 @@ def log_loss(
         raise ValueError(f"`clip` must be at least 0 and below 1/2; got {clip!r}.")
     return _mean_score(
         lambda data: log_loss_rows(data, clip),
-        lambda confidence: log_losses(confidence, clip),
+        lambda confidence: log_loss_pair(confidence, clip),
         proba, labels, sample_weight,
     )  # fmt: skip
 

@@ -48,7 +48,7 @@ _ZEROTH = ((1023 - 53) << _DIGITS) - 1
 _EVEN = (53 - 8 << _DIGITS) + 1
 _HALF = _EVEN + _STEPS // 2 - (_STEPS >> 8)
 #: Number of levels: those of c up to 1/2, and of 1 - c down to 0.
-N_LEVELS = 2 * _HALF + 1
+MOST_LEVELS = 2 * _HALF + 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,13 +111,13 @@ def _collect(value: FloatArray, sums: FloatArray, n_rows: int) -> tuple[FloatArr
         return distinct, np.stack([sum_by(place, row, distinct.size) for row in sums])
     level = confidence_level(value)
     rows = (sums[0], sums[1], sums[2] + sums[0] * (value - level_confidence(level)))
-    whole = np.stack([sum_by(level, row, N_LEVELS) for row in rows])
+    whole = np.stack([sum_by(level, row, MOST_LEVELS) for row in rows])
     kept = np.flatnonzero(whole[0])
     return level_confidence(kept), whole[:, kept]
 
 
 def confidence_level(confidence: FloatArray) -> IntArray:
-    """Level of each confidence in [0, 1], monotone, from 0 for 0.0 to N_LEVELS - 1 for 1.0.
+    """Level of each confidence in [0, 1], monotone, from 0 for 0.0 to MOST_LEVELS - 1 for 1.0.
 
     >>> level = confidence_level(np.array([0.0, 0.5, 1 - 1e-9, 1 - 1e-10, 1.0]))
     >>> level.tolist()
@@ -129,16 +129,16 @@ def confidence_level(confidence: FloatArray) -> IntArray:
     even = np.rint(distance * _STEPS).astype(np.int64) - (_STEPS >> 8) + _EVEN
     # Level 0 is 0 alone: a log loss is infinite there and nowhere else.
     near = np.where(distance < 2.0**-8, np.maximum(short, distance > 0.0), even)
-    return np.asarray(np.where(confidence < 0.5, near, N_LEVELS - 1 - near))
+    return np.asarray(np.where(confidence < 0.5, near, MOST_LEVELS - 1 - near))
 
 
 def level_confidence(level: IntArray) -> FloatArray:
     """The confidence that represents each level.
 
-    >>> level_confidence(np.array([0, 176129, N_LEVELS - 1]))
+    >>> level_confidence(np.array([0, 176129, MOST_LEVELS - 1]))
     array([0. , 0.5, 1. ])
     """
-    near = np.minimum(level, N_LEVELS - 1 - level)
+    near = np.minimum(level, MOST_LEVELS - 1 - level)
     short = ((near + _ZEROTH) << _DROPPED).view(np.float64)
     even = (near - _EVEN + (_STEPS >> 8)) / _STEPS
     distance = np.where(near < _EVEN, np.where(near > 0, short, 0.0), even)
@@ -286,7 +286,7 @@ def add_chunks(make: Callable[..., Sums], *columns: Any) -> Sums:
     make_if_any = partial(sums_if_any, make)
     lazy = lazy_arrays(columns[0])
     if lazy is not None:
-        found = lazy.reduce_rows(make_if_any, plus, columns)
+        found = lazy.reduce_rows(make_if_any, add_known, columns)
     else:
         if any(other is not None for other in columns[1:]):
             raise TypeError("chunks hold all that a metric needs; pass nothing beside them.")
@@ -302,7 +302,7 @@ def add_chunks(make: Callable[..., Sums], *columns: Any) -> Sums:
                     "chunks must all have probabilities (n, classes), or all confidences (n,); got "
                     "both."
                 )
-            found = plus(found, make_if_any(*chunk))
+            found = add_known(found, make_if_any(*chunk))
     if found is None:
         raise ValueError("there must be at least one chunk with rows of weight above 0; got none.")
     return found
@@ -321,7 +321,7 @@ def sums_if_any(make: Callable[..., Any], first: Any, second: Any, weight: Any =
     return None
 
 
-def plus(sums: Any, others: Any) -> Any:
+def add_known(sums: Any, others: Any) -> Any:
     """Sums of two chunks, either of which may be None."""
     return others if sums is None else sums if others is None else sums + others
 

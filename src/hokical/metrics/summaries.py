@@ -21,7 +21,7 @@ from hokical._core.special import normal_quantile
 from hokical.guarantees.bounds import Method, calibration_bound, check_chance, clopper_pearson
 from hokical.metrics import calibration, intervals
 from hokical.metrics.examples import Outcomes, Predictions, as_examples, as_predictions
-from hokical.metrics.levels import Bins, Levels, LevelSums, add_chunks, is_chunked, plus
+from hokical.metrics.levels import Bins, Levels, LevelSums, add_chunks, add_known, is_chunked
 from hokical.metrics.ranking import area_under_risk, area_under_roc, risk_at
 
 
@@ -121,7 +121,7 @@ _TABLE = (
         ranking=True,
     ),
     Metric("brier", "Brier", scores=calibration.squared_errors, upper=2.0, ranking=True),
-    Metric("log_loss", "log loss", scores=calibration.log_losses, upper=math.inf, ranking=True),
+    Metric("log_loss", "log loss", scores=calibration.log_loss_pair, upper=math.inf, ranking=True),
     Metric(
         "auroc", "AUROC", "", lambda t, _: area_under_roc(t),
         lambda t, o: intervals.roc_ends(t, o.delta), better="higher",
@@ -199,7 +199,7 @@ class SummarySums:
     vectors: calibration.VectorSums | None = None
 
     def __add__(self, other: SummarySums) -> SummarySums:
-        return SummarySums(self.levels + other.levels, plus(self.vectors, other.vectors))
+        return SummarySums(self.levels + other.levels, add_known(self.vectors, other.vectors))
 
     @classmethod
     def from_rows(

@@ -6,13 +6,13 @@ import math
 import os
 import threading
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 
 from hokical._core import storage
 from hokical._core.arrays import FloatArray, to_host, to_input_library
-from hokical._core.checks import check_count
+from hokical._core.checks import Coefficient, Table, check_count
 from hokical._core.reading import as_labels, as_partial_labels
 from hokical._core.version import VERSION
 from hokical.calibrators import Calibrator
@@ -28,7 +28,6 @@ from hokical.monitoring.rows import (
     drop_oldest,
 )
 
-_KIND = "OnlineSets"
 #: How far each tracker moves its threshold, in log-odds, for a miss; how fast trackers are weighed
 #: by their loss, and the share of the weight that is dealt out again (ten classes, labels 200 rows
 #: late, steady, drifting and after jumps).
@@ -141,7 +140,43 @@ class CoverageMonitor:
         return f"{share}; less than the guaranteed {self.coverage:.4g}, {since}"
 
 
-def refuse_old_record(name: str) -> None:
+class SavedStream:
+    """What is known of a stream, with a lock of its own, in a file of its `kind`."""
+
+    kind: ClassVar[str]
+
+    def __init__(self, state: Any) -> None:
+        self._state, self._lock = state, threading.RLock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_lock"}
+
+    def __setstate__(self, stored: dict[str, Any]) -> None:
+        vars(self).update(stored, _lock=threading.RLock())
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the state to a JSON file, atomically; `load` continues from it.
+
+        Of the calibrator only a stamp is stored, to recognize it.
+        """
+        with self._lock:
+            body = {"kind": self.kind, "library_version": VERSION, "state": self._state}
+            storage.write_document(path, body)
+
+    @classmethod
+    def _read_state(cls, path: str | os.PathLike[str], expected: type[Any]) -> Any:
+        """The state in a file that `save` wrote."""
+        state = storage.read_document(path, _refuse_old_record, cls.kind).get("state")
+        if not isinstance(state, expected):
+            text = f"{path} does not hold a usable {cls.kind}. Make a new one."
+            raise storage.CalibratorFileError(text)
+        return state
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(n={self._state.n})"
+
+
+def _refuse_old_record(name: str) -> None:
     """Say why a record of a monitor's file cannot be read; for `read_document`."""
     if name.startswith(("monitor-", "coverage-monitor")):
         raise ValueError(
@@ -186,9 +221,9 @@ class OnlineState:
     coverage: float
     max_waiting: int
     stamp: str
-    thresholds: FloatArray
-    weights: FloatArray
-    debt: float = 0.0
+    thresholds: Annotated[FloatArray, Table((_STEPS.size,), -_FARTHEST, _FARTHEST)]
+    weights: Annotated[FloatArray, Table((_STEPS.size,), 0.0, 1.0)]
+    debt: Coefficient = 0.0
     n: int = 0
     n_missed: int = 0
     most_waiting: int = 0
@@ -200,9 +235,6 @@ class OnlineState:
         check_chance("coverage", self.coverage)
         self.max_waiting = check_count(self.max_waiting, name="max_waiting")
         self.rows = {each: (row[0], row[1] != 0) for each, row in self.rows.items()}
-        numbers = (self.thresholds, self.weights, np.array([self.debt]))
-        if not all(np.isfinite(part).all() for part in numbers):
-            raise ValueError("`thresholds`, `weights` and `debt` must be finite.")
 
     def to_stored(self) -> dict[str, Any]:
         rows = {
@@ -237,7 +269,7 @@ class OnlineState:
         self.thresholds = np.clip(moved, -_FARTHEST, _FARTHEST)
 
 
-class OnlineSets:
+class OnlineSets(SavedStream):
     """Prediction sets whose coverage is kept by feedback, whatever the stream does.
 
     The threshold starts where `certify` puts it and moves with every label that arrives, late and
@@ -272,8 +304,7 @@ class OnlineSets:
     98.0% of 10,000 labels covered, 98.1% of the newest; the goal is 0.98, 0 sets wait
     """
 
-    #: One for all, so that they can be copied.
-    _lock = threading.RLock()
+    kind: ClassVar[str] = "OnlineSets"
 
     def __init__(
         self, calibrator: Calibrator, coverage: float = 0.9, *, max_waiting: int = 10_000
@@ -289,10 +320,8 @@ class OnlineSets:
             )
         start = _against(np.minimum(-asked.thresholds.values, 1.0))[0]
         thresholds, weights = np.full(_STEPS.size, start), np.full(_STEPS.size, 1.0 / _STEPS.size)
-        self.calibrator = calibrator
-        self._state = OnlineState(
-            float(coverage), max_waiting, calibrator._stamp(), thresholds, weights
-        )
+        stamp, self.calibrator = calibrator._stamp(), calibrator
+        super().__init__(OnlineState(float(coverage), max_waiting, stamp, thresholds, weights))
 
     def predict_set(self, logits: Any, *, ids: Any, groups: Any = None) -> PredictionSets:
         """Sets for logits (n, classes), which wait for their labels under the `ids` (n,).
@@ -357,31 +386,19 @@ class OnlineSets:
             f"{1.0 - self._state.coverage:.4g} n + {beyond:,} of any n are missed."
         )
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the state to a JSON file, atomically; of the calibrator only a stamp is stored."""
-        with self._lock:
-            state = {"kind": _KIND, "library_version": VERSION, "state": self._state}
-            storage.write_document(path, state)
-
     @classmethod
     def load(cls, path: str | os.PathLike[str], calibrator: Calibrator) -> Self:
         """Sets as `save` left them; pass the calibrator that they were made with."""
-        state = storage.read_document(path, None, _KIND).get("state")
-        if not isinstance(state, OnlineState):
-            raise storage.CalibratorFileError(
-                f"{path} does not hold a usable {_KIND}. Make a new one."
-            )
+        state = cls._read_state(path, OnlineState)
         if state.stamp != calibrator._stamp():
             raise ValueError(
                 "`calibrator` must be the one that these sets were made with. Pass that one, or "
                 "make new ones."
             )
         found = cls.__new__(cls)
-        found.calibrator, found._state = calibrator, state
+        found.calibrator = calibrator
+        SavedStream.__init__(found, state)
         return found
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(n={self._state.n})"
 
 
 def _against(proba: FloatArray) -> FloatArray:

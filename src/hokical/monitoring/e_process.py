@@ -20,11 +20,12 @@ most delta.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 
 from hokical._core.arrays import BoolArray, FloatArray, IntArray
+from hokical._core.checks import Table
 from hokical._core.storage import storable
 from hokical.monitoring.rows import LabelledRows
 
@@ -65,6 +66,10 @@ class Alarm:
         return DIRECTIONS.index(self.direction), 0 if self.bin is None else 1 + self.bin
 
 
+#: A number for each direction, place and stake.
+Bets = Annotated[FloatArray, Table((2, "places", STAKES.size), -np.inf, np.inf)]
+
+
 @storable("e-process")
 @dataclass(eq=False)
 class EProcess:
@@ -77,21 +82,13 @@ class EProcess:
     the wealthiest bet began. `n` counts labelled examples.
     """
 
-    allowance: FloatArray
+    allowance: Annotated[FloatArray, Table((2, "places"), 0.0, 1.0)]
     delta: float
-    settled: FloatArray
-    open: FloatArray
-    since: IntArray
+    settled: Bets
+    open: Bets
+    since: Annotated[IntArray, Table((2, "places", STAKES.size), 0, dtype=np.int64)]
     n: int = 0
     alarm: Alarm | None = None
-
-    def __post_init__(self) -> None:
-        shape = (*self.allowance.shape, STAKES.shape[0])
-        for name in ("settled", "open", "since"):
-            if getattr(self, name).shape != shape:
-                raise ValueError(
-                    f"`{name}` must have shape {shape}; got {getattr(self, name).shape}."
-                )
 
     @classmethod
     def start(cls, allowance: FloatArray, delta: float) -> Self:

@@ -8,11 +8,10 @@ from __future__ import annotations
 import copy
 import math
 import os
-import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -22,14 +21,13 @@ from hokical._core.checks import bin_edges, bin_index, check_choice
 from hokical._core.groups import GroupCoding, count_rows
 from hokical._core.logits import as_logits
 from hokical._core.reading import as_labels, as_partial_labels, pair_rows
-from hokical._core.version import VERSION
 from hokical.calibrators import Calibrator
 from hokical.calibrators.confidence import ConfidenceCalibrator
 from hokical.guarantees.bounds import calibration_bound
 from hokical.guarantees.calibration_data import row_hashes
 from hokical.metrics.examples import as_confidence
 from hokical.metrics.summaries import Estimate
-from hokical.monitoring.coverage import CoverageMonitor, SetStatus, refuse_old_record
+from hokical.monitoring.coverage import CoverageMonitor, SavedStream, SetStatus
 from hokical.monitoring.e_process import DIRECTIONS, Alarm, Direction, PartStatus
 from hokical.monitoring.rows import Batch, LabelledRows, as_ids, has_no_rows
 from hokical.monitoring.state import (
@@ -40,7 +38,7 @@ from hokical.monitoring.state import (
     input_shift,
 )
 
-Kind = Literal[
+VerdictKind = Literal[
     "too few labels", "calibrated", "inputs shifted", "suspect", "as at fit time",
     "over-confident", "under-confident", "calibrated again", "class miscalibrated",
     "group miscalibrated",
@@ -55,7 +53,7 @@ _ECE_DELTA = 0.05
 class Verdict:
     """`kind` for programs, `text` for people."""
 
-    kind: Kind
+    kind: VerdictKind
     text: str
 
     def __str__(self) -> str:
@@ -186,7 +184,7 @@ def _judge(
 
 
 def _judge_parts(
-    whole: Verdict, tolerance: float, parts: tuple[PartStatus, ...], kind: Kind, noun: str
+    whole: Verdict, tolerance: float, parts: tuple[PartStatus, ...], kind: VerdictKind, noun: str
 ) -> Verdict:
     """The verdict on all rows, and on the classes or groups with an alarm."""
     alarms = [each for each in parts if each.alarm is not None]
@@ -262,10 +260,7 @@ def _points(share: float) -> str:
     return f"{number} point" if number in ("1", "1.0") else f"{number} points"
 
 
-_KIND = "CalibrationMonitor"
-
-
-class CalibrationMonitor:
+class CalibrationMonitor(SavedStream):
     """Monitor the confidence of a model in production.
 
     Feed it predictions as they arrive, in batches of any size: results do not depend on how the
@@ -320,12 +315,11 @@ class CalibrationMonitor:
     over-confident by about 5 points, started no later than label 5,521
     """
 
+    kind: ClassVar[str] = "CalibrationMonitor"
     _state: MonitorState
     _calibrator: Calibrator | None = None
     #: Names of the classes in a status, where they are known.
     class_names: tuple[str, ...] = ()
-    #: One for all monitors, so that monitors can be copied.
-    _lock = threading.RLock()
 
     def __init__(
         self,
@@ -359,7 +353,7 @@ class CalibrationMonitor:
         histogram = reference if isinstance(reference, Reference) else None  # of `from_validation`
         if isinstance(reference, Calibrator):
             histogram = Reference.from_calibrator(reference, options.n_bins)
-        self._state = MonitorState.start(options, histogram)
+        super().__init__(MonitorState.start(options, histogram))
         if isinstance(reference, (Calibrator, ConfidenceCalibrator)):
             self._watch(reference)
 
@@ -513,15 +507,6 @@ class CalibrationMonitor:
         with self._lock:
             return make_status(self._state, self.class_names)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the monitor to a JSON file, atomically; `load` continues from it.
-
-        Of the calibrator only a stamp is stored, to recognize it.
-        """
-        with self._lock:
-            document = {"kind": _KIND, "library_version": VERSION, "state": self._state}
-            storage.write_document(path, document)
-
     @classmethod
     def load(
         cls,
@@ -533,17 +518,13 @@ class CalibrationMonitor:
         Any calibrator but the one it was made with is refused. Where several processes load,
         update and save one file, hold `CalibrationMonitor.lock(path)` meanwhile.
         """
-        document = storage.read_document(path, refuse_old_record, _KIND)
-        if not isinstance(document.get("state"), MonitorState):
-            raise storage.CalibratorFileError(
-                f"{path} does not hold a usable {_KIND}. Make a new one."
-            )
         monitor = cls.__new__(cls)
-        monitor._state = document["state"]
+        SavedStream.__init__(monitor, cls._read_state(path, MonitorState))
         try:
             monitor.status()
             # Uses what `status` does not.
-            copy.deepcopy(monitor).update(np.linspace(0.1, 0.9, 64), np.arange(64) % 2)
+            confidence, right = np.linspace(0.1, 0.9, 64), np.arange(64) % 2
+            copy.deepcopy(monitor).update(confidence, right, again=True)
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise storage.CalibratorFileError(f"{path} has unusable numbers: {error}.") from error
         if calibrator is not None:
@@ -558,16 +539,11 @@ class CalibrationMonitor:
         """
         return storage.lock_file(f"{os.fspath(path)}.lock")
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(n={self.n})"
-
     def _watch(self, calibrator: Calibrator | ConfidenceCalibrator) -> None:
         """Monitor a calibrator, unless it is another than before; one of confidences is noted."""
         if isinstance(calibrator, Calibrator):
-            name, digest = (
-                f"{calibrator.name} of {calibrator.n_classes_} classes",
-                calibrator._stamp(),
-            )
+            name = f"{calibrator.name} of {calibrator.n_classes_} classes"
+            digest = calibrator._stamp()
         else:
             name, digest = calibrator.name, storage.fingerprint({"rule": calibrator.rule_})
         stamp = f"{name}, stamp {digest.rpartition(':')[2][:16]}"

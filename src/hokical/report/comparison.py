@@ -21,9 +21,9 @@ from hokical.calibrators.stored import check_plain_logits, clone
 from hokical.guarantees.calibration_data import warn_of_rows_of_fit
 from hokical.metrics.summaries import METRICS, SummaryOptions
 from hokical.report import content
-from hokical.report.evaluating import check_examples, measure_sets
+from hokical.report.evaluating import measure_sets, read_pair
 from hokical.report.evaluation import DataFacts, Evaluation, Predicted, Setting, check_names, judge
-from hokical.report.page import Cells, TableOutput, rank_methods, write_page
+from hokical.report.page import TableOutput, TextCells, rank_methods, write_page
 
 #: The method that the headline is about if none is named: the default of the library.
 DEFAULT = "auto"
@@ -98,7 +98,7 @@ class Comparison(TableOutput):
             "tested_on_validation": self.tested_on_validation,
         }
 
-    def cells(self, mark: str) -> Cells:
+    def cells(self, mark: str) -> TextCells:
         """A small table, the best of each score in `mark`."""
         return content.method_cells(self.results, mark)
 
@@ -192,7 +192,7 @@ def compare(
         methods = list(methods)
     columns = _order_of_columns(methods, validation)
     parts = zip((validation, test), groups, strict=True)
-    known, new = (check_examples(part, columns, own) for part, own in parts)
+    known, new = (read_pair(part, columns, own) for part, own in parts)
     names = check_names(class_names, new[0].n_classes)
     entrants, skipped = _choose_entrants(methods, random_state, (known[0], new[0]))
     chosen = _choose_subject(subject, list(entrants))

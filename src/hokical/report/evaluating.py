@@ -37,7 +37,7 @@ from hokical.io.reading import open_source
 from hokical.metrics import summaries
 from hokical.metrics.examples import as_examples
 from hokical.metrics.groups import count_items, label_table
-from hokical.metrics.levels import plus
+from hokical.metrics.levels import add_known
 from hokical.metrics.risk_models import summarize_event
 from hokical.report.evaluation import DataFacts, Evaluation, Predicted, Setting, check_names, judge
 from hokical.streams import checked_blocks
@@ -80,7 +80,7 @@ def evaluate_source(
         for name, method in methods.items():
             rows = Predicted.of_logits(method, block.logits, block.labels, block.weights)
             rows = rows.counted()
-            events[name] = plus(events.get(name), rows.event_sums(setting.positive))
+            events[name] = add_known(events.get(name), rows.event_sums(setting.positive))
             parts = _sums(rows, n_classes, options)
             known = sums.get(name)
             sums[name] = parts if known is None else (known[0] + parts[0], known[1] + parts[1])
@@ -299,7 +299,7 @@ def _refuse(given: dict[str, Any], kind: str, *allowed: str) -> None:
             raise TypeError(f"`{name}` cannot be given for {kind}; leave it out.")
 
 
-def check_examples(
+def read_pair(
     examples: Any, columns: tuple[str, ...] = (), groups: Any = None
 ) -> tuple[Logits, IntArray]:
     """Logits and labels of a pair of both, columns of a frame in the order of these names."""

@@ -22,7 +22,7 @@ from hokical.metrics.levels import Levels, LevelSums
 from hokical.metrics.risk_models import EVENT_MAIN, EVENT_METRICS, BinarySummary, summarize_event
 from hokical.plots import EventPicture, Reliability
 from hokical.report.content import method_cells, method_record, report_data
-from hokical.report.page import Cells, TableOutput, write_page
+from hokical.report.page import TableOutput, TextCells, write_page
 from hokical.rules.base import predict_all
 
 #: A class is worth a warning if its gap is at least this, and at least twice the ECE.
@@ -246,7 +246,7 @@ class Evaluation(TableOutput):
         """Write a report as one self-contained HTML file, which is returned."""
         return write_page(report_data(self.both, self, title=title), path)
 
-    def cells(self, mark: str) -> Cells:
+    def cells(self, mark: str) -> TextCells:
         """A small table, before and after, the best of each score in `mark`."""
         return method_cells(self.both, mark)
 

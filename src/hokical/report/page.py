@@ -30,6 +30,7 @@ from hokical._core.arrays import FloatArray
 from hokical._core.storage import write_text_atomically
 from hokical._core.version import VERSION
 from hokical.guarantees.bounds import check_chance
+from hokical.io.reading import Location
 from hokical.io.tables import check_output
 from hokical.metrics.risk_models import EVENT_COLUMNS, EVENT_METRICS
 from hokical.metrics.summaries import METRICS
@@ -292,9 +293,7 @@ _LATEX = str.maketrans(
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 )
 #: Heads, and rows of cells, each (text, mark around it).
-Cells = tuple[Sequence[str], Sequence[Sequence[tuple[str, str]]]]
-
-Location = str | os.PathLike[str]
+TextCells = tuple[Sequence[str], Sequence[Sequence[tuple[str, str]]]]
 
 
 class TableOutput(ABC):
@@ -305,7 +304,7 @@ class TableOutput(ABC):
         """The numbers of each row, not rounded, by column; the first is "method"."""
 
     @abstractmethod
-    def cells(self, mark: str) -> Cells:
+    def cells(self, mark: str) -> TextCells:
         """A small table for readers, the best cells in `mark`."""
 
     def to_csv(self, path: Location | None = None) -> str:
@@ -421,7 +420,7 @@ class Standings(TableOutput):
             rows.append({"method": row.method, **own, **means})
         return rows
 
-    def cells(self, mark: str) -> Cells:
+    def cells(self, mark: str) -> TextCells:
         rows = []
         for row in self.rows:
             low, high = row.mean_interval

@@ -57,9 +57,8 @@ class FlooredRule(WrappedRule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        inner = self.rule
-        if not isinstance(inner, Rule) or isinstance(inner, FlooredRule):
-            raise ValueError(f"`rule` must be a rule for logits, without a floor; got {inner!r}.")
+        if isinstance(self.rule, FlooredRule):
+            raise ValueError(f"`rule` must be without a floor; got {self.rule!r}.")
 
     def own_fields(self) -> dict[str, Any]:
         return {"floor": self.floor} | self.rule.own_fields()
@@ -104,8 +103,7 @@ class GroupedRule(WrappedRule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        plain = isinstance(self.rule, Rule) and self.rule.logits_kind is Logits
-        if not plain or self.rule.needed_groups is not None:
+        if self.rule.logits_kind is not Logits or self.rule.needed_groups is not None:
             raise ValueError(f"`rule` must be a rule for logits; got {self.rule!r}.")
         n_columns = len(self.coding.columns)
         if any(not term or not all(0 <= k < n_columns for k in term) for term in self.terms):
@@ -157,7 +155,7 @@ class BalancedRule(WrappedRule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.rule, Rule) or isinstance(self.rule, BalancedRule):
+        if isinstance(self.rule, BalancedRule):
             raise ValueError(f"`rule` must be a rule of the old frequencies; got {self.rule!r}.")
         if self.rule.n_classes not in (None, self.weights.size) or not np.any(self.weights > 0.0):
             raise ValueError("`weights` must have a number for each class, some above 0.")

@@ -246,7 +246,7 @@ def test_check_sees_a_difference():
 
 
 def test_too_many_draws_are_refused(monkeypatch):
-    monkeypatch.setattr("hokical.integrations.onnx.tracing.MOST_NUMBERS", 1799)
+    monkeypatch.setattr("hokical.integrations.onnx.tracing.MOST_DRAWN", 1799)
     with pytest.raises(ValueError, match=r"got 150 draws of 12 classes, 1,800 numbers. Fit with"):
         export(fitted("hoki_sampled", 12))
 

@@ -26,7 +26,7 @@ Shape = Sequence[int | str | None]
 #: The opset that is written unless another is asked for, and the oldest that can be.
 DEFAULT_OPSET, OLDEST_OPSET = 17, 13
 #: Most numbers of noise (draws times classes) that are stored: 128 MB in float64.
-MOST_NUMBERS = 1 << 24
+MOST_DRAWN = 1 << 24
 #: The outputs of a graph, and what of a rule they are.
 _OUTPUTS: dict[str, Output] = {
     "labels": "labels",
@@ -35,7 +35,7 @@ _OUTPUTS: dict[str, Output] = {
     "members": "members",
 }
 #: Outputs with a number for every class.
-OF_CLASSES = ("probabilities", "members")
+PER_CLASS = ("probabilities", "members")
 
 
 @dataclass(frozen=True)
@@ -140,9 +140,9 @@ def _check_size(rule: Rule) -> None:
     """Refuse noise that would make the file huge."""
     draws: Any = getattr(rule, "draws", None)
     size = 0 if draws is None else draws.n_draws * draws.n_classes
-    if size > MOST_NUMBERS:
+    if size > MOST_DRAWN:
         raise ValueError(
-            f"`draws` times classes must be at most {MOST_NUMBERS:,} to be stored in a graph; got "
+            f"`draws` times classes must be at most {MOST_DRAWN:,} to be stored in a graph; got "
             f"{draws.n_draws:,} draws of {draws.n_classes:,} classes, {size:,} numbers. Fit with "
             "fewer draws, or with exact stability, `Hoki(draws=None)`, which stores none."
         )
@@ -177,7 +177,7 @@ def trace(plan: ExportPlan, layout: ScoresLayout, lengths: Shape | None = None) 
     shape = layout.shape if lengths is None else lengths
     rows = [shape[k] for k in layout.order[:-1]]
     outputs = [
-        value_info(name, shape if name in OF_CLASSES else rows, plan.dtype_of(name))
+        value_info(name, shape if name in PER_CLASS else rows, plan.dtype_of(name))
         for name in plan.outputs
     ]
     return finish(record(plan, layout), plan.opset, plan.precision.name, outputs)
@@ -249,8 +249,8 @@ def _predict(
             prediction = xp.astype(prediction, getattr(xp, plan.dtype_of(name).name))
         if not layout.is_flat:
             shape = last.dynamic_shape
-            prediction = xp.reshape(prediction, shape if name in OF_CLASSES else shape[:-1])
-        if not layout.is_flat and name in OF_CLASSES:
+            prediction = xp.reshape(prediction, shape if name in PER_CLASS else shape[:-1])
+        if not layout.is_flat and name in PER_CLASS:
             prediction = xp.permute_dims(prediction, np.argsort(layout.order).tolist())
         found[name] = prediction
     return found

@@ -133,7 +133,7 @@ def find_logits(output: Any) -> Tensor:
     )
 
 
-def log_probabilities(proba: Tensor, labels: Tensor) -> Tensor:
+def log_below_label(proba: Tensor, labels: Tensor) -> Tensor:
     """Logarithms of probabilities (..., classes) whose first maximum is at the labels (...).
 
     Probabilities that differ by a rounding can have the same logarithm; and where a method keeps
@@ -198,7 +198,7 @@ def find_outputs(rows: Tensor, several: bool) -> Outputs:
     return "probabilities" if within else "logits"
 
 
-def as_logits(rows: Tensor, outputs: Outputs, several: bool) -> Tensor:
+def outputs_as_logits(rows: Tensor, outputs: Outputs, several: bool) -> Tensor:
     """Logits (..., classes) of a network's outputs (..., classes), two of one class (..., 1).
 
     Without a look at the values, for graphs; gradients pass. Zeros are as in
@@ -212,7 +212,7 @@ def as_logits(rows: Tensor, outputs: Outputs, several: bool) -> Tensor:
             rows = torch.logit(rows.clamp(info.smallest_normal, 1.0 - 0.5 * info.eps))
         else:  # without gradients that no float can hold
             sound = rows.clamp_min(info.smallest_normal)
-            logs = log_probabilities(sound, rows.argmax(dim=-1))
+            logs = log_below_label(sound, rows.argmax(dim=-1))
             rows = torch.where(rows <= 0.0, LOG_ZERO, logs)
     return torch.cat([torch.zeros_like(rows), rows], dim=-1) if one else rows
 

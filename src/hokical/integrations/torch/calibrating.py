@@ -53,24 +53,20 @@ def collect_logits(
     >>> logits.shape, labels.shape
     (torch.Size([15, 3]), torch.Size([15]))
     """
-    _check_network(model)
-    logits, labels, _ = _collect(
-        model, loader, device, progress, get_logits, class_axis, ignore_label, outputs
-    )
-    return logits, labels
+    reading = (get_logits, class_axis, ignore_label, outputs)
+    return _collect(model, loader, device, progress, *reading)[:2]
 
 
 def _collect(
-    model: nn.Module,
-    loader: Any,
-    device: torch.device | str | None,
-    progress: bool | None,
-    get_logits: GetLogits | None,
-    class_axis: int,
-    ignore_label: int | None,
-    outputs: Outputs | Literal["auto"],
-) -> tuple[Tensor, Tensor, Outputs]:
+    model: nn.Module, loader: Any, device: Any, progress: bool | None, get_logits: GetLogits | None,
+    class_axis: int, ignore_label: int | None, outputs: Outputs | Literal["auto"],
+) -> tuple[Tensor, Tensor, Outputs]:  # fmt: skip
     """What `collect_logits` returns, and what the network's outputs are."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"`model` must be a network, a `torch.nn.Module`; got {type(model).__name__}. Logits "
+            "that you have are for `hokical.auto(logits, labels)`."
+        )
     batches.check_outputs(outputs, "auto")
     place = batches.device_of(model) if device is None else torch.device(device)
     pick = batches.find_logits if get_logits is None else get_logits
@@ -92,7 +88,7 @@ def _collect(
     rows, labels = (torch.cat(part) for part in zip(*parts, strict=True))
     several = labels.ndim == 2
     form = batches.find_outputs(rows, several) if outputs == "auto" else outputs
-    return batches.as_logits(rows, form, several), labels, form
+    return batches.outputs_as_logits(rows, form, several), labels, form
 
 
 def calibrate(
@@ -148,25 +144,15 @@ def calibrate(
         axes.add(found.ndim)
         return found
 
-    _check_network(model)
     given = data if labels is None else (data, labels)
-    logits, truth, form = _collect(
-        model, given, device, progress, pick, class_axis, ignore_label, outputs
-    )
+    reading = (pick, class_axis, ignore_label, outputs)
+    logits, truth, form = _collect(model, given, device, progress, *reading)
     estimator.fit(logits, truth)
     if not axes <= {1, 2} and not several:  # positions of one item are not independent
         estimator.forget_examples()
     return CalibratedModel(
         model, estimator, get_logits=get_logits, class_axis=class_axis, outputs=form
     )
-
-
-def _check_network(model: Any) -> None:
-    if not isinstance(model, nn.Module):
-        raise TypeError(
-            f"`model` must be a network, a `torch.nn.Module`; got {type(model).__name__}. Logits "
-            "that you have are for `hokical.auto(logits, labels)`."
-        )
 
 
 def _as_rows(

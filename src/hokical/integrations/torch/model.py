@@ -26,8 +26,8 @@ from hokical.integrations.torch.module import (
     CalibratorModule,
     MultilabelModule,
     as_module,
-    read_calibrator,
-    write_calibrator,
+    calibrator_text,
+    parse_calibrator,
 )
 
 #: Under which names the calibrator, and how it is used, stand in the file of a network.
@@ -143,7 +143,7 @@ class CalibratedModel(nn.Module):
             rows = found[:, None]  # one output, without an axis of its own
         else:
             rows = batches.classes_last(found, self.class_axis)
-        return batches.as_logits(rows, self.outputs, several)
+        return batches.outputs_as_logits(rows, self.outputs, several)
 
     @torch.no_grad()
     def predict_proba(self, *args: Any, **kwargs: Any) -> Tensor:
@@ -189,7 +189,7 @@ class CalibratedModel(nn.Module):
         elif found.numel() < rows.numel():  # one output, of which the sigmoid is taken
             logs = torch.logit(proba[..., 1:])
         else:
-            logs = batches.log_probabilities(proba, self.calibrator.labels(rows))
+            logs = batches.log_below_label(proba, self.calibrator.labels(rows))
         return batches.replace_logits(output, logs.movedim(-1, self.class_axis))
 
     @property
@@ -204,7 +204,7 @@ class CalibratedModel(nn.Module):
         around it.
         """
         safetensors = import_optional("safetensors.torch", "safetensors")
-        about = {_CALIBRATOR: write_calibrator(self.fitted), _USE: json.dumps(self._use)}
+        about = {_CALIBRATOR: calibrator_text(self.fitted), _USE: json.dumps(self._use)}
         with tempfile.TemporaryDirectory(dir=Path(path).parent) as folder:  # the old file stays
             file = Path(folder, "network")
             safetensors.save_model(batches.bare(self.model), str(file), metadata=about)
@@ -349,7 +349,7 @@ def _read_about(path: str | os.PathLike[str]) -> tuple[Any, dict[str, Any], bool
             f"{path} holds no calibrator; write it with `CalibratedModel.save`."
         )
     wrapped = bool(names) and all(name.startswith("module.") for name in names)
-    return read_calibrator(about[_CALIBRATOR]), json.loads(about.get(_USE, "{}")), wrapped
+    return parse_calibrator(about[_CALIBRATOR]), json.loads(about.get(_USE, "{}")), wrapped
 
 
 def _refuse_to_save(*_: Any, **__: Any) -> None:

@@ -63,12 +63,12 @@ class _FittedModule(nn.Module, ABC):
         """The calibrator's file, with the rule that this was made with."""
         twin = copy(self.fitted)
         twin.rule_ = self._rule
-        text, device = write_calibrator(twin), next(self.buffers()).device
+        text, device = calibrator_text(twin), next(self.buffers()).device
         found = torch.tensor(bytearray(text.encode()), dtype=torch.uint8)
         return found if device.type == "meta" else found.to(device)
 
     def set_extra_state(self, state: Any) -> None:
-        calibrator = read_calibrator(bytes(state.cpu().numpy()).decode())
+        calibrator = parse_calibrator(bytes(state.cpu().numpy()).decode())
         if isinstance(calibrator, Calibrator) != isinstance(self.fitted, Calibrator):
             raise ValueError(
                 f"the state dict must be of a module for {type(self.fitted).__name__}; got "
@@ -87,14 +87,14 @@ class _FittedModule(nn.Module, ABC):
         return super()._apply(move, recurse)  # type: ignore[no-untyped-call]
 
 
-def write_calibrator(calibrator: Any) -> str:
+def calibrator_text(calibrator: Any) -> str:
     """The text of a calibrator's file."""
     with tempfile.TemporaryDirectory() as folder:
         calibrator.save(Path(folder, "cal.json"))
         return Path(folder, "cal.json").read_text(encoding="utf-8")
 
 
-def read_calibrator(text: str) -> Any:
+def parse_calibrator(text: str) -> Any:
     """The calibrator of a file with that text."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "cal.json").write_text(text, encoding="utf-8")

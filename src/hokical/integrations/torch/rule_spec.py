@@ -20,7 +20,7 @@ from hokical.integrations.torch.backend import BACKEND
 from hokical.integrations.torch.kernels.fused import is_wrapped
 from hokical.rules.base import OF_CLASSES, Output, Rule, predict_unchecked, to_float32
 
-Outputs = Callable[..., tuple[Tensor, ...]]
+OutputFunction = Callable[..., tuple[Tensor, ...]]
 Wanted = Output | Literal["support"]
 
 
@@ -124,14 +124,14 @@ def _as_host(spec: RuleSpec, logits: Tensor, numbers: Sequence[Tensor]) -> Logit
     return Logits(rows, top)
 
 
-def __getattr__(name: str) -> Outputs:
+def __getattr__(name: str) -> OutputFunction:
     """Importing the compiler takes seconds: it is left to those who use it."""
     if name != "compiled_outputs":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     compiler = import_module("torch._dynamo")
     # From torch 2.7 on. Before, a compiled graph ends here, and goes on behind.
     trace = getattr(compiler, "nonstrict_trace", lambda function: function)
-    found: Outputs = globals().setdefault(name, trace(outputs))
+    found: OutputFunction = globals().setdefault(name, trace(outputs))
     return found
 
 
