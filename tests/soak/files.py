@@ -106,7 +106,7 @@ def _read_in_parts(path: Path) -> tuple[Any, Any]:
     chunks = list(open_source(path))
     if not chunks or chunks[0].labels is None:  # which a fit refuses
         raise DataFileError(path, "has no rows with labels.")
-    logits, labels = zip(*((chunk.logits, chunk.labels) for chunk in chunks), strict=True)
+    logits, labels = zip(*((chunk.scores, chunk.labels) for chunk in chunks), strict=True)
     return np.concatenate(logits), np.concatenate(labels)
 
 

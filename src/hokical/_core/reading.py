@@ -45,6 +45,14 @@ class Rows(NamedTuple):
     unused : columns that are used for nothing, though they might hold scores
 
     None, or nothing, is what is not given.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hokical.io import Rows
+    >>> rows = Rows(np.zeros((3, 2)), np.array([0, 1, 1]))
+    >>> rows.n_rows, rows.n_classes, rows.take(slice(1, 3)).labels.tolist()
+    (3, 2, [1, 1])
     """
 
     scores: Any
