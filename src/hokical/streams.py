@@ -26,9 +26,8 @@ from hokical._core.storage import replace_file
 from hokical._fitting.examples import Examples, Partition, Result
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.hoki import Hoki
-from hokical.calibrators.shift import MOST_NUMBERS
 from hokical.guarantees.calibration_data import Reused, row_draws
-from hokical.guarantees.shift import ShiftEstimate
+from hokical.guarantees.shift import MOST_NUMBERS, ShiftEstimate
 from hokical.io.chunks import ChunkSource, check_row_count, reblock, rows_per_chunk
 from hokical.io.reading import open_source
 from hokical.io.tables import check_output, count_from, report_file

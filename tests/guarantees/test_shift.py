@@ -339,7 +339,7 @@ def test_two_classes() -> None:
 
 
 def test_more_rows_than_fit_are_sampled(cal, monkeypatch) -> None:
-    from hokical.calibrators import shift as _shift
+    from hokical.guarantees import shift as _shift
 
     logits, _ = world(3000, NEW, seed=10)
     monkeypatch.setattr(_shift, "MOST_NUMBERS", 1000 * CLASSES)
@@ -385,7 +385,7 @@ def test_accuracy_is_of_the_labels_that_are_predicted() -> None:
 
 def test_a_stream_says_what_an_array_says(cal, monkeypatch) -> None:
     from hokical import streams
-    from hokical.calibrators import shift
+    from hokical.guarantees import shift
 
     logits, _ = world(3000, NEW, seed=14)
     for module in (shift, streams):
@@ -643,7 +643,7 @@ def test_estimates_by_group(cal, monkeypatch) -> None:
     assert [*weighted.by_group] == ["a"]
     with pytest.raises(ValueError, match="one entry per row"):
         cal.estimate_shift(logits, groups=site[:9])
-    from hokical.calibrators import shift as _shift
+    from hokical.guarantees import shift as _shift
 
     monkeypatch.setattr(_shift, "MOST_NUMBERS", 1000 * CLASSES)
     few = cal.estimate_shift(logits, groups=site).by_group

@@ -43,7 +43,7 @@ from hokical._fitting.examples import (
     warn_about_examples,
 )
 from hokical._fitting.temperature import choose_floor, with_floor
-from hokical.calibrators import decisions, shift
+from hokical.calibrators import decisions
 from hokical.calibrators.checks import (
     check_document,
     convert_frame,
@@ -58,6 +58,7 @@ from hokical.calibrators.stored import (
     acceptable,
     warn_of_row_numbers,
 )
+from hokical.guarantees import shift
 from hokical.guarantees.bounds import check_chance
 from hokical.guarantees.calibration_data import (
     CalibrationData,

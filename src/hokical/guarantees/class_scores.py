@@ -3,11 +3,20 @@
 Under label shift rows of one class are distributed as before, whatever their frequency. So new rows
 must be distributed like the calibration examples, weighted by how much more frequent each class has
 become; where they are not, something else has changed.
+
+Then p'(k | x) is proportional to p(k | x) w_k, where w is the new frequency divided by that of the
+fit. The new frequencies are the means of p', which EM finds, with pseudo-counts along the old ones:
+without them classes that do not occur get a weight of 0, and the first row of such a class an
+infinite loss. Uncertainty is by the delta method: how each new row, and each calibration example,
+moves the estimate. Estimate, interval and verdict (`shift`) are by this one model.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
+from functools import cached_property
+from statistics import NormalDist
 from typing import Any, Self
 
 import numpy as np
@@ -17,18 +26,46 @@ from hokical._core.checks import sum_by
 from hokical._core.logits import Logits, as_logits, by_blocks
 from hokical._core.storage import pack_array, storable
 from hokical._core.topk import TopK
-from hokical.guarantees.scores import LEVELS, label_log_odds, score_levels
+from hokical.guarantees.bounds import chi_square_tail, merge_cells
+from hokical.guarantees.scores import LEVELS, label_log_odds, middle_log_odds, score_levels
 
 #: Levels of a feature, coarse enough to hold examples.
 _COARSE = 64
 N_LEVELS = LEVELS // _COARSE
 #: Beyond so many classes no features are kept, which would be larger than most calibrators.
 _MOST_CLASSES = 4096
-#: Standard errors by which one of two frequencies may be off, with a relative error of the fit.
-_MOST_OFF, _MISFIT = 3.0, 0.05
-#: Pseudo-examples for each pair of classes behind the frequencies that probabilities assume; at
-#: most so many steps lead there, until no frequency changes by more.
-_PSEUDO, _MOST_STEPS, _TOLERANCE = 0.5, 100, 1e-7
+#: Standard errors by which one of two frequencies may be off.
+_MOST_OFF = 3.0
+#: Relative error of a class's frequency because the calibrator is no perfect model.
+_MISFIT = 0.05
+#: Pseudo-examples for each pair of classes behind the frequencies that probabilities assume, and at
+#: most so many steps that lead there.
+_PSEUDO, _FEWER_STEPS = 0.5, 100
+#: Pseudo-counts of each class, on average (chosen from .01 to 1 on CIFAR's networks).
+_PRIOR = 0.1
+#: When EM has converged: the mean change of a frequency in one step; and its most steps.
+_TOLERANCE, _MOST_STEPS = 1e-7, 500
+#: Matrices of classes by classes are sums over so many rows at most, 5e8 products in each.
+_LEAST_ROWS, _MOST_PRODUCTS = 500, 5e8
+#: The sample size is capped here, so that negligible differences are not flagged.
+_MOST_ROWS = 20_000.0
+#: Rows that a cell of the test is to hold at least.
+_IN_CELL = 20.0
+#: Standard errors that out-of-distribution rows are allowed for beyond their estimated number.
+_REACH = 0.5
+#: A standard error of class frequencies from which on they are taken for unknown, and the most
+#: classes for which such directions are looked for.
+_FREE, _MOST_FREE = 0.1, 64
+#: The most classes for which matrices of classes by classes are solved and multiplied.
+_MOST_SOLVED = 256
+#: How many times the variance that labels of the rows would leave makes a direction unknown.
+_BLURRED = 4.0
+#: Directions in which the cells vary less than this share of the largest are left out.
+_FLAT = 1e-3
+#: Examples that a group has at least, for class scores of its own, and the most such groups.
+_LEAST_IN_GROUP, _MOST_GROUPS = 100, 64
+#: Counts of all groups together, at most.
+_MOST_COUNTS = 1 << 22
 
 
 def shift_features(logits: Logits, log_odds: FloatArray | None = None) -> IntArray:
@@ -156,7 +193,7 @@ class ClassScores:
         around = self.smoothed_frequencies
         trust = n_examples / (n_examples + _PSEUDO * self.n_classes**2)
         trusted, known = trust * means, around[present]
-        for _ in range(_MOST_STEPS):
+        for _ in range(_FEWER_STEPS):
             last, found = known, known @ trusted + (1.0 - trust * known.sum()) * around
             known = found[present]
             if np.abs(known - last).max() < _TOLERANCE:
@@ -215,12 +252,6 @@ class ClassScores:
         return found
 
 
-#: Examples that a group has at least, for class scores of its own, and the most such groups.
-_LEAST_IN_GROUP, _MOST_GROUPS = 100, 64
-#: Counts of all groups together, at most.
-_MOST_COUNTS = 1 << 22
-
-
 @storable("group-scores")
 @dataclass(frozen=True, eq=False)
 class GroupScores:
@@ -269,3 +300,270 @@ class GroupScores:
     def reweighted(self, weights: FloatArray) -> Self:
         """Of examples among which each class is `weights` (classes,) times as frequent."""
         return replace(self, scores=tuple(each.reweighted(weights) for each in self.scores))
+
+
+@dataclass(frozen=True, eq=False)
+class NewRows:
+    """Unlabelled rows: probabilities (n, classes), labels, cells (n, features), weights of sum 1.
+
+    Rows that came several times may be one of them; `count` is how many came. `own_labels` are the
+    classifier's, None if they are not known; `labels` are those that are predicted.
+    """
+
+    proba: FloatArray
+    labels: IntArray
+    cells: IntArray
+    weights: FloatArray
+    count: int
+    own_labels: IntArray | None = None
+
+    @cached_property
+    def effective(self) -> float:
+        """The effective sample size."""
+        return float(1.0 / (self.weights**2).sum())
+
+    def at(self, labels: IntArray, values: FloatArray) -> FloatArray:
+        """The value (n,) of each row's label, of values (n, classes)."""
+        return np.asarray(values[np.arange(len(labels)), labels])
+
+
+class ClassFrequencies:
+    """The class frequencies of new rows by EM, and their variance.
+
+    `share` (classes,) are the new frequencies, `ratio` those to the old ones, `noise` (classes,)
+    what the variance of a class's examples adds to that of a mean over the new rows.
+    """
+
+    def __init__(self, rows: NewRows, known: ClassScores, around: FloatArray | None = None) -> None:
+        """Pseudo-counts are in proportion to the frequencies `around`, or to those of the fit."""
+        self.rows, self.known, self.old = rows, known, known.assumed_frequencies
+        self.prior = _PRIOR * self.old.size * (self.old if around is None else around)
+        odds = rows.proba / self.old
+        self.share = _maximize(odds, rows.weights * rows.count, self.old, self.prior)
+        self.ratio = self.share / self.old
+        mixed = odds @ self.share
+        self.log_ratio = float(rows.weights @ np.log(mixed / (odds @ known.smoothed_frequencies)))
+        self.score = odds / mixed[:, None]
+        self.posterior = self.score * self.share
+        self.noise = self.share**2 / (known.effective + 1.0)
+
+    @cached_property
+    def few(self) -> slice:
+        """Rows for large matrices; rows come in no order."""
+        return slice(0, max(_LEAST_ROWS, int(_MOST_PRODUCTS / self.share.size**2)))
+
+    @cached_property
+    def _pull(self) -> FloatArray:
+        """How each row moves the class frequencies, (few, classes).
+
+        The inverse information of a row on the simplex, times its score; of many classes the
+        information is taken for diagonal.
+        """
+        weights, score = self.rows.weights[self.few], self.score[self.few]
+        own = score * np.sqrt(weights / weights.sum())[:, None]
+        prior = self.prior / (self.rows.effective * self.share**2)
+        if self.share.size > _MOST_SOLVED:
+            along = 1.0 / ((own**2).sum(axis=0) + prior)
+            found = (score - 1.0) * along
+        else:
+            inverse = np.linalg.inv(own.T @ own + np.diag(prior))
+            along, found = inverse.sum(axis=1), (score - 1.0) @ inverse
+        return np.asarray(found - np.outer((score - 1.0) @ along, along) / along.sum())
+
+    def _parts_of_variance(
+        self, moved: FloatArray, slopes: FloatArray, common: FloatArray | float
+    ) -> list[FloatArray]:
+        """Factors (r, m) each: the covariance is the sum of their squares, the third subtracted."""
+        given, posterior = self.rows.weights[self.few], self.posterior[self.few]
+        weights, square = given * common, given**2 * common
+        weights, square = weights / weights.sum(), square / square.sum()
+        share = weights @ posterior
+        n = min(self.rows.effective, _MOST_ROWS)
+        means = np.zeros((share.size, 1))  # which is safe, and much quicker for many classes
+        if moved.shape[1] <= _MOST_SOLVED:
+            means = (posterior * weights[:, None]).T @ moved / share[:, None]
+        spread = np.sqrt(weights * (posterior @ (self.noise / share)))
+        # The calibrator is no perfect model, and learned classes with few examples from few.
+        misfit = np.sqrt((_MISFIT * self.share) ** 2 + self.noise)
+        tilt = (slopes - (slopes @ self.share)[:, None]) * misfit
+        sampling = (moved - weights @ moved) * np.sqrt(square / n)[:, None]
+        return [sampling, moved * spread[:, None], means * np.sqrt(self.noise)[:, None], tilt.T]
+
+    def covariance(
+        self, moved: FloatArray, slopes: FloatArray, common: FloatArray | float = 1.0
+    ) -> FloatArray:
+        """Of numbers (m,) with `slopes` (m, classes), which each row moves by `moved` (few, m).
+
+        Sampling of rows and of examples, and the error of the calibrator; of rows that are each
+        `common` (few,) times as frequent as they came.
+        """
+        squares = [part.T @ part for part in self._parts_of_variance(moved, slopes, common)]
+        return np.asarray(squares[0] + squares[1] - squares[2] + squares[3])
+
+    def variances(self, moved: FloatArray, slopes: FloatArray) -> FloatArray:
+        """The diagonal (m,) of the `covariance`."""
+        sums = [(part**2).sum(axis=0) for part in self._parts_of_variance(moved, slopes, 1.0)]
+        return np.asarray(sums[0] + sums[1] - sums[2] + sums[3])
+
+    def moves(self, slopes: FloatArray) -> FloatArray:
+        """How each row moves numbers (few, m) with `slopes` (m, classes) by the frequencies."""
+        return np.asarray(self._pull @ slopes.T)
+
+    @cached_property
+    def variance(self) -> FloatArray:
+        """Of the frequencies, (classes,); by a row at least, which a class without any may have.
+
+        The expansion to first order does not hold in directions that the rows hardly determine;
+        they are taken for unknown. With many classes hardly any frequency is so uncertain.
+        """
+        everything = np.eye(self.share.size)
+        found = self.variances(self._pull, everything) + self.rows.effective**-2.0
+        if self.share.size <= _MOST_FREE:
+            values, vectors = np.linalg.eigh(self.covariance(self._pull, everything))
+            labelled = (self.share @ vectors**2 - (self.share @ vectors) ** 2) / self.rows.effective
+            free = (values > _FREE**2) & (values > _BLURRED * labelled)
+            found += (vectors[:, free] ** 2).sum(axis=1)
+        return np.asarray(found)
+
+    def accuracy(self) -> tuple[float, float]:
+        """The expected accuracy of the labels, and its variance."""
+        rows, few = self.rows, self.few
+        own = rows.at(rows.labels, self.posterior)
+        hit = sum_by(rows.labels, rows.weights * own, self.share.size)
+        recall = np.clip(hit / self.share, 0.0, 1.0)
+        noise = rows.weights**2 @ (own * (1.0 - own)) + self.noise @ (recall * (1.0 - recall))
+        weights, labels, score = rows.weights[few], rows.labels[few], self.score[few]
+        slopes = (hit / self.share - (own[few] * weights) @ score / weights.sum())[None]
+        spread = self.variances(self.moves(slopes), slopes)[0]
+        # By how much each row's part in the frequencies raises the probability of its own label.
+        pull = rows.at(labels, self._pull / self.share) - (score * self._pull).sum(axis=1)
+        gain = float(weights**2 @ (own[few] * pull) / (weights @ weights) / rows.effective)
+        return float(hit.sum()) - gain, float(noise + spread + gain**2)
+
+    def mean_confidence(self) -> tuple[float, float]:
+        """The same if confidences are as reliable as in the fit, whatever the rows are like."""
+        own = self.rows.at(self.rows.labels, self.rows.proba)
+        value = float(self.rows.weights @ own)
+        variance = float(self.rows.weights**2 @ (own * (1.0 - own)))
+        variance += value * (1.0 - value) / self.known.effective.sum()
+        return value, variance + (_MISFIT * (1.0 - value)) ** 2
+
+    @property
+    def evidence(self) -> float:
+        """How much of the change is more than sampling error, from 0 to 1 (James and Stein)."""
+        statistic = 2.0 * self.rows.effective * self.log_ratio
+        return max(0.0, 1.0 - (self.old.size - 1) / max(statistic, 1e-300))
+
+    def accuracy_by_recall(self) -> float:
+        """The accuracy of the classifier's labels, by how often each class got its own."""
+        return float(self.share @ (self.known.hit / np.maximum(self.known.count, 1e-300)))
+
+    def change_p_value(self) -> float:
+        """The probability of such different frequencies if they are the old ones.
+
+        By the likelihood ratio of all classes, less what the errors of examples and of the
+        calibrator explain, and by the class whose interval is farthest from its old frequency.
+        """
+        n, known = self.rows.effective, self.known
+        noise = float((self.old**2 * self.noise / self.share**2).sum()) + 1.0 / _MOST_ROWS
+        given = self.rows.weights[self.few]
+        trace = float((given / given.sum()) @ (self._pull**2).sum(axis=1))
+        misfit = float(_MISFIT**2 * (self.share**2).sum() / max(trace, 1e-300))
+        by_rows, by_all = (
+            chi_square_tail(self.old.size - 1, 2.0 * n * self.log_ratio / (1.0 + n * error))
+            for error in (noise, noise + misfit)
+        )
+        old, held = known.frequencies, known.effective.sum()
+        gap = np.abs(self.share - old) - 1.0 / n - 1.0 / held
+        far = float((gap / np.sqrt(self.variance + old * (1.0 - old) / held)).max())
+        by_class = 2.0 * (self.old.size - 1) * NormalDist().cdf(-far)
+        # Rows that hardly determine the frequencies have estimates at the end, and no variance.
+        return min(1.0, 2.0 * min(by_all, max(by_class, by_rows)))
+
+    def fit_p_value(self) -> float:
+        """The probability of such different rows if only the class frequencies changed.
+
+        The shares of rows in the cells of a feature, against those of the calibration examples
+        with each class as frequent as it is now; the smallest of the features, times their number.
+        """
+        n_features = self.rows.cells.shape[1]
+        found = [self._feature_p_value(*self._feature(k)) for k in range(n_features)]
+        return float(min(1.0, n_features * min(found)))
+
+    def uncertain_labels(self) -> tuple[float, float]:
+        """The probability of such uncertain labels if only the frequencies changed; and the loss.
+
+        A class that the fit has not seen shows in the mean log-odds of labels first. The loss is
+        the share of rows whose labels are wrong if out-of-distribution rows explain the log-odds:
+        as uncertain as rows that are expected to get wrong labels, and all counted as right.
+        """
+        shares, place = self._feature(0)
+        score = -np.resize(middle_log_odds(N_LEVELS), len(shares))
+        score -= score[place[0]]  # rows of one level have no log-odds to compare: exactly 0
+        slopes, unsure = (score @ shares)[None], score[place]
+        spread = self.covariance(unsure[self.few, None] - self.moves(slopes), slopes)
+        gap = float(self.rows.weights @ unsure - slopes[0] @ self.share)
+        # Few rows with similar scores by coincidence: at least as uncertain as in the fit.
+        within = float((score**2 @ shares - slopes[0] ** 2) @ self.share) / self.rows.effective
+        error = math.sqrt(max(float(spread[0, 0]), within, 1e-300))
+        wrong = self.rows.weights * (1.0 - self.rows.at(self.rows.labels, self.posterior))
+        apart = max(float((wrong / max(wrong.sum(), 1e-300) - self.rows.weights) @ unsure), 1e-9)
+        lost = min(max(gap + _REACH * error, 0.0) / apart, 1.0)
+        return 0.5 * math.erfc(gap / error / math.sqrt(2.0)), lost
+
+    def _feature(self, k: int) -> tuple[FloatArray, IntArray]:
+        """The share of each class's examples in the cells of a feature, and the cells of rows."""
+        span = 2 * N_LEVELS if self.share.size == 2 else N_LEVELS
+        cells, held = self.known.cells[k * span : (k + 1) * span], self.known.count
+        pooled = cells.sum(axis=1, keepdims=True) / cells.sum()
+        # A pseudo-count counts for as much as an example.
+        unit = np.divide(self.known.square, held, out=np.ones_like(held), where=held > 0.0)
+        return (cells + unit * pooled) / (held + unit), self.rows.cells[:, k] - k * span
+
+    def _feature_p_value(self, shares: FloatArray, place: IntArray) -> float:
+        expected = shares @ self.share
+        seen = sum_by(place, self.rows.weights, len(shares))
+        # By the shares of rows and examples together, as in Pearson's test: by those of the rows
+        # alone, cells with too few of them would seem more certain than they are.
+        n, examples = self.rows.effective, 1.0 / self.noise.sum()
+        both = (n * seen + examples * expected) / (n + examples)
+        n = min(n, examples)
+        group = merge_cells(both * n, max(5.0, min(_IN_CELL, n / 10.0)))
+        if not group[-1]:
+            return 1.0
+        joined = (group == np.arange(group[-1] + 1)[:, None]).astype(np.float64)
+        gap, slopes = joined @ (seen - expected), joined @ shares
+        seen, both = joined @ seen, joined @ both
+        moved = joined.T[place[self.few]] - self.moves(slopes)
+        common = np.divide(both, seen, out=np.ones_like(seen), where=seen > 0.0)
+        spread = self.covariance(moved, slopes, common[group[place[self.few]]])
+        values, vectors = np.linalg.eigh(spread)
+        # Without directions that the frequencies have used up, and those within a row's share.
+        kept = values > np.maximum(_FLAT * values[-1], self.rows.effective**-2.0)
+        statistic = float(((gap @ vectors)[kept] ** 2 / values[kept]).sum())
+        return chi_square_tail(int(kept.sum()), statistic) if kept.any() else 1.0
+
+
+def _maximize(
+    odds: FloatArray, weights: FloatArray, old: FloatArray, prior: FloatArray
+) -> FloatArray:
+    """The most likely frequencies by EM, with squared extrapolation (Varadhan and Roland 2008)."""
+    total = weights.sum() + prior.sum()
+
+    def step(share: FloatArray) -> FloatArray:
+        return np.asarray((share * (odds.T @ (weights / (odds @ share))) + prior) / total)
+
+    share = old
+    for _ in range(_MOST_STEPS):
+        first = step(share)
+        second = step(first)
+        move, turn = first - share, second - 2.0 * first + share
+        length = math.sqrt(float(move @ move) / max(float(turn @ turn), 1e-300))
+        length = min(max(length, 1.0), 1e3)
+        jump = share + 2.0 * length * move + length**2 * turn
+        best = step(jump) if (jump > 0.0).all() else second
+        done = np.abs(best - share).mean() < _TOLERANCE
+        share = best
+        if done:
+            break
+    return np.asarray(share / share.sum())

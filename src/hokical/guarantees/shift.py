@@ -1,322 +1,33 @@
-"""Class frequencies and accuracy of unlabelled rows, in numbers and words.
+"""Label shift of rows without labels: what is estimated, in numbers and words; other frequencies.
 
-Class frequencies of unlabelled rows, and their uncertainty.
-
-Under label shift p'(k | x) is proportional to p(k | x) w_k, where w is the new frequency divided by
-that of the fit. The new frequencies are the means of p', which EM finds, with pseudo-counts along
-the old ones: without them classes that do not occur get a weight of 0, and the first row of such a
-class an infinite loss. Uncertainty is by the delta method: how each new row, and each calibration
-example, moves the estimate.
+The model is that of `class_scores`; rows are read, and calibrators adapted to known or estimated
+class frequencies, here.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
-from hokical._core.arrays import FloatArray, IntArray
+from hokical._core.arrays import FloatArray, IntArray, lazy_arrays
 from hokical._core.checks import sum_by
+from hokical._core.groups import GroupCoding
+from hokical._core.logits import Logits
 from hokical._core.messages import warn_user
-from hokical.guarantees.bounds import chi_square_tail, merge_cells
-from hokical.guarantees.class_scores import N_LEVELS, ClassScores
-from hokical.guarantees.scores import middle_log_odds
-
-#: Pseudo-counts of each class, on average (chosen from .01 to 1 on CIFAR's networks).
-_PRIOR = 0.1
-#: When EM has converged: the mean change of a frequency in one step; and its most steps.
-_TOLERANCE, _MOST_STEPS = 1e-7, 500
-#: Matrices of classes by classes are sums over so many rows at most, 5e8 products in each.
-_LEAST_ROWS, _MOST_PRODUCTS = 500, 5e8
-#: The sample size is capped here, so that negligible differences are not flagged.
-_MOST_ROWS = 20_000.0
-#: Rows that a cell of the test is to hold at least.
-_IN_CELL = 20.0
-#: Relative error of a class's frequency because the calibrator is no perfect model.
-_MISFIT = 0.05
-#: Standard errors that out-of-distribution rows are allowed for beyond their estimated number.
-_REACH = 0.5
-#: A standard error of class frequencies from which on they are taken for unknown, and the most
-#: classes for which such directions are looked for.
-_FREE, _MOST_FREE = 0.1, 64
-#: The most classes for which matrices of classes by classes are solved and multiplied.
-_MOST_SOLVED = 256
-#: How many times the variance that labels of the rows would leave makes a direction unknown.
-_BLURRED = 4.0
-#: Directions in which the cells vary less than this share of the largest are left out.
-_FLAT = 1e-3
-
-
-@dataclass(frozen=True, eq=False)
-class NewRows:
-    """Unlabelled rows: probabilities (n, classes), labels, cells (n, features), weights of sum 1.
-
-    Rows that came several times may be one of them; `count` is how many came. `own_labels` are the
-    classifier's, None if they are not known; `labels` are those that are predicted.
-    """
-
-    proba: FloatArray
-    labels: IntArray
-    cells: IntArray
-    weights: FloatArray
-    count: int
-    own_labels: IntArray | None = None
-
-    @cached_property
-    def effective(self) -> float:
-        """The effective sample size."""
-        return float(1.0 / (self.weights**2).sum())
-
-    def at(self, labels: IntArray, values: FloatArray) -> FloatArray:
-        """The value (n,) of each row's label, of values (n, classes)."""
-        return np.asarray(values[np.arange(len(labels)), labels])
-
-
-class ClassFrequencies:
-    """The class frequencies of new rows by EM, and their variance.
-
-    `share` (classes,) are the new frequencies, `ratio` those to the old ones, `noise` (classes,)
-    what the variance of a class's examples adds to that of a mean over the new rows.
-    """
-
-    def __init__(self, rows: NewRows, known: ClassScores, around: FloatArray | None = None) -> None:
-        """Pseudo-counts are in proportion to the frequencies `around`, or to those of the fit."""
-        self.rows, self.known, self.old = rows, known, known.assumed_frequencies
-        self.prior = _PRIOR * self.old.size * (self.old if around is None else around)
-        odds = rows.proba / self.old
-        self.share = _maximize(odds, rows.weights * rows.count, self.old, self.prior)
-        self.ratio = self.share / self.old
-        mixed = odds @ self.share
-        self.log_ratio = float(rows.weights @ np.log(mixed / (odds @ known.smoothed_frequencies)))
-        self.score = odds / mixed[:, None]
-        self.posterior = self.score * self.share
-        self.noise = self.share**2 / (known.effective + 1.0)
-
-    @cached_property
-    def few(self) -> slice:
-        """Rows for large matrices; rows come in no order."""
-        return slice(0, max(_LEAST_ROWS, int(_MOST_PRODUCTS / self.share.size**2)))
-
-    @cached_property
-    def _pull(self) -> FloatArray:
-        """How each row moves the class frequencies, (few, classes).
-
-        The inverse information of a row on the simplex, times its score; of many classes the
-        information is taken for diagonal.
-        """
-        weights, score = self.rows.weights[self.few], self.score[self.few]
-        own = score * np.sqrt(weights / weights.sum())[:, None]
-        prior = self.prior / (self.rows.effective * self.share**2)
-        if self.share.size > _MOST_SOLVED:
-            along = 1.0 / ((own**2).sum(axis=0) + prior)
-            found = (score - 1.0) * along
-        else:
-            inverse = np.linalg.inv(own.T @ own + np.diag(prior))
-            along, found = inverse.sum(axis=1), (score - 1.0) @ inverse
-        return np.asarray(found - np.outer((score - 1.0) @ along, along) / along.sum())
-
-    def _parts_of_variance(
-        self, moved: FloatArray, slopes: FloatArray, common: FloatArray | float
-    ) -> list[FloatArray]:
-        """Factors (r, m) each: the covariance is the sum of their squares, the third subtracted."""
-        given, posterior = self.rows.weights[self.few], self.posterior[self.few]
-        weights, square = given * common, given**2 * common
-        weights, square = weights / weights.sum(), square / square.sum()
-        share = weights @ posterior
-        n = min(self.rows.effective, _MOST_ROWS)
-        means = np.zeros((share.size, 1))  # which is safe, and much quicker for many classes
-        if moved.shape[1] <= _MOST_SOLVED:
-            means = (posterior * weights[:, None]).T @ moved / share[:, None]
-        spread = np.sqrt(weights * (posterior @ (self.noise / share)))
-        # The calibrator is no perfect model, and learned classes with few examples from few.
-        misfit = np.sqrt((_MISFIT * self.share) ** 2 + self.noise)
-        tilt = (slopes - (slopes @ self.share)[:, None]) * misfit
-        sampling = (moved - weights @ moved) * np.sqrt(square / n)[:, None]
-        return [sampling, moved * spread[:, None], means * np.sqrt(self.noise)[:, None], tilt.T]
-
-    def covariance(
-        self, moved: FloatArray, slopes: FloatArray, common: FloatArray | float = 1.0
-    ) -> FloatArray:
-        """Of numbers (m,) with `slopes` (m, classes), which each row moves by `moved` (few, m).
-
-        Sampling of rows and of examples, and the error of the calibrator; of rows that are each
-        `common` (few,) times as frequent as they came.
-        """
-        squares = [part.T @ part for part in self._parts_of_variance(moved, slopes, common)]
-        return np.asarray(squares[0] + squares[1] - squares[2] + squares[3])
-
-    def variances(self, moved: FloatArray, slopes: FloatArray) -> FloatArray:
-        """The diagonal (m,) of the `covariance`."""
-        sums = [(part**2).sum(axis=0) for part in self._parts_of_variance(moved, slopes, 1.0)]
-        return np.asarray(sums[0] + sums[1] - sums[2] + sums[3])
-
-    def moves(self, slopes: FloatArray) -> FloatArray:
-        """How each row moves numbers (few, m) with `slopes` (m, classes) by the frequencies."""
-        return np.asarray(self._pull @ slopes.T)
-
-    @cached_property
-    def variance(self) -> FloatArray:
-        """Of the frequencies, (classes,); by a row at least, which a class without any may have.
-
-        The expansion to first order does not hold in directions that the rows hardly determine;
-        they are taken for unknown. With many classes hardly any frequency is so uncertain.
-        """
-        everything = np.eye(self.share.size)
-        found = self.variances(self._pull, everything) + self.rows.effective**-2.0
-        if self.share.size <= _MOST_FREE:
-            values, vectors = np.linalg.eigh(self.covariance(self._pull, everything))
-            labelled = (self.share @ vectors**2 - (self.share @ vectors) ** 2) / self.rows.effective
-            free = (values > _FREE**2) & (values > _BLURRED * labelled)
-            found += (vectors[:, free] ** 2).sum(axis=1)
-        return np.asarray(found)
-
-    def accuracy(self) -> tuple[float, float]:
-        """The expected accuracy of the labels, and its variance."""
-        rows, few = self.rows, self.few
-        own = rows.at(rows.labels, self.posterior)
-        hit = sum_by(rows.labels, rows.weights * own, self.share.size)
-        recall = np.clip(hit / self.share, 0.0, 1.0)
-        noise = rows.weights**2 @ (own * (1.0 - own)) + self.noise @ (recall * (1.0 - recall))
-        weights, labels, score = rows.weights[few], rows.labels[few], self.score[few]
-        slopes = (hit / self.share - (own[few] * weights) @ score / weights.sum())[None]
-        spread = self.variances(self.moves(slopes), slopes)[0]
-        # By how much each row's part in the frequencies raises the probability of its own label.
-        pull = rows.at(labels, self._pull / self.share) - (score * self._pull).sum(axis=1)
-        gain = float(weights**2 @ (own[few] * pull) / (weights @ weights) / rows.effective)
-        return float(hit.sum()) - gain, float(noise + spread + gain**2)
-
-    def mean_confidence(self) -> tuple[float, float]:
-        """The same if confidences are as reliable as in the fit, whatever the rows are like."""
-        own = self.rows.at(self.rows.labels, self.rows.proba)
-        value = float(self.rows.weights @ own)
-        variance = float(self.rows.weights**2 @ (own * (1.0 - own)))
-        variance += value * (1.0 - value) / self.known.effective.sum()
-        return value, variance + (_MISFIT * (1.0 - value)) ** 2
-
-    @property
-    def evidence(self) -> float:
-        """How much of the change is more than sampling error, from 0 to 1 (James and Stein)."""
-        statistic = 2.0 * self.rows.effective * self.log_ratio
-        return max(0.0, 1.0 - (self.old.size - 1) / max(statistic, 1e-300))
-
-    def accuracy_by_recall(self) -> float:
-        """The accuracy of the classifier's labels, by how often each class got its own."""
-        return float(self.share @ (self.known.hit / np.maximum(self.known.count, 1e-300)))
-
-    def change_p_value(self) -> float:
-        """The probability of such different frequencies if they are the old ones.
-
-        By the likelihood ratio of all classes, less what the errors of examples and of the
-        calibrator explain, and by the class whose interval is farthest from its old frequency.
-        """
-        n, known = self.rows.effective, self.known
-        noise = float((self.old**2 * self.noise / self.share**2).sum()) + 1.0 / _MOST_ROWS
-        given = self.rows.weights[self.few]
-        trace = float((given / given.sum()) @ (self._pull**2).sum(axis=1))
-        misfit = float(_MISFIT**2 * (self.share**2).sum() / max(trace, 1e-300))
-        by_rows, by_all = (
-            chi_square_tail(self.old.size - 1, 2.0 * n * self.log_ratio / (1.0 + n * error))
-            for error in (noise, noise + misfit)
-        )
-        old, held = known.frequencies, known.effective.sum()
-        gap = np.abs(self.share - old) - 1.0 / n - 1.0 / held
-        far = float((gap / np.sqrt(self.variance + old * (1.0 - old) / held)).max())
-        by_class = 2.0 * (self.old.size - 1) * NormalDist().cdf(-far)
-        # Rows that hardly determine the frequencies have estimates at the end, and no variance.
-        return min(1.0, 2.0 * min(by_all, max(by_class, by_rows)))
-
-    def fit_p_value(self) -> float:
-        """The probability of such different rows if only the class frequencies changed.
-
-        The shares of rows in the cells of a feature, against those of the calibration examples
-        with each class as frequent as it is now; the smallest of the features, times their number.
-        """
-        n_features = self.rows.cells.shape[1]
-        found = [self._feature_p_value(*self._feature(k)) for k in range(n_features)]
-        return float(min(1.0, n_features * min(found)))
-
-    def uncertain_labels(self) -> tuple[float, float]:
-        """The probability of such uncertain labels if only the frequencies changed; and the loss.
-
-        A class that the fit has not seen shows in the mean log-odds of labels first. The loss is
-        the share of rows whose labels are wrong if out-of-distribution rows explain the log-odds:
-        as uncertain as rows that are expected to get wrong labels, and all counted as right.
-        """
-        shares, place = self._feature(0)
-        score = -np.resize(middle_log_odds(N_LEVELS), len(shares))
-        score -= score[place[0]]  # rows of one level have no log-odds to compare: exactly 0
-        slopes, unsure = (score @ shares)[None], score[place]
-        spread = self.covariance(unsure[self.few, None] - self.moves(slopes), slopes)
-        gap = float(self.rows.weights @ unsure - slopes[0] @ self.share)
-        # Few rows with similar scores by coincidence: at least as uncertain as in the fit.
-        within = float((score**2 @ shares - slopes[0] ** 2) @ self.share) / self.rows.effective
-        error = math.sqrt(max(float(spread[0, 0]), within, 1e-300))
-        wrong = self.rows.weights * (1.0 - self.rows.at(self.rows.labels, self.posterior))
-        apart = max(float((wrong / max(wrong.sum(), 1e-300) - self.rows.weights) @ unsure), 1e-9)
-        lost = min(max(gap + _REACH * error, 0.0) / apart, 1.0)
-        return 0.5 * math.erfc(gap / error / math.sqrt(2.0)), lost
-
-    def _feature(self, k: int) -> tuple[FloatArray, IntArray]:
-        """The share of each class's examples in the cells of a feature, and the cells of rows."""
-        span = 2 * N_LEVELS if self.share.size == 2 else N_LEVELS
-        cells, held = self.known.cells[k * span : (k + 1) * span], self.known.count
-        pooled = cells.sum(axis=1, keepdims=True) / cells.sum()
-        # A pseudo-count counts for as much as an example.
-        unit = np.divide(self.known.square, held, out=np.ones_like(held), where=held > 0.0)
-        return (cells + unit * pooled) / (held + unit), self.rows.cells[:, k] - k * span
-
-    def _feature_p_value(self, shares: FloatArray, place: IntArray) -> float:
-        expected = shares @ self.share
-        seen = sum_by(place, self.rows.weights, len(shares))
-        # By the shares of rows and examples together, as in Pearson's test: by those of the rows
-        # alone, cells with too few of them would seem more certain than they are.
-        n, examples = self.rows.effective, 1.0 / self.noise.sum()
-        both = (n * seen + examples * expected) / (n + examples)
-        n = min(n, examples)
-        group = merge_cells(both * n, max(5.0, min(_IN_CELL, n / 10.0)))
-        if not group[-1]:
-            return 1.0
-        joined = (group == np.arange(group[-1] + 1)[:, None]).astype(np.float64)
-        gap, slopes = joined @ (seen - expected), joined @ shares
-        seen, both = joined @ seen, joined @ both
-        moved = joined.T[place[self.few]] - self.moves(slopes)
-        common = np.divide(both, seen, out=np.ones_like(seen), where=seen > 0.0)
-        spread = self.covariance(moved, slopes, common[group[place[self.few]]])
-        values, vectors = np.linalg.eigh(spread)
-        # Without directions that the frequencies have used up, and those within a row's share.
-        kept = values > np.maximum(_FLAT * values[-1], self.rows.effective**-2.0)
-        statistic = float(((gap @ vectors)[kept] ** 2 / values[kept]).sum())
-        return chi_square_tail(int(kept.sum()), statistic) if kept.any() else 1.0
-
-
-def _maximize(
-    odds: FloatArray, weights: FloatArray, old: FloatArray, prior: FloatArray
-) -> FloatArray:
-    """The most likely frequencies by EM, with squared extrapolation (Varadhan and Roland 2008)."""
-    total = weights.sum() + prior.sum()
-
-    def step(share: FloatArray) -> FloatArray:
-        return np.asarray((share * (odds.T @ (weights / (odds @ share))) + prior) / total)
-
-    share = old
-    for _ in range(_MOST_STEPS):
-        first = step(share)
-        second = step(first)
-        move, turn = first - share, second - 2.0 * first + share
-        length = math.sqrt(float(move @ move) / max(float(turn @ turn), 1e-300))
-        length = min(max(length, 1.0), 1e3)
-        jump = share + 2.0 * length * move + length**2 * turn
-        best = step(jump) if (jump > 0.0).all() else second
-        done = np.abs(best - share).mean() < _TOLERANCE
-        share = best
-        if done:
-            break
-    return np.asarray(share / share.sum())
-
+from hokical._core.reading import to_numpy
+from hokical.guarantees.calibration_data import CalibrationData, row_draws, row_hashes
+from hokical.guarantees.class_scores import (
+    ClassFrequencies,
+    ClassScores,
+    NewRows,
+    shift_features,
+)
+from hokical.rules.base import Rule, predict_on_host
+from hokical.rules.wrapped import BalancedRule, GroupedRule, SetRule
 
 #: The probability of a false "not label shift", and of false label shift.
 LEVEL = 0.01
@@ -341,6 +52,8 @@ _REMEDIES = {
 _SHOWN, _GROUPS = 5, 20
 #: Frequencies with wider intervals are not printed.
 _OPEN = 0.9
+#: Probabilities that an estimate holds at most; of more rows a sample is taken.
+MOST_NUMBERS = 1 << 24
 
 
 @dataclass(frozen=True, eq=False)
@@ -583,3 +296,161 @@ def _judge(found: ClassFrequencies, fits: float, change: float, calibrator: Any)
     if fits >= LEVEL:
         return MOVED
     return OFF if known.implied is None else BROKEN
+
+
+def class_weights(
+    rule: Rule, known: ClassScores, frequencies: Any, names: Sequence[Any]
+) -> FloatArray:
+    """New frequencies of the classes divided by those of the fit, (classes,)."""
+    asked = _read_frequencies(frequencies, known.n_classes, names or range(known.n_classes))
+    gone = isinstance(rule, BalancedRule) and (asked > 0.0) & (rule.weights == 0.0)
+    if np.any(gone):
+        raise ValueError(
+            "`frequencies` must be 0 for classes that had the frequency 0 before: "
+            f"{np.flatnonzero(gone).tolist()}. Start from the calibrator of the fit."
+        )
+    old = np.where(known.count > 0.0, known.frequencies, known.smoothed_frequencies)
+    weights: FloatArray = asked / asked.sum() / old
+    guessed = np.flatnonzero((known.count == 0.0) & (weights > 1.0))
+    if guessed.size:
+        some = [str(names[k] if names else k) for k in guessed[:5].tolist()]
+        warn_user(
+            f"`frequencies` give {asked[guessed].sum():.1%} to classes without an example in the "
+            f"fit, such as {', '.join(some)}: their frequency in the fit is a guess, and so are "
+            "all probabilities that follow. Fit with examples of them, or give them frequency 0.",
+            UserWarning,
+        )
+    return weights
+
+
+def _read_frequencies(given: Any, n_classes: int, names: Sequence[Any]) -> FloatArray:
+    """Checked class frequencies (classes,)."""
+    if isinstance(given, Mapping):
+        given = in_order(given, names)
+    array = to_numpy(given, "frequencies")
+    if array.shape != (n_classes,) or array.dtype.kind not in "iuf":
+        raise ValueError(
+            f"`frequencies` must have one number for each class, ({n_classes},); got shape "
+            f"{array.shape} of {array.dtype}."
+        )
+    asked: FloatArray = array.astype(np.float64)
+    if not ((asked >= 0.0) & np.isfinite(asked)).all() or abs(asked.sum() - 1.0) > 1e-3:
+        raise ValueError(
+            f"`frequencies` must be at least 0 and sum to 1; got {asked}. Divide counts by their "
+            "sum."
+        )
+    return asked
+
+
+def in_order(frequencies: Mapping[Any, Any], names: Sequence[Any]) -> list[Any]:
+    """The values of a mapping in the order of the classes, each of which must have one."""
+    if set(frequencies) != set(names):
+        lacking = [name for name in names if name not in frequencies][:5]
+        other = [name for name in frequencies if name not in names][:5]
+        raise ValueError(
+            "`frequencies` must have a value for each class and for nothing else; none for "
+            f"{lacking}, not classes: {other}. A class that does not occur has the frequency 0."
+        )
+    return [frequencies[name] for name in names]
+
+
+def warn_of_other_frequencies(known: ClassScores, name: str) -> None:
+    """Warn if the probabilities of the fit are not calibrated for each class."""
+    k = known.farthest_off
+    if k is not None:
+        warn_user(
+            f"`estimate_shift` needs probabilities that are calibrated for each class: those of "
+            f"{name} assume {known.assumed_frequencies[k]:.1%} of class {k}, where "
+            f"{known.frequencies[k]:.1%} of the labels of the fit are. Alarms may be false, and "
+            "frequencies and intervals wrong. Fit `hokical.auto`.",
+            UserWarning,
+        )
+
+
+def reweight(
+    rule: Rule, kept: CalibrationData, weights: FloatArray
+) -> tuple[Rule, CalibrationData]:
+    """Rule and data for rows among which each class is `weights` (classes,) times as frequent."""
+    known = kept.class_scores
+    assert known is not None
+    if isinstance(rule, SetRule):
+        raise ValueError("class frequencies must be set before sets: `with_sets` comes last.")
+    before = np.ones(known.n_classes)
+    if isinstance(rule, BalancedRule):
+        before, rule = rule.weights, rule.rule
+    sample = kept.fit_conformity
+    if sample is not None and (weights[sample.labels] > 0.0).any():
+        own = sample.take(weights[sample.labels] > 0.0)
+        # At most 1, so that a weight of 2 is not taken for two examples.
+        counts = own.counts * weights[own.labels]
+        most, unit = counts.max(), own.unit * weights.max() / counts.max()
+        sample = replace(own, weights=counts / most, unit=float(unit))
+    else:
+        sample = None
+    seen = weights if (weights * known.count).any() else np.ones_like(weights)
+    left = kept.without_fit().without_held_out()
+    groups = None if kept.group_scores is None else kept.group_scores.reweighted(weights)
+    left = replace(left, fit_conformity=sample, class_scores=known.reweighted(seen))
+    left = replace(left, group_scores=groups)
+    return BalancedRule(rule, before * weights), left
+
+
+def drop_groups(rule: Any) -> Any:
+    """The rule without what it learned from groups."""
+    if isinstance(rule, GroupedRule):
+        return rule.rule
+    return replace(rule, rule=drop_groups(rule.rule))
+
+
+def read_rows(rule: Rule, kept: CalibrationData, data: Logits, counts: FloatArray) -> NewRows:
+    """What an estimate needs of checked rows; duplicates as one of them, in no order."""
+    order, total = _merge_twins(kept, row_hashes(data), counts)
+    some = data.take(order)
+    labels, own = predict_on_host(rule, "labels", some), some.to_host(some.labels)
+    return NewRows(
+        predict_on_host(rule, "proba", some).astype(np.float64),
+        labels.astype(np.int64),
+        shift_features(some),
+        total / total.sum(),
+        int(np.count_nonzero(counts)),
+        # With other class frequencies, no labels were counted at fit time.
+        None if isinstance(rule, BalancedRule) else own.astype(np.int64),
+    )
+
+
+def _merge_twins(
+    kept: CalibrationData, hashes: FloatArray, counts: FloatArray
+) -> tuple[IntArray, FloatArray]:
+    """One row of each hash, in no order, and its count; if the rows of the fit differed too."""
+    if kept.fit_rows is not None and kept.fit_rows.has_twins:
+        order = np.argsort(hashes, kind="stable")
+        total = counts[order]
+    else:
+        _, order, place = np.unique(hashes, return_index=True, return_inverse=True)
+        total = np.bincount(place, counts).astype(np.float64)
+    return order[total > 0.0], total[total > 0.0]
+
+
+def rows_by_group(coding: GroupCoding, codes: IntArray) -> Iterator[tuple[str, IntArray, IntArray]]:
+    """The name of each group that occurs, its codes (columns,), and the numbers of its rows."""
+    cells, place = np.unique(codes, axis=0, return_inverse=True)
+    names = [coding.full_names(k) for k in range(len(coding.columns))]
+    for i, cell in enumerate(cells):
+        title = ", ".join(own[code] for own, code in zip(names, cell, strict=True))
+        yield title, cell, np.flatnonzero(place.ravel() == i)
+
+
+def at_most(logits: Any, weights: Any, n_rows: int) -> tuple[Any, Any, IntArray | None]:
+    """The rows, or this many of them, chosen by their numbers; a lazy array's in memory."""
+    lazy = lazy_arrays(logits) is not None
+    if lazy and np.isnan(logits.shape[0]):
+        logits = logits.compute_chunk_sizes()
+    sized = hasattr(logits, "__len__")
+    total = getattr(logits, "n_rows", len(logits) if sized else n_rows)
+    rows = None
+    if total > n_rows:
+        keys = row_draws(0, total)
+        rows = np.sort(np.argpartition(keys, n_rows)[:n_rows])
+        logits = logits.take(rows) if isinstance(logits, Logits) else logits[rows]
+        weights = None if weights is None else np.asarray(to_numpy(weights, "sample_weight"))[rows]
+    return (np.asarray(logits) if lazy else logits), weights, rows

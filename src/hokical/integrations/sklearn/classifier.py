@@ -32,11 +32,10 @@ from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.catalog import make, new_calibrator
 from hokical.calibrators.decisions import Decisions, cost_table, decide
 from hokical.calibrators.multilabel import MultilabelCalibrator
-from hokical.calibrators.shift import in_order
 from hokical.guarantees.calibration_data import Reused, RowSketch, refuse_rows_of_fit, row_draws
 from hokical.guarantees.selective import SelectivePrediction
 from hokical.guarantees.sets import Detections
-from hokical.guarantees.shift import ShiftEstimate
+from hokical.guarantees.shift import ShiftEstimate, in_order
 from hokical.integrations.sklearn import held_out
 from hokical.integrations.sklearn.held_out import CalibratedFold, ClassifierExamples, HeldOutScores
 
