@@ -114,3 +114,13 @@ def test_rows_that_belong_together(files: Path) -> None:
     failed = hokical_command(*evaluate, "--cluster", "patient")
     assert failed.code != 0
     assert "--cluster" in failed.err
+
+
+def test_cross_fitting(files: Path) -> None:
+    found = hokical_command("evaluate", files / "val.csv", "--folds", 5, "--method", "temps")
+    assert "intervals are conditional on these fits" in found.words
+    values = hokical_command("evaluate", files / "val.csv", "--folds", 5, "--json").json
+    assert "Cross-fitted in 5 folds" in values["headline"]
+    run("fit", files / "val.csv", "-o", files / "cal.json", "--method", "temps")
+    args = ("evaluate", files / "cal.json", files / "val.csv", "--folds", 5)
+    assert "not with a calibrator" in hokical_command(*args).words

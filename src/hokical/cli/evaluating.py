@@ -40,13 +40,18 @@ def evaluate(
     coverage: opt.Coverage = None,
     report: opt.Report = None,
     positive: opt.Positive = None,
+    folds: Annotated[
+        int | None, opt.text("Fit --method and test it by cross-fitting in so many folds.", min=2)
+    ] = None,
+    method: opt.Method = None,
     as_json: opt.Json = False,
     *,
     given: Source,
 ) -> None:
     """Measure calibration, with intervals and guarantees.
 
-    With a CALIBRATOR, before and after calibration; without, uncalibrated.
+    With a CALIBRATOR, before and after calibration; without, uncalibrated, or
+    with --folds a method that is fitted on the other folds.
     With two classes the probability of the event comes first.
 
     A folder (or 'pattern*') of Parquet files is read in parts and may be
@@ -54,6 +59,8 @@ def evaluate(
     """
     if second is None and first.suffix == ".json":
         raise ui.bad_option("FILE", f"is missing: name the data after the calibrator {first}.")
+    if (folds is None and method is not None) or (folds is not None and second is not None):
+        raise ui.bad_option("--folds", "goes with one file and a --method, not with a calibrator.")
     path, calibrator = (first, None) if second is None else (second, first)
     fitted = None if calibrator is None else read_calibrator(calibrator)
     data: Any = given.at(path).open(fitted)
@@ -62,9 +69,10 @@ def evaluate(
     own: dict[str, Any] = {}
     if whole:
         own = {"groups": data.groups, "cluster": given.clusters(data)}
+    subject = fitted if folds is None else check_method(method or "auto")
     with ui.spinner("Measuring"), ui.check_options():
         found = hokical.evaluate(
-            fitted, *(data[:3] if whole else [data]), **own, coverage=coverage,
+            subject, *(data[:3] if whole else [data]), **own, coverage=coverage, folds=folds,
             class_names=data.classes, data_name=path.name,
             positive=None if positive is None else ui.event_index(positive, data.classes, n),
         )  # fmt: skip
