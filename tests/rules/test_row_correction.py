@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hokical import TopK
 from hokical.rules import AdaptiveRule, FlooredRule, as_logits, predict_blocks
 from hokical.rules.automatic import row_features
-from hokical.rules.probabilities import least_probability
+from hokical.rules.base import least_probability
 from hokical.stability import Gumbel
 from tests.conftest import random_rows
 from tests.rules import twins

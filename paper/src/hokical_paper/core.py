@@ -22,7 +22,7 @@ from hokical._core.reading import as_labels, as_weights
 from hokical._core.special import contract, uniform_draws
 from hokical._core.storage import storable
 from hokical.rules.automatic import AveragedRule
-from hokical.rules.probabilities import (
+from hokical.rules.base import (
     LEAST,
     as_log_proba,
     distribute_remainder,

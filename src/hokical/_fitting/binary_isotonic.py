@@ -29,8 +29,8 @@ from hokical._fitting.examples import Examples
 from hokical._fitting.newton import Solution, minimize_dense
 from hokical._fitting.pooled_terms import BinaryTerms
 from hokical.guarantees.control import can_be_counts
+from hokical.rules.base import log_norms
 from hokical.rules.binary_isotonic import LARGEST_KEY, as_key, log_odds
-from hokical.rules.probabilities import log_norms
 
 #: Most Newton steps; a handful is enough as a rule.
 MAX_ITER = 200

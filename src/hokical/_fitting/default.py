@@ -53,7 +53,7 @@ from hokical.rules.automatic import (
     row_features,
     standardise,
 )
-from hokical.rules.probabilities import LEAST, as_scores, softmax, uncalibrated
+from hokical.rules.base import LEAST, as_scores, softmax, uncalibrated
 from hokical.rules.scaling import StructuredRule
 
 #: Ridges on standardised coefficients, in examples. Each fit starts from the one before.

@@ -46,7 +46,7 @@ from hokical._fitting.softmax_objective import (
     make_blocks,
 )
 from hokical._fitting.temperature import Base, base_temperature, typical_spread
-from hokical.rules.probabilities import log_probabilities
+from hokical.rules.base import log_probabilities
 from hokical.rules.scaling import N_SHAPES, StructuredRule, shape_features
 
 #: Strength of the penalty, in examples.

@@ -30,7 +30,7 @@ from hokical._core.logits import MAX_MARGIN, Logits, per_row, sum_over_blocks
 from hokical._core.special import FAR, row_dots, row_sums
 from hokical._fitting.examples import ZEROS_BELOW, Examples, has_zeros, spaced_rows
 from hokical._fitting.newton import Solution, StopReason, least_quadratic
-from hokical.rules.probabilities import LEAST, add_floor, log_probabilities
+from hokical.rules.base import LEAST, add_floor, log_probabilities
 
 #: Temperatures are sought between these two unless others are given.
 BOUNDS = (1e-5, 1e5)

@@ -37,8 +37,7 @@ from hokical.rules.automatic import (
     corrected_scores,
     row_features,
 )
-from hokical.rules.base import Rule, predict_blocks
-from hokical.rules.probabilities import as_log_proba, as_scores, uncalibrated
+from hokical.rules.base import Rule, as_log_proba, as_scores, predict_blocks, uncalibrated
 from hokical.rules.scaling import StructuredRule, TemperatureRule, UncalibratedRule
 from hokical.rules.wrapped import FlooredRule, GroupedRule
 

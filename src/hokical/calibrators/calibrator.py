@@ -44,18 +44,16 @@ from hokical._fitting.examples import (
 )
 from hokical._fitting.temperature import choose_floor, with_floor
 from hokical.calibrators import decisions
-from hokical.calibrators.checks import (
-    check_document,
-    convert_frame,
-    count_examples,
-    name_classes,
-    warn_of_probabilities,
-)
 from hokical.calibrators.decisions import Decisions, decide
 from hokical.calibrators.stored import (
     Fit,
     StoredEstimator,
     acceptable,
+    check_document,
+    convert_frame,
+    count_examples,
+    name_classes,
+    warn_of_probabilities,
     warn_of_row_numbers,
 )
 from hokical.guarantees import shift

@@ -11,10 +11,7 @@ from hokical.rules.automatic import (
     AveragedRule,  # noqa: F401
     RowCorrection,  # noqa: F401
 )
-from hokical.rules.base import (
-    Rule,
-    predict_blocks,  # noqa: F401
-)
+from hokical.rules.base import Rule, predict_blocks  # noqa: F401
 from hokical.rules.binary_isotonic import (  # noqa: F401  # noqa: F401
     BetaRule,
     ClasswiseIsotonicRule,

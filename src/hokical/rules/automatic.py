@@ -35,14 +35,7 @@ from hokical._core.special import (
     times,
 )
 from hokical._core.storage import record_class, storable
-from hokical.rules.base import Rule
-from hokical.rules.probabilities import (
-    as_log_proba,
-    as_scores,
-    floored_margins,
-    softmax,
-    uncalibrated,
-)
+from hokical.rules.base import Rule, as_log_proba, as_scores, floored_margins, softmax, uncalibrated
 from hokical.rules.scaling import StructuredRule, mix_evenly
 
 #: Widths of the Gumbel noise. Each is half of the one before, so that squares of one exponential

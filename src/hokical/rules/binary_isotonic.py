@@ -22,8 +22,7 @@ from hokical._core.checks import (
     check_rising,
 )
 from hokical._core.logits import Logits, at_label, put_masked
-from hokical.rules.base import Rule
-from hokical.rules.probabilities import log_probabilities, probabilities_and_logs, softmax
+from hokical.rules.base import Rule, log_probabilities, probabilities_and_logs, softmax
 
 #: Scores are compared as float32, in the fit and in predictions: rows that differ by rounding tie.
 LARGEST_KEY = float(np.finfo(np.float32).max)

@@ -21,8 +21,7 @@ from hokical._core.checks import (
 )
 from hokical._core.logits import Logits
 from hokical._core.storage import storable
-from hokical.rules.base import Rule
-from hokical.rules.probabilities import distribute_remainder
+from hokical.rules.base import Rule, distribute_remainder
 from hokical.stability import gumbel
 from hokical.stability.noise import Gumbel, Noise
 from hokical.stability.sampled import MOST_DRAWS, Draws, survivals

@@ -21,8 +21,8 @@ from hokical._core.arrays import Array, FloatArray
 from hokical._core.checks import Share, Table, Temperature, check_array
 from hokical._core.logits import Logits, put_at_label, put_masked
 from hokical._core.special import FAR, at_least, contract, logarithm, plus, times
-from hokical.rules.base import Rule
-from hokical.rules.probabilities import (
+from hokical.rules.base import (
+    Rule,
     are_apart,
     first_maximum,
     floored_margins,

@@ -15,8 +15,15 @@ from hokical._core.arrays import Array, FloatArray
 from hokical._core.checks import Number, Share, Table, check_array, check_choice, check_count
 from hokical._core.groups import GroupCoding, combine_codes
 from hokical._core.logits import Logits
-from hokical.rules.base import Rule, probabilities, set_probabilities
-from hokical.rules.probabilities import add_floor, as_log_proba, keep_first_maximum, softmax
+from hokical.rules.base import (
+    Rule,
+    add_floor,
+    as_log_proba,
+    keep_first_maximum,
+    probabilities,
+    set_probabilities,
+    softmax,
+)
 from hokical.rules.scaling import UncalibratedRule
 
 #: Log-probabilities are scaled by no less than this, so that their order stays.
