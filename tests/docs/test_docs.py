@@ -169,6 +169,20 @@ def test_pages_show_all_that_their_code_prints() -> None:
                 assert (after.language, after.follows) == ("text", True), page.name
 
 
+def test_the_documentation_stays_short() -> None:
+    words = {page: len(page.read_text(encoding="utf-8").split()) for page in PAGES}
+    assert words.pop(ROOT / "README.md") <= 800
+    assert sum(words.values()) <= 36_000
+
+
+def test_outputs_are_real_and_not_left_out() -> None:
+    """`...` may stand for lines that are left out, never for a part of a line."""
+    for page in PAGES:
+        for block in blocks_of(page):
+            if block.language in ("text", "console"):
+                assert not re.search(r"[^\n]\.\.\.|\.\.\.[^\n]", block.text), page.name
+
+
 def test_table_of_methods_is_that_of_the_registry() -> None:
     text = (ROOT / "docs" / "choosing.md").read_text(encoding="utf-8")
     for cal in map(make, method_names()):
