@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tracemalloc
+import warnings
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -73,6 +74,13 @@ def _commands_built_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(testing, "_get_command", cache(testing._get_command))
         yield
+
+
+def quiet_fit(calibrator: Any, *data: Any, **options: Any) -> Any:
+    """`calibrator.fit`, without warnings about convergence or few examples."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return calibrator.fit(*data, **options)
 
 
 @pytest.fixture(scope="session")

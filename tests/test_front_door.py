@@ -220,7 +220,7 @@ def test_mistakes_are_refused(work: Work, rows: tuple[Any, Any, Any, Any]) -> No
     [pytest.param(w, (x, y), id=name) for works, x, y in KINDS for name, w in works.items()],
 )
 def test_the_same_rows_are_taken_where_nothing_is_wrong(work: Work, rows: Any) -> None:
-    work(*rows, None, None)
+    assert work(*rows, None, None) is not None
 
 
 #: Entry points that know a fit, and so its columns and classes.
@@ -496,4 +496,5 @@ def test_mistakes_in_maps_are_refused(name: str, mistake: str) -> None:
 
 @pytest.mark.parametrize("name", MAPS)
 def test_maps_are_taken_where_nothing_is_wrong(name: str) -> None:
-    MAPS[name](SCORES.reshape(*MAP_SHAPE, 3), LABELS.reshape(MAP_SHAPE), np.ones(MAP_SHAPE[0]))
+    rows = SCORES.reshape(*MAP_SHAPE, 3), LABELS.reshape(MAP_SHAPE), np.ones(MAP_SHAPE[0])
+    assert MAPS[name](*rows) is not None

@@ -22,6 +22,7 @@ from hokical._core.arrays import to_host
 from hokical.cli import app
 from hokical.rules import AutoRule, AveragedRule, as_logits
 from hokical.rules.base import predict_blocks
+from tests.cli.running import run
 from tests.conftest import max_examples
 from tests.libraries import NAMES as LIBRARIES
 from tests.libraries import get_library
@@ -59,12 +60,6 @@ def file(cal: hokical.AutoCalibrator, tmp_path_factory: pytest.TempPathFactory) 
     path = tmp_path_factory.mktemp("labels") / "cal.json"
     cal.save(path)
     return path
-
-
-def run(*arguments: Any) -> str:
-    found = CliRunner().invoke(app, [*map(str, arguments)])
-    assert found.exit_code == 0, found.output
-    return found.output
 
 
 def test_calibration_changes_labels_here(cal: Any, expected: np.ndarray) -> None:

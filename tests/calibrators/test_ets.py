@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from hokical import TopK, threads
 from hokical.calibrators import EnsembleTemperatureScaling, load
-from tests.conftest import max_examples, real_logits
+from tests.conftest import max_examples, quiet_fit, real_logits
 
 REAL = ["cifar10_resnet110", "cifar100_wrn28_10", "mnist_lenet5"]
 
@@ -60,12 +60,6 @@ def two_steps(logits, labels):
     return temperature, found.fun
 
 
-def quiet_fit(logits, labels, weights=None, **options):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return EnsembleTemperatureScaling(**options).fit(logits, labels, weights)
-
-
 @pytest.mark.sample(2)
 @pytest.mark.parametrize(("seed", "temperature"), [(0, 2.0), (1, 0.6), (2, 1.0)])
 def test_finds_what_two_general_optimisers_find(seed, temperature):
@@ -83,7 +77,7 @@ def test_finds_what_two_general_optimisers_find(seed, temperature):
 @pytest.mark.parametrize("scale", [1e-130, 1e24, 1e130])
 def test_logits_in_absurd_units(scale):
     logits, labels = simulated(4, 300)
-    cal = quiet_fit(scale * logits, labels)
+    cal = quiet_fit(EnsembleTemperatureScaling(), scale * logits, labels)
     assert np.isfinite(cal.loss_)
     assert cal.predict_proba(scale * logits).min() > 0.0
 
@@ -118,9 +112,9 @@ def test_constants_and_the_order_of_classes_do_not_matter(seed, temperature, gue
     logits, labels = simulated(seed, 150, 4, temperature, guesses)
     rng = np.random.default_rng(seed)
     order = rng.permutation(4)
-    plain = quiet_fit(logits, labels).predict_proba(logits)
-    moved = quiet_fit(logits + rng.normal(size=(150, 1)), labels)
-    permuted = quiet_fit(logits[:, order], np.argsort(order)[labels])
+    plain = quiet_fit(EnsembleTemperatureScaling(), logits, labels).predict_proba(logits)
+    moved = quiet_fit(EnsembleTemperatureScaling(), logits + rng.normal(size=(150, 1)), labels)
+    permuted = quiet_fit(EnsembleTemperatureScaling(), logits[:, order], np.argsort(order)[labels])
     assert_allclose(moved.predict_proba(logits), plain, atol=1e-8)
     assert_allclose(permuted.predict_proba(logits[:, order]), plain[:, order], atol=1e-8)
 
@@ -139,7 +133,9 @@ def test_weights_are_repetitions():
 def test_labels_stay_even_where_floats_tie():
     logits, _ = simulated(7, 300, 4)
     logits[:50] *= 1e-13
-    cal = quiet_fit(logits, logits.argmin(axis=1))  # nearly all weight on uniform
+    cal = quiet_fit(
+        EnsembleTemperatureScaling(), logits, logits.argmin(axis=1)
+    )  # nearly all weight on uniform
     assert_array_equal(cal.predict_proba(logits).argmax(axis=1), logits.argmax(axis=1))
     assert_array_equal(cal.predict(logits), logits.argmax(axis=1))
     own = cal.predict_proba(logits)[np.arange(300), logits.argmax(axis=1)]

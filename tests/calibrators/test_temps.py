@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from hokical import TopK, threads
 from hokical.calibrators import Examples, TemperatureScaling, load
 from hokical.rules import as_logits
-from tests.conftest import max_examples, real_logits
+from tests.conftest import max_examples, quiet_fit, real_logits
 
 REAL = ["cifar10_resnet110", "cifar100_wrn28_10", "mnist_lenet5", "cifar10_densenet40"]
 
@@ -42,12 +40,6 @@ def slow_temperature(logits, labels, near, weights=None):
     return np.exp(found.x)
 
 
-def quiet_fit(logits, labels):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return TemperatureScaling().fit(logits, labels)
-
-
 @pytest.mark.parametrize("true", [0.02, 0.1, 1.0, 5.0, 10.0, 50.0, 1000.0])
 def test_recovers_temperatures_of_any_size_from_float32(true):
     base, labels = simulated(0)
@@ -70,7 +62,7 @@ def test_recovers_temperatures_of_any_size_from_float32(true):
 def test_the_slope_of_the_log_loss_vanishes(seed, n, classes, spread, log_true):
     base, labels = simulated(seed, n, classes, spread)
     logits = np.exp(log_true) * base
-    cal = quiet_fit(logits, labels)
+    cal = quiet_fit(TemperatureScaling(), logits, labels)
     if not cal.converged_:
         return
     at = cal.temperature_
@@ -85,9 +77,9 @@ def test_constants_and_the_order_of_classes_do_not_matter(seed, shift):
     logits, labels = simulated(seed, 200, 6)
     rng = np.random.default_rng(seed)
     order = rng.permutation(6)
-    plain = quiet_fit(logits, labels)
-    moved = quiet_fit(logits + shift * rng.normal(size=(200, 1)), labels)
-    permuted = quiet_fit(logits[:, order], np.argsort(order)[labels])
+    plain = quiet_fit(TemperatureScaling(), logits, labels)
+    moved = quiet_fit(TemperatureScaling(), logits + shift * rng.normal(size=(200, 1)), labels)
+    permuted = quiet_fit(TemperatureScaling(), logits[:, order], np.argsort(order)[labels])
     assert_allclose(moved.temperature_, plain.temperature_, rtol=1e-9)
     assert_allclose(permuted.temperature_, plain.temperature_, rtol=1e-12)
 
@@ -163,7 +155,7 @@ def test_logits_in_absurd_units(scale):
 
 def test_margins_that_overflow():
     logits = np.array([[1.5e308, -1.5e308, 0.0], [0.0, 1.0, 0.5], [1.0, 0.0, 0.5]])
-    cal = quiet_fit(logits, np.array([1, 1, 0]))
+    cal = quiet_fit(TemperatureScaling(), logits, np.array([1, 1, 0]))
     assert cal.temperature_ > 1e139
     assert not cal.converged_
 

@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from hokical import threads
 from hokical._fitting.newton import minimize_dense
 from hokical.calibrators import TemperatureScaling, VectorScaling, load
-from tests.conftest import max_examples, real_logits
+from tests.conftest import max_examples, quiet_fit, real_logits
 
 REAL = ["cifar10_resnet110", "cifar10_lenet5"]
 
@@ -46,12 +46,6 @@ def penalised_loss(theta, logits, labels, ridge, temperature):
     return -log_proba.mean() + 0.5 * ridge * theta @ theta
 
 
-def quiet_fit(logits, labels, weights=None, **options):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return VectorScaling(**options).fit(logits, labels, weights)
-
-
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("ridge", [1e-8, 1e-3, 0.1])
 def test_finds_what_a_general_optimiser_finds(ridge):
@@ -76,9 +70,11 @@ def test_constants_and_the_order_of_classes_do_not_matter(seed, n, classes):
     logits, labels = simulated(seed, n, classes)
     rng = np.random.default_rng(seed)
     order = rng.permutation(classes)
-    plain = quiet_fit(logits, labels).predict_proba(logits)
-    moved = quiet_fit(logits + 5 * rng.normal(size=(n, 1)), labels).predict_proba(logits)
-    permuted = quiet_fit(logits[:, order], np.argsort(order)[labels])
+    plain = quiet_fit(VectorScaling(), logits, labels).predict_proba(logits)
+    moved = quiet_fit(VectorScaling(), logits + 5 * rng.normal(size=(n, 1)), labels).predict_proba(
+        logits
+    )
+    permuted = quiet_fit(VectorScaling(), logits[:, order], np.argsort(order)[labels])
     assert_allclose(moved, plain, atol=1e-9)
     assert_allclose(permuted.predict_proba(logits[:, order]), plain[:, order], atol=1e-9)
 
@@ -151,7 +147,7 @@ def test_an_absurd_example_is_survived_and_the_ending_true(big):
     logits, labels = simulated(0, 300)
     logits = np.vstack([logits, [[big, 0, 0, 0, 0]]])
     labels = np.r_[labels, 1]
-    cal = quiet_fit(logits, labels)
+    cal = quiet_fit(VectorScaling(), logits, labels)
     assert cal.converged_ == (big < 1e20)  # beyond, float64 does not hold what is needed
     assert cal.log_loss_ <= np.log(5) + 1e-6
     assert_allclose(cal.log_loss_, mean_log_loss(cal.predict_proba(logits), labels), rtol=1e-6)
@@ -160,7 +156,7 @@ def test_an_absurd_example_is_survived_and_the_ending_true(big):
 @pytest.mark.parametrize("scale", [1e-300, 1e24, 1e90])
 def test_logits_in_absurd_units(scale):
     logits, labels = simulated(4)
-    cal = quiet_fit(scale * logits, labels)
+    cal = quiet_fit(VectorScaling(), scale * logits, labels)
     assert cal.converged_
     if scale > 1:
         assert cal.log_loss_ < VectorScaling().fit(logits, labels).log_loss_ + 0.2
@@ -207,7 +203,7 @@ def test_masked_classes_stay_impossible_even_with_a_negative_scale():
     padded = np.hstack([logits, np.full((300, 1), -np.inf)])
     padded[:50, 0] = -np.inf
     labels = padded[:, 1:3].argmin(axis=1) + 1
-    cal = quiet_fit(padded, labels)
+    cal = quiet_fit(VectorScaling(), padded, labels)
     assert cal.scale_.min() < 0
     proba = cal.predict_proba(padded)
     assert_array_equal(proba[padded == -np.inf], 0.0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tracemalloc
-import warnings
 
 import numpy as np
 import pytest
@@ -19,6 +18,7 @@ from hokical.dense import Dense
 from hokical.io import chunks
 from hokical.streams import fit as fit_stream
 from hokical.streams import open_source
+from tests.conftest import quiet_fit
 from tests.same_fits import assert_same_fit
 
 GATHERING = ["irm", "irova_ts"]
@@ -49,12 +49,6 @@ def maps(n: int = 6, h: int = 20, w: int = 25, classes: int = 4, seed: int = 0):
 
 def counting(logits: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return logits[labels != 255], labels[labels != 255]
-
-
-def quiet_fit(calibrator, *data, **options):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return calibrator.fit(*data, **options)
 
 
 @pytest.mark.sample(3)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from hokical import Gaussian, Hoki, metrics
 from hokical.calibrators import make
-from tests.conftest import max_examples, synthetic_logits
+from tests.conftest import max_examples, quiet_fit, synthetic_logits
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
@@ -27,12 +25,6 @@ def one_thread():
 @pytest.fixture(scope="module")
 def data():
     return synthetic_logits(3000, 5, seed=4)
-
-
-def quiet_fit(calibrator, *data):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return calibrator.fit(*data)
 
 
 @pytest.mark.slow

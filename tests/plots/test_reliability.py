@@ -89,6 +89,7 @@ def test_drawing_uses_the_axes_given(answers: Answers, ax: Any, bins: Any) -> No
 
 def test_a_single_example_can_be_drawn(ax: Any) -> None:
     draw_reliability([1.0], [True], ax, bins="mass")
+    assert [bar.get_height() for bar in ax.containers[0]] == [1.0]
 
 
 def test_histogram_counts_right_and_wrong(answers: Answers, ax: Any) -> None:
