@@ -22,7 +22,7 @@ INSTALL := $(if $(UV),$(UV) pip install --quiet --python $(BIN)/python,$(PIP))
 # Neighbouring tests go to one worker, as they share what was fitted and compiled for them.
 TEST := $(BIN)/python -m pytest -n auto --dist worksteal
 
-.PHONY: demo test test-all soak coverage lint bench bench-peers bench-quality bench-gpu docs test-peers package \
+.PHONY: demo test test-all test-rest soak coverage lint bench bench-peers bench-quality bench-gpu docs test-peers package \
 	wheel-test lowest clean
 
 demo: $(DEMO)  ## calibrate the shipped network with every method
@@ -35,6 +35,14 @@ test: $(READY)  ## the tests; those of libraries that are not installed are skip
 
 test-all: $(ARRAYS)  ## all tests: with PyTorch, JAX, transformers, Spark, Ray; slow ones, a cluster's
 	$(TEST) -m "not cluster"
+	$(BIN)/python -m pytest -m cluster tests
+
+# Files that name a library which `make test` did without; the doctests of its package with them.
+WITHOUT := $(shell grep -lrwE "torch|jax|transformers|pyspark|ray" tests paper/tests --include="test_*.py")
+
+test-rest: $(ARRAYS)  ## after `make test`: what it left out; together they are `make test-all`
+	$(TEST) -m "slow and not cluster"
+	$(TEST) -m "not slow and not cluster" --hypothesis-profile few $(WITHOUT) src/hokical/integrations
 	$(BIN)/python -m pytest -m cluster tests
 
 soak: $(READY)  ## attack the library for ten minutes; SECONDS=60 for less

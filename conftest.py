@@ -12,7 +12,7 @@ _NEEDED_BY = {
         "src/hokical/integrations/torch/*",
         "paper/src/hokical_paper/making/*",
     ],
-    "triton": ["src/hokical/integrations/torch/kernels/_triton_*"],
+    "triton": ["src/hokical/integrations/torch/kernels/triton_*"],
     "onnx": ["src/hokical/integrations/onnx/*"],
 }
 

@@ -119,7 +119,7 @@ class Maps:
         return self.shape[: self.axis] + self.shape[self.axis + 1 :]
 
     def slabs(self) -> Iterator[tuple[slice, BoolArray]]:
-        """Items of about 30 MB of logits, at least one, and which of their positions count."""
+        """Items of up to 8 MB of logits, at least one, and which of their positions count."""
         n_items, *lengths = self.positions
         step = max(1, rows_per_chunk(self.n_classes) // max(1, math.prod(lengths)))
         for first in range(0, n_items, step):
@@ -325,7 +325,7 @@ class Dense(Estimator):
 
     Logits have any shape, with items on the first axis and the classes on another; labels, masks
     and confidences have the same shape without it. One calibrator is fitted on all positions that
-    count. Arrays are read some items at a time, about 30 MB, so the memory of a fit does not grow
+    count. Arrays are read some items at a time, up to 8 MB, so the memory of a fit does not grow
     with the number of items.
 
     Parameters

@@ -7,7 +7,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from hokical.dense import Dense
-from tests.dense.test_dense import maps, quiet_fit
+from tests.conftest import quiet_fit
+from tests.dense.test_dense import maps
 
 LIBRARIES = ["jax.numpy", "array_api_strict", "dask.array"]
 

@@ -10,7 +10,8 @@ from hokical import Gaussian, Gumbel, Hoki
 from hokical.calibrators import make
 from hokical.dense import Dense
 from hokical.io import chunks
-from tests.dense.test_dense import counting, maps, quiet_fit
+from tests.conftest import quiet_fit
+from tests.dense.test_dense import counting, maps
 from tests.integrations.torch.examples import torch_backend
 from tests.same_fits import assert_same_fit
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ import hokical
 from hokical import CalibratedClassifier, Dense, make
 from hokical.calibrators import with_sets
 from hokical.monitoring import CoverageMonitor
+from hokical.rules.scaling import TemperatureRule
+from hokical.rules.wrapped import SetRule
 from hokical.streams import certify, open_source, predict, predict_to
 from tests.guarantees.test_sets import world
 
@@ -279,3 +282,25 @@ def test_samples_of_many_batches_stay_bounded_and_fair() -> None:
     assert shares[0] == pytest.approx(1 / 3, abs=0.02)
     assert shares[1] == pytest.approx(2 / 3, abs=0.02)
     assert abs(np.quantile(sample.proba, 0.1) - np.quantile(whole.proba, 0.1)) < 0.02
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"threshold": np.array([np.nan])},
+        {"threshold": np.array([[0.1]])},
+        {"threshold": np.array([0.1]), "own_scores": "no"},
+        {"threshold": np.array([0.1]), "allow_empty": 2},
+        {"threshold": np.array([0.1]), "free_ranks": -1},
+    ],
+    ids=lambda wrong: list(wrong)[-1],
+)
+def test_a_rule_of_sets_checks_its_threshold_and_flags(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"`{list(wrong)[-1]}` must"):
+        SetRule(TemperatureRule(1.0), "smallest", **wrong)
+
+
+def test_every_kind_of_sets_has_the_same_default_coverage() -> None:
+    kinds = (hokical.Calibrator, hokical.Dense, hokical.MultilabelCalibrator)
+    found = {inspect.signature(kind.predict_set).parameters["coverage"].default for kind in kinds}
+    assert found == {0.9}

@@ -424,7 +424,7 @@ def rows_per_block(floats_per_row: int, block_size: int = NUMPY.block_size) -> i
 
 
 def row_slices(n_rows: int, floats_per_row: int) -> list[slice]:
-    """Slices of consecutive rows, about 2 MB of float64 each."""
+    """Slices of consecutive rows, about 0.5 MB of float64 each."""
     return cut_rows(n_rows, rows_per_block(floats_per_row))
 
 

@@ -307,7 +307,7 @@ class Calibrator(StoredEstimator):
         return to_input_library(found, logits)
 
     def predict_set(
-        self, logits: Any, *, coverage: float, groups: Any = None, **options: Any
+        self, logits: Any, *, coverage: float = 0.9, groups: Any = None, **options: Any
     ) -> PredictionSets:
         """The classes that each row may have, with the `coverage` you ask for.
 

@@ -182,7 +182,7 @@ class MultilabelCalibrator(OutcomeCalibrator):
         self,
         scores: Any,
         *,
-        coverage: float,
+        coverage: float = 0.9,
         delta: float | None = None,
         by: By = "row",
         groups: Any = None,

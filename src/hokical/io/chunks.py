@@ -105,7 +105,7 @@ def split_parts(item: Any, names: Sequence[tuple[str, ...]], wanted: str) -> lis
 
 
 def rows_per_chunk(n_classes: int) -> int:
-    """Rows of a stream's block: about 30 MB, however many chunks, threads and rows there are."""
+    """Rows of a stream's block: up to 8 MB in float64, however many chunks and threads."""
     return _KERNEL_BLOCKS * rows_per_block(n_classes + _FLOATS_BESIDE)
 
 

@@ -145,7 +145,7 @@ def open_source(
     split, kind, score_columns, label_column, classes
         Which rows and columns of files and tables, as in `hokical.io.read_examples`.
     chunk_rows : int, optional
-        Rows of an array that are read at a time, by default about 30 MB.
+        Rows of an array that are read at a time, by default 4 to 8 MB in float64.
     fitted_by : Calibrator, optional
         Columns of files and tables are put in the order of its fit.
 
