@@ -13,7 +13,7 @@ import hokical
 from hokical import metrics
 from hokical.calibrators import make
 from hokical.metrics import levels as _levels
-from hokical.metrics.levels import N_LEVELS, confidence_level, level_confidence
+from hokical.metrics.levels import MOST_LEVELS, confidence_level, level_confidence
 from hokical.streams import open_source
 from tests.conftest import max_examples
 
@@ -87,7 +87,7 @@ def test_levels_are_near_and_in_order(seed: int) -> None:
     confidence = np.sort(np.concatenate([nearly_sure(300, seed), [0.0, 0.5, 1.0]]))
     level = confidence_level(confidence)
     assert (np.diff(level) >= 0).all()
-    assert (level[0], level[-1]) == (0, N_LEVELS - 1)
+    assert (level[0], level[-1]) == (0, MOST_LEVELS - 1)
     found = level_confidence(level)
     assert (confidence_level(found) == level).all()
     assert np.abs(found - confidence).max() <= 2.0**-19
