@@ -49,8 +49,9 @@ _NOTHING = 1e-9
 MOST_DENSE = 2000
 #: Numbers of covariances of rows that are held at a time.
 _HELD = 1 << 20
-#: Matrices up to this size are inverted side by side: calls of LAPACK would be mostly overhead.
-_SMALL = 6
+#: Matrices up to this size are inverted side by side, so many at a time that they stay in a cache:
+#: calls of LAPACK would be mostly overhead.
+_SMALL, _AT_A_TIME = 12, 512
 
 
 class TooManyGroupsError(ValueError):
@@ -375,17 +376,20 @@ class _Point:
 
 def _invert(blocks: FloatArray) -> FloatArray:
     """The inverses of positive definite matrices (m, c, c); many small ones side by side."""
-    size = blocks.shape[1]
+    size, inverse = blocks.shape[1], np.empty_like(blocks)
     if size > _SMALL:
         return np.asarray(np.linalg.inv(blocks), np.float64)
-    found = np.moveaxis(blocks, 0, 2).copy()
-    for k in range(size):  # Gauss and Jordan, in place
-        pivot, column = 1.0 / found[k, k], found[:, k].copy()
-        row = found[k] * pivot
-        row[k], column[k], found[:, k] = pivot, 0.0, 0.0
-        found -= column[:, None] * row
-        found[k] = row
-    return np.moveaxis(found, 2, 0)
+    for part in cut_rows(len(blocks), _AT_A_TIME):
+        found = np.moveaxis(blocks[part], 0, 2).copy()
+        product = np.empty_like(found)
+        for k in range(size):  # Gauss and Jordan, in place
+            pivot, column = 1.0 / found[k, k], found[:, k].copy()
+            row = found[k] * pivot
+            row[k], column[k], found[:, k] = pivot, 0.0, 0.0
+            found -= np.multiply(column[:, None], row, out=product)
+            found[k] = row
+        inverse[part] = np.moveaxis(found, 2, 0)
+    return inverse
 
 
 def _times(left: FloatArray, right: FloatArray) -> FloatArray:
@@ -415,17 +419,20 @@ class _Inverse:
         """From the second derivatives (cells, c, c) and the precisions (rows, c)."""
         width, size = precision.shape[1], problem.n_dense
         eye, tau = np.eye(width), precision[problem.rows[problem.own, -1], None]
-        own = _invert(blocks[problem.own] + eye * tau)
+        every = problem.own.size == len(blocks)
+        mine, meetings = blocks if every else blocks[problem.own], problem.meetings
+        own = _invert(mine + eye * tau)
         kept = own * tau
-        if problem.own.size:
+        if every and not size and meetings[0].shape[0] == 1:  # the common terms are all they share
+            blocks = np.tensordot(mine, kept, ([0, 1], [0, 1]))[None]
+            meetings = (np.eye(1), np.zeros((0, 1)), np.zeros((0, 1)))
+        elif problem.own.size:
             blocks = blocks.copy()
-            blocks[problem.own] = blocks[problem.own] @ kept
-        flat, n_last = blocks.reshape(len(blocks), -1), problem.meetings[0].shape[0]
+            blocks[problem.own] = mine @ kept
+        flat, n_last = blocks.reshape(len(blocks), -1), meetings[0].shape[0]
         block, border, dense = (
             (each @ flat).reshape(m, n, width, width).swapaxes(1, 2).reshape(m, width, n * width)
-            for each, m, n in zip(
-                problem.meetings, (n_last, n_last, size), (1, size, size), strict=True
-            )
+            for each, m, n in zip(meetings, (n_last, n_last, size), (1, size, size), strict=True)
         )
         last = _invert(block + eye * precision[size : size + n_last, None])
         carried = last @ border

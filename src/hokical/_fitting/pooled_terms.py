@@ -71,11 +71,11 @@ def uncalibrated_share(
 
 def _sum_products(left: FloatArray, right: FloatArray, sums: Any) -> FloatArray:
     """Sums (cells, a, b) of the outer products of rows (n, a) and (n, b), sorted by cell."""
-    places, ends = sums.indices, sums.indptr
     if len(left) < _FEW_ROWS * sums.shape[0]:  # a product per cell would be mostly overhead
-        weighted = (type(sums)((one, places, ends), sums.shape) for one in right.T)
-        return np.stack([each @ left for each in weighted], axis=2)
-    parts = (np.split(rows, ends[1:-1]) for rows in (left, right))
+        outer = left[:, :, None] * right[:, None, :]
+        found = sums @ outer.reshape(len(left), -1)
+        return np.asarray(found.reshape(-1, *outer.shape[1:]))
+    parts = (np.split(rows, sums.indptr[1:-1]) for rows in (left, right))
     return np.stack([one.T @ other for one, other in zip(*parts, strict=True)])
 
 
