@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from hokical._core.arrays import AnyArray, BoolArray, FloatArray, IntArray
-from hokical._core.checks import bin_index
+from hokical._core.checks import bin_index, check_count
 from hokical._core.reading import to_numpy
 from hokical._core.storage import pack_array, storable
 from hokical.guarantees.calibration_data import number_hashes
@@ -131,6 +131,7 @@ class WaitingRows:
     dropped: int = 0
 
     def __post_init__(self) -> None:
+        check_count(self.limit, name="limit", least=0)
         self.rows = {each: WaitingRow(*row) for each, row in self.rows.items()}
 
     def add(self, ids: list[str], batch: Batch) -> None:
@@ -185,6 +186,9 @@ class SeenRows:
     limit: int
     counts: dict[float, int] = field(default_factory=dict)
     named: dict[float, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_count(self.limit, name="limit", least=0)
 
     def add(self, hashes: FloatArray, *, have_ids: bool = False) -> None:
         """Remember rows and their batch; raise if it, or most of its rows, were counted before."""
