@@ -1,16 +1,9 @@
 """Plots: each `draw_...` takes the arrays of a metric, an Axes to draw on, and matplotlib's styles.
 
-Drawing needs matplotlib (the extra `plot`); `reliability` computes numbers without it.
-
-Axes, colours and legends of the plots: the only module that imports matplotlib.
-
-Reliability diagram: how often labels were right, by confidence; and histogram of confidence.
-
-The probability of an event: calibration curve, distribution by outcome, and decision curve.
-
-Risk-coverage curves: the share of wrong predictions among the most confident ones.
-
-Prediction sets: how large they are, and how often sets of each size hold the true class.
+Reliability diagrams and histograms of confidence; of an event the calibration curve, the
+distribution by outcome and the decision curve; risk-coverage curves; sizes and coverage of
+prediction sets. Drawing needs matplotlib (the extra `plot`), which no other module imports;
+`reliability` computes numbers without it.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ def check_rising(name: str, array: NDArray[Any]) -> None:
 
 
 @dataclass(frozen=True)
-class Number:
+class Within:
     """Annotation of a field: a number from `low` to `high`, kept as a float."""
 
     low: float = -LARGEST_COEFFICIENT
@@ -132,7 +132,7 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Table:
+class ArrayOf:
     """Annotation of a field: an array of this shape with numbers from `low` to `high`.
 
     Lengths are numbers, None for one or more, or names: equal names have equal lengths.
@@ -151,15 +151,15 @@ class Table:
         sizes.update(zip(self.shape, array.shape, strict=True))
 
 
-Temperature = Annotated[float, Number(LEAST_TEMPERATURE, LARGEST_TEMPERATURE)]
-Coefficient = Annotated[float, Number()]
-Share = Annotated[float, Number(0.0, 1.0)]
+Temperature = Annotated[float, Within(LEAST_TEMPERATURE, LARGEST_TEMPERATURE)]
+Coefficient = Annotated[float, Within()]
+Share = Annotated[float, Within(0.0, 1.0)]
 
 
 class Checked:
     """Base of dataclasses whose fields must be what their annotations say.
 
-    Besides `Number` and `Table`, a bool must be one, and a record of one of the classes that are
+    Besides `Within` and `ArrayOf`, a bool must be one, and a record of one of the classes that are
     named, or None. Subclasses with more to check extend `__post_init__`.
     """
 

@@ -1,7 +1,4 @@
-"""Predictions for Arrow tables (extra `parquet`): Spark, Ray, Polars, DuckDB.
-
-New columns for Arrow tables and record batches.
-"""
+"""Predictions as new columns of Arrow tables (extra `parquet`): Spark, Ray, Polars, DuckDB."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy, deepcopy

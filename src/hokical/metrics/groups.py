@@ -1,10 +1,9 @@
 """Calibration by group: a good average can hide people, subjects, sites or classes.
 
-Is a number of right predictions what their probabilities predict? Tests of sums of events.
-
-Without weights the distribution of the sum is exact. A weighted sum is tested by Lugannani and
-Rice's saddlepoint approximation with a correction for its steps, which is conservative for few
-rows: in simulations of 3 to 3000 rows a test had at most its level of false alarms.
+A group's number of events is tested against what their probabilities predict. Without weights the
+distribution of the sum is exact. A weighted sum is tested by Lugannani and Rice's saddlepoint
+approximation with a correction for its steps, which is conservative for few rows: in simulations of
+3 to 3000 rows a test had at most its level of false alarms.
 """
 
 from __future__ import annotations

@@ -12,11 +12,9 @@ mean confidence of its rows. 1 - c is exact for c >= 1/2, and bits are shifted i
 logarithm: levels are the same on every machine. Counts add up, over chunks and machines, to those
 of all rows at once; without weights to the bit.
 
-How metrics read their examples: from arrays, from chunks, or from Dask arrays.
-
-A chunk is (proba, labels) or (proba, labels, sample_weight). A list of them, an iterator, or a
-function that returns one replaces the first argument: `ece(chunks, n_bins=10)`. Dask arrays are
-passed as arrays are. Both become sums that add up.
+Metrics read arrays, Dask arrays, or chunks (proba, labels) or (proba, labels, sample_weight): a
+list of them, an iterator, or a function that returns one replaces the first argument, as in
+`ece(chunks, n_bins=10)`.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import numpy as np
 
 from hokical._core import storage
 from hokical._core.arrays import FloatArray, to_host, to_input_library
-from hokical._core.checks import Coefficient, Table, check_count
+from hokical._core.checks import ArrayOf, Coefficient, check_count
 from hokical._core.reading import as_labels, as_partial_labels
 from hokical._core.version import VERSION
 from hokical.calibrators import Calibrator
@@ -221,8 +221,8 @@ class OnlineState:
     coverage: float
     max_waiting: int
     stamp: str
-    thresholds: Annotated[FloatArray, Table((_STEPS.size,), -_FARTHEST, _FARTHEST)]
-    weights: Annotated[FloatArray, Table((_STEPS.size,), 0.0, 1.0)]
+    thresholds: Annotated[FloatArray, ArrayOf((_STEPS.size,), -_FARTHEST, _FARTHEST)]
+    weights: Annotated[FloatArray, ArrayOf((_STEPS.size,), 0.0, 1.0)]
     debt: Coefficient = 0.0
     n: int = 0
     n_missed: int = 0

@@ -25,7 +25,7 @@ from typing import Annotated, Literal, Self
 import numpy as np
 
 from hokical._core.arrays import BoolArray, FloatArray, IntArray
-from hokical._core.checks import Table
+from hokical._core.checks import ArrayOf
 from hokical._core.storage import storable
 from hokical.monitoring.rows import LabelledRows
 
@@ -67,7 +67,7 @@ class Alarm:
 
 
 #: A number for each direction, place and stake.
-Bets = Annotated[FloatArray, Table((2, "places", STAKES.size), -np.inf, np.inf)]
+Bets = Annotated[FloatArray, ArrayOf((2, "places", STAKES.size), -np.inf, np.inf)]
 
 
 @storable("e-process")
@@ -82,11 +82,11 @@ class EProcess:
     the wealthiest bet began. `n` counts labelled examples.
     """
 
-    allowance: Annotated[FloatArray, Table((2, "places"), 0.0, 1.0)]
+    allowance: Annotated[FloatArray, ArrayOf((2, "places"), 0.0, 1.0)]
     delta: float
     settled: Bets
     open: Bets
-    since: Annotated[IntArray, Table((2, "places", STAKES.size), 0, dtype=np.int64)]
+    since: Annotated[IntArray, ArrayOf((2, "places", STAKES.size), 0, dtype=np.int64)]
     n: int = 0
     alarm: Alarm | None = None
 

@@ -1,7 +1,4 @@
-"""`CalibrationMonitor`: predictions in, verdicts out.
-
-The status of a monitor: numbers, tests, and a verdict in words.
-"""
+"""`CalibrationMonitor`: predictions in; a status with numbers, tests and a verdict in words out."""
 
 from __future__ import annotations
 

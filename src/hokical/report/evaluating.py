@@ -1,13 +1,12 @@
 """`evaluate`: every metric of a calibrator on new rows, before and after calibration.
 
-Evaluations of data that need not fit into memory: one pass, sums that add up.
-
-Of maps, an item (an image, a sentence) is one example, not a position: positions of an item are
-right and wrong together. So intervals are those of sums by item, and the bounds are about a
-position drawn at random from a new item. Let G_nj be the sum of correct - confidence over the
-positions of item n in bin j, divided by the number of its positions. Then sum_j |G_nj| <= 1, which
-is all that the proofs of the bounds need (`docs/theory.md`), with the mean of (sum_j |G_nj|)^2 in
-place of the Brier score.
+Data that need not fit into memory are evaluated in one pass, by sums that add up. Of maps, an item
+(an image, a sentence) is one example, not a position: positions of an item are right and wrong
+together. So intervals are those of sums by item, and the bounds are about a position drawn at
+random from a new item. Let G_nj be the sum of correct - confidence over the positions of item n in
+bin j, divided by the number of its positions. Then sum_j |G_nj| <= 1, which is all that the proofs
+of the bounds need (`docs/theory.md`), with the mean of (sum_j |G_nj|)^2 in place of the Brier
+score.
 """
 
 from __future__ import annotations

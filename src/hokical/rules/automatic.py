@@ -22,7 +22,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from hokical._core.arrays import Array, FloatArray, Namespace
-from hokical._core.checks import Checked, Table, Temperature, check_array
+from hokical._core.checks import ArrayOf, Checked, Temperature, check_array
 from hokical._core.logits import MAX_MARGIN, Logits, at_label, put_at_label, put_masked
 from hokical._core.special import (
     at_most,
@@ -58,10 +58,10 @@ LEAST_LEAD = 1e-6
 class RowCorrection(Checked):
     """`centre` and `spread` (7,) standardise features; `log_scale` and `shift` (8,) weigh them."""
 
-    centre: Annotated[FloatArray, Table((N_FEATURES,))]
-    spread: Annotated[FloatArray, Table((N_FEATURES,), 1e-100)]
-    log_scale: Annotated[FloatArray, Table((1 + N_FEATURES,))]
-    shift: Annotated[FloatArray, Table((1 + N_FEATURES,))]
+    centre: Annotated[FloatArray, ArrayOf((N_FEATURES,))]
+    spread: Annotated[FloatArray, ArrayOf((N_FEATURES,), 1e-100)]
+    log_scale: Annotated[FloatArray, ArrayOf((1 + N_FEATURES,))]
+    shift: Annotated[FloatArray, ArrayOf((1 + N_FEATURES,))]
 
     def __str__(self) -> str:
         return (
@@ -149,7 +149,7 @@ class Average(Checked):
     The last two candidates share the floor and the temperature of `structured`.
     """
 
-    weights: Annotated[FloatArray, Table((len(CANDIDATES),), 0.0, 1.0)]
+    weights: Annotated[FloatArray, ArrayOf((len(CANDIDATES),), 0.0, 1.0)]
     structured: StructuredRule
 
     def __post_init__(self) -> None:

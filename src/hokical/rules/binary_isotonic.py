@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from hokical._core.arrays import Array, FloatArray, IntArray, Namespace, ignore_overflow, to_float64
 from hokical._core.checks import (
+    ArrayOf,
     Coefficient,
-    Number,
-    Table,
     Temperature,
+    Within,
     check_array,
     check_rising,
 )
@@ -70,8 +70,8 @@ class BetaRule(LogisticRule):
 
     name: ClassVar[str] = "beta"
 
-    rise: Annotated[float, Number(0.0)]
-    fall: Annotated[float, Number(0.0)]
+    rise: Annotated[float, Within(0.0)]
+    fall: Annotated[float, Within(0.0)]
     intercept: Coefficient
 
     def score(self, logits: Logits) -> Array:
@@ -92,9 +92,9 @@ class VennAbersRule(Rule):
     preserves_labels: ClassVar[bool] = False
     binary_only: ClassVar[bool] = True
 
-    knots: Annotated[FloatArray, Table((None,), -LARGEST_KEY, LARGEST_KEY)]
-    lower: Annotated[FloatArray, Table(("steps",), 0.0, 1.0 - 2.0**-53)]
-    upper: Annotated[FloatArray, Table(("steps",), 1e-300, 1.0)]
+    knots: Annotated[FloatArray, ArrayOf((None,), -LARGEST_KEY, LARGEST_KEY)]
+    lower: Annotated[FloatArray, ArrayOf(("steps",), 0.0, 1.0 - 2.0**-53)]
+    upper: Annotated[FloatArray, ArrayOf(("steps",), 1e-300, 1.0)]
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -148,8 +148,8 @@ GAP = 2.0**-20
 #: Blocks of fewer rows are interpolated for all classes at once, others class by class.
 _MANY_ROWS = 64
 _LOWEST_KEY = float(np.finfo(np.float32).min)
-Knots = Annotated[FloatArray, Table(("knots",), _LOWEST_KEY, 0.0)]
-Heights = Annotated[FloatArray, Table(("knots",), 0.0, 1.0)]
+Knots = Annotated[FloatArray, ArrayOf(("knots",), _LOWEST_KEY, 0.0)]
+Heights = Annotated[FloatArray, ArrayOf(("knots",), 0.0, 1.0)]
 
 
 def as_key(log_proba: Array, xp: Namespace) -> Array:
@@ -208,7 +208,7 @@ class ClasswiseIsotonicRule(Rule):
     temperature: Temperature
     knots: Knots
     values: Heights
-    offsets: Annotated[IntArray, Table((None,), 0, dtype=np.int64)]
+    offsets: Annotated[IntArray, ArrayOf((None,), 0, dtype=np.int64)]
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from hokical._core.arrays import Array, Backend, FloatArray, IntArray, Namespace, to_float64
-from hokical._core.checks import Checked, Number, Table, check_array, check_rising
+from hokical._core.checks import ArrayOf, Checked, Within, check_array, check_rising
 from hokical._core.groups import GroupCoding, combine_codes
 from hokical._core.special import expit
 from hokical._core.storage import storable
@@ -26,7 +26,7 @@ N_OWN = 3
 #: Most numbers of curves that are stored in a graph.
 _MOST_NUMBERS = 1 << 22
 #: Confidences are cut to this distance from 0 and 1.
-Closest = Annotated[float, Number(1e-12, 0.1)]
+Closest = Annotated[float, Within(1e-12, 0.1)]
 
 
 def confidence_keys(confidence: Array, xp: Namespace = np) -> Array:
@@ -49,9 +49,9 @@ class SignalCombination(Checked):
     their log p and `fall` (k,) times their log(1 - p), cut as those of a curve.
     """
 
-    intercept: Annotated[float, Number(-1e6, 1e6)]
-    rise: Annotated[FloatArray, Table(("signals",))]
-    fall: Annotated[FloatArray, Table(("signals",))]
+    intercept: Annotated[float, Within(-1e6, 1e6)]
+    rise: Annotated[FloatArray, ArrayOf(("signals",))]
+    fall: Annotated[FloatArray, ArrayOf(("signals",))]
     closest: Closest
 
     def combine(self, signals: FloatArray) -> FloatArray:
@@ -80,7 +80,7 @@ class ConfidenceCurve(Checked):
     name: ClassVar[str] = "confidence"
 
     coef: FloatArray
-    centre: Annotated[FloatArray, Table((2,))]
+    centre: Annotated[FloatArray, ArrayOf((2,))]
     knots: FloatArray
     atoms: FloatArray
     closest: Closest
@@ -232,8 +232,8 @@ def score_features(
     return odds, -(size + 2.0 * xp.log1p(xp.exp(-size))), wide < edges[0], wide > edges[1]
 
 
-PerLabel = Annotated[FloatArray, Table(("labels",))]
-Limits = Annotated[FloatArray, Table((2,), -FARTHEST_SCORE, FARTHEST_SCORE)]
+PerLabel = Annotated[FloatArray, ArrayOf(("labels",))]
+Limits = Annotated[FloatArray, ArrayOf((2,), -FARTHEST_SCORE, FARTHEST_SCORE)]
 
 
 @storable("rule:multilabel")
@@ -252,7 +252,9 @@ class MultilabelCurves(Checked):
     tilt: PerLabel
     edges: Limits = field(default_factory=_widest)
     ends: Limits = field(default_factory=_widest)
-    jumps: Annotated[FloatArray, Table((2, None))] = field(default_factory=lambda: np.zeros((2, 1)))
+    jumps: Annotated[FloatArray, ArrayOf((2, None))] = field(
+        default_factory=lambda: np.zeros((2, 1))
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

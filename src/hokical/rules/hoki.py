@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from hokical._core.arrays import Array, FloatArray, IntArray, Namespace
 from hokical._core.checks import (
     MOST_STEPS,
+    ArrayOf,
     Checked,
-    Number,
-    Table,
+    Within,
     bin_edges,
     bin_index,
     check_rising,
@@ -30,8 +30,8 @@ from hokical.stability.tables import EXACT_LEVELS
 #: Within a level confidence can change by 1 at most.
 _STEEPEST = 2.0 * MOST_DRAWS
 _ROUNDING = 1e-12
-StepTable = Annotated[FloatArray, Table(("steps", "bins"), 0.0, 1.0, nan_allowed=True)]
-Lines = Annotated[FloatArray, Table(("runs",), -_STEEPEST, _STEEPEST)]
+StepTable = Annotated[FloatArray, ArrayOf(("steps", "bins"), 0.0, 1.0, nan_allowed=True)]
+Lines = Annotated[FloatArray, ArrayOf(("runs",), -_STEEPEST, _STEEPEST)]
 
 
 @storable("hoki-steps")
@@ -45,10 +45,10 @@ class Steps(Checked):
 
     alpha: StepTable
     beta: StepTable
-    seen: Annotated[FloatArray, Table((2,), 0.0, 1.0)] = field(
+    seen: Annotated[FloatArray, ArrayOf((2,), 0.0, 1.0)] = field(
         default_factory=lambda: np.array([0.0, 1.0])
     )
-    chance: Annotated[float, Number(0.0, 0.5)] = 0.0
+    chance: Annotated[float, Within(0.0, 0.5)] = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -101,7 +101,7 @@ class Curve(Checked):
     and its `slope` and `base` (k,): confidence = slope * stability + base, cut to [0, 1].
     """
 
-    first: Annotated[FloatArray, Table(("runs",), 0.0, MOST_DRAWS)]
+    first: Annotated[FloatArray, ArrayOf(("runs",), 0.0, MOST_DRAWS)]
     slope: Lines
     base: Lines
 

@@ -18,7 +18,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from hokical._core.arrays import Array, FloatArray
-from hokical._core.checks import Share, Table, Temperature, check_array
+from hokical._core.checks import ArrayOf, Share, Temperature, check_array
 from hokical._core.logits import Logits, put_at_label, put_masked
 from hokical._core.special import FAR, at_least, contract, logarithm, plus, times
 from hokical.rules.base import (
@@ -33,7 +33,7 @@ from hokical.stability import gumbel
 
 #: How far from 1 rounding to float32, as of a state dict, may put the sum of the weights.
 _ROUNDING = 1e-6
-PerClass = Annotated[FloatArray, Table(("classes",))]
+PerClass = Annotated[FloatArray, ArrayOf(("classes",))]
 
 
 class SoftmaxRule(Rule):
@@ -98,7 +98,7 @@ class EnsembleRule(Rule):
     accepts_top_k: ClassVar[bool] = True
 
     temperature: Temperature
-    weights: Annotated[FloatArray, Table((3,), 0.0, 1.0)]
+    weights: Annotated[FloatArray, ArrayOf((3,), 0.0, 1.0)]
 
     def __post_init__(self) -> None:
         super().__post_init__()

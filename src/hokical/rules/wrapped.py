@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 
 from hokical._core.arrays import Array, FloatArray
-from hokical._core.checks import Number, Share, Table, check_array, check_choice, check_count
+from hokical._core.checks import ArrayOf, Share, Within, check_array, check_choice, check_count
 from hokical._core.groups import GroupCoding, combine_codes
 from hokical._core.logits import Logits
 from hokical.rules.base import (
@@ -158,7 +158,7 @@ class BalancedRule(WrappedRule):
     cheap_proba = True
 
     rule: Rule
-    weights: Annotated[FloatArray, Table((None,), 0.0)]
+    weights: Annotated[FloatArray, ArrayOf((None,), 0.0)]
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -201,9 +201,9 @@ class SetRule(WrappedRule):
 
     rule: Rule
     kind: Kind
-    threshold: Annotated[FloatArray, Table((None,), -np.inf, np.inf)]
+    threshold: Annotated[FloatArray, ArrayOf((None,), -np.inf, np.inf)]
     own_scores: bool = False
-    penalty: Annotated[float, Number(0.0, np.inf)] = 0.0
+    penalty: Annotated[float, Within(0.0, np.inf)] = 0.0
     free_ranks: int = 0
     allow_empty: bool = False
 

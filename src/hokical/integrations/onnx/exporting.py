@@ -1,6 +1,6 @@
 """A calibrator as an ONNX graph of its own, or behind an exported classifier in one file.
 
-Calibrators of confidences and of several labels as ONNX models.
+Calibrators of confidences and of several labels have graphs of their own alone.
 """
 
 import os

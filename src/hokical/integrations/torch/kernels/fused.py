@@ -2,9 +2,8 @@
 
 They have no part on other devices, in gradients and graphs, with HOKICAL_TRITON=0 in the
 environment, and for good once a launch has failed (Triton compiles a launcher of its own, which
-needs a C compiler). The portable functions then go on in plain torch.
-
-Tensors whose memory, or whose values, cannot be looked at: in graphs and under `torch.func`.
+needs a C compiler). The portable functions then go on in plain torch. The first functions say
+which tensors' memory or values cannot be looked at: in graphs and under `torch.func`.
 """
 
 from __future__ import annotations
