@@ -210,8 +210,9 @@ def evaluate(
     folds : int, optional
         Of logits (n, classes) without other examples to test on: `cal` is a method, a name or an
         unfitted calibrator. Each of so many folds, stratified by class, is predicted by a fit on
-        the others. Intervals are conditional: they treat these fits as given, and bounds are left
-        out. `Evaluation.calibrator` is fitted on all examples.
+        the others. Intervals are conditional: they are about the mean of these fits on new
+        examples, and treat the fits as given; bounds are left out. `Evaluation.calibrator` is
+        fitted on all examples.
     mask : array, optional
         Of `Dense`: which positions count.
     class_names : sequence of str
