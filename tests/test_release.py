@@ -112,3 +112,13 @@ def test_a_monitor_of_this_release_is_read_and_goes_on() -> None:
     assert (status.n, status.n_window, status.n_waiting) == (60, 20, 5)
     assert status.mean_confidence == pytest.approx(0.7212937937508366, rel=1e-12)
     assert monitor.update([0.9], [True]).add_labels(["late 0"], [True]).status().n == 62
+
+
+def test_words_that_are_not_those_of_the_field_stay_away() -> None:
+    """A guarantee is called a guarantee, in code, messages, help and documentation."""
+    coined = re.compile(r"promis|foretold|hopeless|spoilt", re.IGNORECASE)
+    places = [*(ROOT / "src").rglob("*.py"), *(ROOT / "paper" / "src").rglob("*.py")]
+    places += [path for path in (ROOT / "docs").rglob("*.md") if path.name != "changelog.md"]
+    places += [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]
+    found = [path.name for path in places if coined.search(path.read_text("utf-8"))]
+    assert not found
