@@ -131,8 +131,8 @@ def test_methods_of_another_package_name_it(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(catalog, "_find_entry_points", lambda: None)
     monkeypatch.setattr(catalog, "_registered", {})
     for name in (*catalog.IN_PAPER, "dirichlet"):
-        with pytest.raises(ValueError, match=r"It is in another package: `pip install hokical-p"):
+        with pytest.raises(ValueError, match=r"It is in the package hokical-paper: `pip install"):
             make(name)
     monkeypatch.setattr(catalog, "is_storable", lambda name: False)
-    with pytest.raises(ValueError, match=r"'recal', which is in another package: `pip install"):
+    with pytest.raises(ValueError, match=r"'recal', which is in the package hokical-paper"):
         catalog.find_rule("rule:recal")

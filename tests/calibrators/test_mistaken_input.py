@@ -219,4 +219,4 @@ def test_results_are_printed_in_a_line(data: Any) -> None:
     found = str(cal.predict_action(data[0], 1.0 - np.eye(3)))
     assert found.startswith("300 rows, 3 different actions; mean expected cost 0.")
     found = str(cal.detect(data[0], 1))
-    assert " of 300 rows are flagged. Of new examples of class 1, at least 0.95" in found
+    assert " of 300 rows are flagged. Recall of class 1 at least 95%" in found

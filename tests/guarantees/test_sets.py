@@ -404,7 +404,6 @@ def test_actions_cost_least() -> None:
 def test_bad_arguments_are_named() -> None:
     cal, logits = certified(), world(5)[0]
     for options, words in [
-        ({}, "coverage"),
         ({"coverage": 1.0}, "`coverage` must lie strictly"),
         ({"coverage": 0.9, "delta": 0.0}, "`delta` must lie strictly"),
         ({"coverage": 0.9, "kind": "aps"}, "`kind` must be one of"),

@@ -483,7 +483,7 @@ def write_table(path: str | os.PathLike[str], columns: dict[str, AnyArray]) -> i
     if name.endswith(".npz"):
         arrays = {key: _for_numpy(np.asarray(column)) for key, column in columns.items()}
         with replace_file(path) as stream:
-            np.savez(stream, allow_pickle=False, **arrays)
+            np.savez(stream, **arrays)  # none holds objects; NumPy 2.1 has no `allow_pickle`
         return 0
     if name.endswith(".parquet"):
         parquet = import_arrow("pyarrow.parquet")
