@@ -481,7 +481,9 @@ def write_table(path: str | os.PathLike[str], columns: dict[str, AnyArray]) -> i
     """
     name = os.fspath(path)
     if name.endswith(".npz"):
-        arrays = {key: _for_numpy(np.asarray(column)) for key, column in columns.items()}
+        arrays: dict[str, Any] = {
+            key: _for_numpy(np.asarray(column)) for key, column in columns.items()
+        }
         with replace_file(path) as stream:
             np.savez(stream, **arrays)  # none holds objects; NumPy 2.1 has no `allow_pickle`
         return 0
