@@ -72,10 +72,11 @@ def stored_answers(case: str) -> tuple[Any, dict[str, np.ndarray]]:
         return load(FOLDER / f"{case}.json"), dict(stored)
 
 
-@pytest.mark.parametrize("case", ["auto_0_4", "auto_many_0_4", "auto_groups_0_4"])
-def test_the_default_of_0_4_predicts_as_before(case: str) -> None:
-    """An average of probabilities, a scale and a bias for each class, groups."""
-    cal, answers = stored_answers(case)
+@pytest.mark.parametrize("version", ["0_4", "0_5"])
+@pytest.mark.parametrize("kind", ["auto", "auto_many", "auto_groups"])
+def test_the_default_predicts_as_before(kind: str, version: str) -> None:
+    """Of few and of many classes, and with groups."""
+    cal, answers = stored_answers(f"{kind}_{version}")
     logits = answers.pop("logits")
     own = {"groups": {"site": answers.pop("site")}} if "site" in answers else {}
     np.testing.assert_array_equal(cal.predict(logits, **own), answers["labels"])
@@ -90,11 +91,12 @@ def test_the_default_of_0_4_predicts_as_before(case: str) -> None:
     np.testing.assert_allclose(cal.predict_interval(logits), answers["interval"], **SAME)
 
 
-def test_confidences_and_labels_of_0_4_predict_as_before() -> None:
-    stated, answers = stored_answers("confidence_0_4")
+@pytest.mark.parametrize("version", ["0_4", "0_5"])
+def test_confidences_and_labels_predict_as_before(version: str) -> None:
+    stated, answers = stored_answers(f"confidence_{version}")
     found = stated.predict(answers["stated"], groups={"topic": answers["topic"]})
     np.testing.assert_allclose(found, answers["confidence"], **SAME)
-    several, answers = stored_answers("multilabel_0_4")
+    several, answers = stored_answers(f"multilabel_{version}")
     np.testing.assert_allclose(several.predict_proba(answers["scores"]), answers["proba"], **SAME)
 
 

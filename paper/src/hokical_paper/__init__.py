@@ -3,4 +3,4 @@
 Nothing is imported here, because training needs PyTorch and reading the suite does not.
 """
 
-__version__ = "0.4.0"
+__version__ = "0.5.0"

@@ -183,7 +183,11 @@ def check_fields(record: Any) -> None:
 @cache
 def _field_checks(kind: Any) -> dict[str, tuple[tuple[type[Any], ...], tuple[Any, ...]]]:
     """By field: the classes that it must be of, if these are records, and the annotated checks."""
-    hints, found = get_type_hints(kind, include_extras=True), {}
+    try:
+        hints = get_type_hints(kind, include_extras=True)
+    except NameError:  # of a type that is imported for type checkers alone: nothing to check by
+        return {}
+    found = {}
     for name in (field.name for field in fields(kind)):
         kinds = get_args(hints[name]) if isinstance(hints[name], UnionType) else (hints[name],)
         checks = getattr(hints[name], "__metadata__", ())
