@@ -332,7 +332,7 @@ def estimate_shift(calibrator: Calibrator, source: Any, *, delta: float = 0.05) 
             kept = [_smallest(kept, most)]
     check_row_count(first, None)
     _, logits, weights = _smallest(kept, most)
-    return calibrator.estimate_shift(logits, weights, delta=delta)
+    return calibrator.estimate_shift(logits, sample_weight=weights, delta=delta)
 
 
 def _smallest(

@@ -60,7 +60,7 @@ def test_certify_and_what_apply_then_guarantees(files: Path) -> None:
     text = run("certify", cal, more, "--groups", "region")  # in its own file
     assert "600 examples of more.csv" in text
     assert "groups        2" in text
-    assert "(--look-alike)" in run("certify", cal, files / "val.npz", code=2)
+    assert "pass --look-alike." in run("certify", cal, files / "val.npz", code=2)
     run("certify", cal, files / "val.npz", "--look-alike", "-o", other)
     known, output = load(cal), files / "out.csv"
     groups = np.array(["north", "south"])[np.arange(600) % 2]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import hokical
 from hokical import Gaussian, Hoki
-from hokical._fitting import examples as row_sample
+from hokical._fitting import examples
 from hokical.calibrators import Examples, make, method_names
 from hokical.rules import as_logits
 from hokical.streams import fit, open_source
@@ -31,8 +31,8 @@ WHOLE, MOST = 2000, 900
 
 @pytest.fixture(autouse=True)
 def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_sample, "MOST_LOGITS", WHOLE * CLASSES)
-    monkeypatch.setattr(row_sample, "MOST_ROWS", MOST)
+    monkeypatch.setattr(examples, "MOST_LOGITS", WHOLE * CLASSES)
+    monkeypatch.setattr(examples, "MOST_ROWS", MOST)
     monkeypatch.setattr("hokical.io.chunks._KERNEL_BLOCKS", 1)
     monkeypatch.setattr("hokical.io.chunks._FLOATS_BESIDE", 700)
 
@@ -42,18 +42,18 @@ def expected_rows(weights: np.ndarray | None = None) -> np.ndarray:
     n = N if weights is None else weights.size
     rows = np.arange(n) if weights is None else np.flatnonzero(weights)
     if rows.size > WHOLE:
-        rows = np.sort(rows[np.argsort(row_sample.row_draws(0, n)[rows])[:MOST]])
+        rows = np.sort(rows[np.argsort(examples.row_draws(0, n)[rows])[:MOST]])
     return rows
 
 
 def kept_of(start: int, stop: int, weights: np.ndarray | None) -> Any:
     own = None if weights is None else weights[start:stop]
     block = Examples(as_logits(LOGITS[start:stop]), LABELS[start:stop], own, start)
-    return row_sample._keep_block(block)
+    return examples._keep_block(block)
 
 
 def join(left: Any, right: Any) -> Any:
-    return row_sample._join(left, right, None)
+    return examples._join(left, right, None)
 
 
 @max_examples(60)
@@ -99,7 +99,7 @@ def test_what_is_kept_while_reading_is_at_most_two_samples() -> None:
 def test_few_rows_are_used_as_they_are() -> None:
     weights = np.arange(WHOLE) % 2.0
     block = Examples(as_logits(LOGITS[:WHOLE]), LABELS[:WHOLE], weights)
-    kept = row_sample._keep_block(block)
+    kept = examples._keep_block(block)
     assert kept.is_whole
     assert kept.sample().block is block
 
@@ -145,7 +145,7 @@ def test_a_method_is_fitted_on_the_sample(name: str) -> None:
     logits, labels = LOGITS, LABELS
     if make(name).method.binary_only:
         logits, labels = synthetic_logits(3 * N, 2, seed=1)
-        rows = np.sort(np.argsort(row_sample.row_draws(0, 3 * N))[:MOST])
+        rows = np.sort(np.argsort(examples.row_draws(0, 3 * N))[:MOST])
     else:
         rows = expected_rows()
     weights = np.random.default_rng(0).exponential(size=labels.size)
@@ -195,7 +195,7 @@ def test_the_sample_is_uniform_in_every_order(order: str) -> None:
         "as given": np.random.default_rng(0).integers(8, size=n),
     }[order]
     block = Examples(as_logits(np.eye(8)[names]), names, None)
-    found = row_sample.sample_block(block)
+    found = examples.sample_block(block)
     expected = MOST * np.bincount(names, minlength=8) / n
     chi_square = (np.bincount(found.labels, minlength=8) - expected) ** 2 / expected
     assert found.n_rows == MOST
@@ -206,10 +206,10 @@ def test_the_sample_is_uniform_in_every_order(order: str) -> None:
 def test_methods_that_need_them_get_more_rows_of_many_classes(
     rows_per_class: int, n_rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(row_sample, "MOST_FOR_CLASSES", 28_000)
+    monkeypatch.setattr(examples, "MOST_FOR_CLASSES", 28_000)
     logits, labels = synthetic_logits(800, 40, seed=0)
     block = Examples(as_logits(logits), labels)
-    sample = row_sample._keep_block(block, rows_per_class=rows_per_class).sample()
+    sample = examples._keep_block(block, rows_per_class=rows_per_class).sample()
     assert sample.block.n_rows == sample.rows.size == n_rows
     assert make("vecs").method.rows_per_class == 25
 

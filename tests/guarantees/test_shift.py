@@ -293,14 +293,14 @@ def test_rows_that_come_again_are_no_news(cal) -> None:
     often = cal.estimate_shift(np.repeat(logits, 5, axis=0))
     width, again = (np.ptp(found.accuracy_interval) for found in (once, often))
     np.testing.assert_allclose(again, width, rtol=0.05)
-    weighted = cal.estimate_shift(logits, np.full(300, 5.0))
+    weighted = cal.estimate_shift(logits, sample_weight=np.full(300, 5.0))
     np.testing.assert_allclose(weighted.class_frequencies, once.class_frequencies)
 
 
 def test_weights_count_rows(cal) -> None:
     logits, _ = world(400, seed=7)
     weights = np.where(np.arange(400) < 200, 1.0, 0.0)
-    found = cal.estimate_shift(logits, weights)
+    found = cal.estimate_shift(logits, sample_weight=weights)
     np.testing.assert_allclose(
         found.class_frequencies, cal.estimate_shift(logits[:200]).class_frequencies
     )
@@ -639,7 +639,7 @@ def test_estimates_by_group(cal, monkeypatch) -> None:
         assert f"{name}, {part.n:,} rows: accuracy" in str(found)
     assert found.by_group["a"].verdict == SAME
     assert found.by_group["b"].verdict == MOVED
-    weighted = cal.estimate_shift(logits, (site == "a").astype(float), groups=site)
+    weighted = cal.estimate_shift(logits, sample_weight=(site == "a").astype(float), groups=site)
     assert [*weighted.by_group] == ["a"]
     with pytest.raises(ValueError, match="one entry per row"):
         cal.estimate_shift(logits, groups=site[:9])

@@ -338,10 +338,15 @@ def as_labels(
             f"`{name}` must have one entry per row; got {array.shape[0]} for {n_rows} rows."
         )
     if place := first_true((array < 0) | (array >= n_classes)):
+        remedy = (
+            "Drop rows that do not count; for tokens and maps give "
+            f"`ignore_label={array[place]}` to `hokical.Dense` or to `calibrate`."
+        )
+        if array.min() >= 1 and array.max() == n_classes:
+            remedy = f"Labels count from 0: pass `{name} - 1`."
         raise ValueError(
             f"`{name}` must lie in [0, {n_classes - 1}], one index per column of the logits; got "
-            f"{array[place]} in row {place[0]}. Drop rows that do not count; for tokens and maps "
-            f"give `ignore_label={array[place]}` to `hokical.Dense` or to `calibrate`."
+            f"{array[place]} in row {place[0]}. {remedy}"
         )
     return array.astype(np.int64)
 

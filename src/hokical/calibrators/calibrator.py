@@ -456,7 +456,7 @@ class Calibrator(StoredEstimator):
         return self._reweight(shift.class_weights(self.rule_, known, frequencies, self.class_names))
 
     def estimate_shift(
-        self, logits: Any, sample_weight: Any = None, *, delta: float = 0.05, groups: Any = None
+        self, logits: Any, *, sample_weight: Any = None, delta: float = 0.05, groups: Any = None
     ) -> ShiftEstimate:
         """The class frequencies and the accuracy on new rows, which need no labels.
 

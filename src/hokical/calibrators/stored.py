@@ -223,7 +223,7 @@ class StoredEstimator(Estimator, ABC):
     _row_names: ClassVar[tuple[str, str]] = ("logits", "labels")
     #: The fitted rule.
     rule_: Any
-    #: Plain values from the file that the calibrator was loaded from; empty after a fit.
+    #: Plain values from the file that it was loaded from, or about the table that it was fitted on.
     metadata_: dict[str, Any]
     #: Names of the columns of the scores in the fit, if they were a frame's.
     _columns: tuple[str, ...] = ()

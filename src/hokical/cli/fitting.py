@@ -247,7 +247,7 @@ def _certify_on(
         with report_file(path):
             return hokical.streams.certify(fitted, data, **own)
     own["cluster"] = cluster
-    with ui.check_options("FILE"):
+    with ui.check_options(str(path), {'`reused="ignore"` (--look-alike)': "--look-alike"}):
         return fitted.certify(*data[:3], groups=data.groups, **own)
 
 

@@ -72,7 +72,11 @@ def clopper_pearson(hits: Any, trials: Any, *, delta: float = 0.05) -> FloatArra
 def check_chance(name: str, value: Any) -> float:
     """A number strictly between 0 and 1."""
     if isinstance(value, bool) or not isinstance(value, Real) or not 0.0 < float(value) < 1.0:
-        raise ValueError(f"`{name}` must lie strictly between 0 and 1; got {value!r}.")
+        percent = (
+            isinstance(value, Real) and not isinstance(value, bool) and 1.0 < float(value) < 100.0
+        )
+        remedy = f" For {value} % give {float(value) / 100:g}." if percent else ""
+        raise ValueError(f"`{name}` must lie strictly between 0 and 1; got {value!r}.{remedy}")
     return float(value)
 
 

@@ -1,9 +1,10 @@
 """What a calibrator keeps of its calibration examples, for guarantees that are asked for later.
 
-A small fingerprint of the rows of a fit, so that the same rows are not taken for fresh ones.
-
-Of the hashes of all rows the smallest are kept, with how often each was seen. Sketches of parts can
-be joined in any order, and the share of given rows that is among those of the fit can be estimated.
+`CalibrationData` are counts of examples by their score, a sample of scores for sets, and a
+`RowSketch`: a small fingerprint of the rows of the fit, so that the same rows are not taken for
+fresh ones. Of the hashes of all rows the smallest are kept, with how often each was seen. Sketches
+of parts can be joined in any order, and the share of given rows that is among those of the fit can
+be estimated.
 """
 
 from __future__ import annotations

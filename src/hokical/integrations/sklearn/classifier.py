@@ -347,7 +347,7 @@ class CalibratedClassifier(
         return replace(found, actions=self.classes_[found.actions])
 
     def estimate_shift(
-        self, X: Any, sample_weight: Any = None, *, delta: float = 0.05, groups: Any = None
+        self, X: Any, *, sample_weight: Any = None, delta: float = 0.05, groups: Any = None
     ) -> ShiftEstimate:
         """Class frequencies and accuracy of rows without labels; see `Calibrator.estimate_shift`.
 
@@ -362,7 +362,9 @@ class CalibratedClassifier(
         learned = getattr(self.calibrator_, "groups_", None) is not None
         logits = self._logits(X, groups if learned else None, of_one=True)
         judge: Calibrator = getattr(self, "_single_calibrator", self.calibrator_)
-        found = judge.estimate_shift(logits, sample_weight, delta=delta, groups=groups)
+        found = judge.estimate_shift(
+            logits, sample_weight=sample_weight, delta=delta, groups=groups
+        )
         names = tuple(map(str, self.classes_.tolist()))
         own: dict[str, Any] = {"class_names": names, "_calibrator": self}
         if judge is not self.calibrator_:
