@@ -66,7 +66,9 @@ def clopper_pearson(hits: Any, trials: Any, *, delta: float = 0.05) -> FloatArra
     # The upper end is a lower tail too, of the misses: so it is right for the smallest `delta`.
     ends = beta_quantile(np.where(counts > 0.0, counts, 1.0), counts[::-1] + 1.0, 0.5 * delta)
     low, missed = np.where(counts > 0.0, ends, 0.0)
-    return np.stack([low, 1.0 - missed], axis=-1)
+    # SciPy 1.13 rounds its quantiles so that the share can come out outside.
+    share = found / np.where(all_of > 0.0, all_of, 1.0)
+    return np.stack([np.minimum(low, share), np.maximum(1.0 - missed, share)], axis=-1)
 
 
 def check_chance(name: str, value: Any) -> float:
