@@ -123,7 +123,7 @@ def test_a_buffer_that_changes_meanwhile_writes_nowhere_else(tmp_path: Path) -> 
     script = """
 import numpy as np
 from hokical.rules import Logits
-from hokical.stability import _uniform as uniform
+from hokical.stability import uniform
 from hokical.stability.kernels import count_survivals, TILE
 block = np.random.default_rng(0).normal(size=(50, 40))
 for top in (-1e300, -5.0, 0.0, 1e300, np.nan, -np.inf, np.inf):
