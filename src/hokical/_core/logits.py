@@ -289,7 +289,8 @@ def as_logits(
     if isinstance(logits, Logits):
         _check_column_count((logits.n_rows, logits.n_classes), name, fitted_by)
         return logits._simplify()
-    if fitted_by is not None:
+    plain = type(logits) is np.ndarray and logits.dtype.names is None
+    if fitted_by is not None and not plain:
         known, names = (getattr(fitted_by, own, ()) for own in ("_columns", "class_names"))
         logits = order_columns(logits, name, known or names, strict=bool(known))
         logits = getattr(fitted_by, "_convert_frame", lambda frame: frame)(logits)
@@ -331,7 +332,6 @@ def as_float_matrix(logits: Any, name: str) -> tuple[Array, Backend]:
 
 def row_maxima(values: Array, backend: Backend) -> Array:
     """Row maxima (n,) float64, for `check_rows`."""
-    xp = backend.namespace(values)
     if backend is NUMPY:
         if values.shape[1] > FEW_COLUMNS:
             return np.maximum.reduce(values, axis=1).astype(np.float64, copy=False)
@@ -339,6 +339,7 @@ def row_maxima(values: Array, backend: Backend) -> Array:
         for rows in cut_rows(values.shape[0], NUMPY.block_size // FEW_COLUMNS):
             top[rows] = np.maximum.reduce(np.asfortranarray(values[rows]), axis=1)
         return top
+    xp = backend.namespace(values)
     with ignore_overflow(xp):
         return to_float64(xp.max(values, axis=1), xp)
 
@@ -435,7 +436,7 @@ def by_blocks(work: Callable[[Any], Any], logits: Any, floats_per_row: int | Non
     many temporary floats per row; by default as many as columns.
     """
     per_row = logits.n_columns if floats_per_row is None else floats_per_row
-    if logits.is_traced:
+    if not logits.is_numpy and logits.is_traced:
         return work(logits)
     step = block_rows(logits, per_row)
     if logits.n_rows <= step:

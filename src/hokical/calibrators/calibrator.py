@@ -834,6 +834,8 @@ class Calibrator(StoredEstimator):
                 found = predict_blocks(self.rule_, what, data)
             if not isinstance(rows, Logits) and data.backend.queues_work(data.values):
                 check_rows(data)
+            if type(given) is np.ndarray:
+                return found
             return to_input_library(_narrow(found, given) if what == "proba" else found, given)
 
     def _kept(self, name: Literal["support", "class_scores"]) -> Any:

@@ -242,7 +242,11 @@ def _fill_blocks(rule: Rule, logits: Logits, dtype: type[np.floating[Any]]) -> A
         if found is not into:
             into[...] = to_float32(found) if dtype is np.float32 else found
 
-    map_slices(fill, logits.n_rows, block_rows(logits, logits.n_classes))
+    step = block_rows(logits, logits.n_classes)
+    if logits.n_rows <= step:
+        fill(slice(None))
+    else:
+        map_slices(fill, logits.n_rows, step)
     return out
 
 
