@@ -19,8 +19,9 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 # uv where it is there; `make UV= ...` does without.
 UV ?= $(shell command -v uv 2>/dev/null)
 INSTALL := $(if $(UV),$(UV) pip install --quiet --python $(BIN)/python,$(PIP))
-# Neighbouring tests go to one worker, as they share what was fitted and compiled for them.
-TEST := $(BIN)/python -m pytest -n auto --dist worksteal
+# Neighbouring tests go to one worker, as they share what was fitted and compiled for them. Each has
+# one thread for OpenMP and BLAS: threads of several workers that wait for each other take ten times.
+TEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
 .PHONY: demo test test-all test-rest soak coverage lint bench bench-peers bench-quality bench-gpu docs test-peers package \
 	wheel-test lowest clean
@@ -40,8 +41,8 @@ test-all: $(ARRAYS)  ## all tests: with PyTorch, JAX, transformers, Spark, Ray; 
 # Files that name a library which `make test` did without; the doctests of its package with them.
 WITHOUT := $(shell grep -lrwE "torch|jax|transformers|pyspark|ray" tests paper/tests --include="test_*.py")
 
-test-rest: $(ARRAYS)  ## after `make test`: what it left out; together they are `make test-all`
-	$(TEST) -m "slow and not cluster"
+test-rest: $(ARRAYS)  ## after `make test`: what it left out; `make test-all` tries more examples
+	$(TEST) -m "slow and not cluster" --hypothesis-profile few
 	$(TEST) -m "not slow and not cluster" --hypothesis-profile few $(WITHOUT) src/hokical/integrations
 	$(BIN)/python -m pytest -m cluster tests
 

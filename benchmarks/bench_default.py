@@ -25,7 +25,7 @@ import numpy as np
 
 from bench_core import best_in_turns, large_logits, numpy_softmax
 from hokical import auto, calibrate_confidence
-from hokical._core.parallel import threads
+from hokical._core.runtime import threads
 from hokical.calibrators import make
 
 #: Rows, classes, rounds, and how many of temperature scaling a fit and a prediction may cost.

@@ -21,7 +21,7 @@ import numpy as np
 
 from bench_core import best_in_turns, large_logits
 from hokical import make
-from hokical._core.parallel import threads
+from hokical._core.runtime import threads
 
 METHODS = ("temps", "hoki", "adaptive", "structured", "auto")
 #: Most times temperature scaling's: fit, 10,000 rows, one row.

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hokical._core.arrays import backend_of
+from hokical._core.arrays import backend_of, to_host
 from hokical._core.logits import row_maxima
-from hokical.rules import Logits
+from hokical.rules import Logits, Rule, as_logits
+from hokical.rules.base import Output, predict_blocks
 
 
 @dataclass(frozen=True)
@@ -133,3 +134,10 @@ def in_library(values: Any, block_size: int | None = None) -> Logits:
     sizes = {} if block_size is None else {"block_size": block_size}
     backend = type("SmallBlocks", (type(home),), sizes)() if sizes else home
     return Logits(values, row_maxima(values, home), backend)
+
+
+def answers(rule: Rule, given: Any) -> list[np.ndarray]:
+    """Labels, confidences and probabilities of a rule, as NumPy arrays."""
+    logits = as_logits(given)
+    whats: tuple[Output, ...] = ("labels", "confidence", "proba")
+    return [to_host(predict_blocks(rule, what, logits)) for what in whats]

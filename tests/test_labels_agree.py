@@ -20,8 +20,9 @@ from typer.testing import CliRunner
 import hokical
 from hokical._core.arrays import to_host
 from hokical.cli import app
-from hokical.rules import AutoRule, AveragedRule, as_logits
+from hokical.rules import as_logits
 from hokical.rules.base import predict_blocks
+from hokical.rules.scaling import AutoRule
 from tests.cli.running import run
 from tests.conftest import max_examples
 from tests.libraries import NAMES as LIBRARIES
@@ -235,7 +236,7 @@ def test_pipelines_of_transformers(cal: Any) -> None:
 
 def test_logarithms_keep_the_first_maximum() -> None:
     torch = pytest.importorskip("torch")
-    from hokical.integrations.torch.batches import log_below_label
+    from hokical.integrations.torch.model import log_below_label
 
     own = np.float32(1.0 / 3000.0)
     proba = torch.full((1, 3000), float(np.nextafter(own, np.float32(0.0))))
@@ -322,7 +323,7 @@ def test_the_first_maximum_of_what_is_shown(
     if library == "jax":  # which compiles every shape anew
         n_classes = 2 if n_classes < 7 else 9
     rule, rows = make_case(name, seed, n_classes)
-    if isinstance(rule.core, AutoRule | AveragedRule):
+    if isinstance(rule.core, AutoRule):
         core = replace(rule.core, keep_labels=False)
         rule = core if rule.core is rule else replace(rule, rule=core)
     cal = hokical.make("uncalibrated").fit(np.eye(rows.shape[1]), range(rows.shape[1]))

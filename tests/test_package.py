@@ -105,7 +105,7 @@ for name in names:
     importlib.import_module(name)
 x = np.random.default_rng(0).normal(size=(500, 3))
 cal = hokical.Hoki(noise=hokical.Gumbel(1.0)).fit(x, x.argmax(1) * (x.max(1) > 0.5))
-print(len(names) > 100, cal.predict_confidence(x).shape)
+print(len(names) > 50, cal.predict_confidence(x).shape)
 """
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 
 import numpy as np
 
 from hokical import Gaussian, calibration_bound
 from hokical.calibrators import make, method_names
-from tests.conftest import QUICK, synthetic_logits
+from tests.conftest import QUICK, quiet_fit, synthetic_logits
 
 HEAVY = ("sklearn", "scipy", "numba", "typer", "rich", "pandas", "torch", "matplotlib")
 #: Answers with one file after the other, and says what was loaded by then.
@@ -39,9 +38,7 @@ def test_saved_calibrators_answer_without_heavy_libraries(tmp_path: Path) -> Non
         logits, labels = synthetic_logits(300, 4, seed=2)
         if cal.method.binary_only:
             logits, labels = logits[:, :2], labels % 2
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            cal.fit(logits, labels)
+        quiet_fit(cal, logits, labels)
         cal.save(tmp_path / f"{name}.json")
         np.save(tmp_path / f"{name}.npy", logits)
         answers = (cal.predict(logits), cal.predict_confidence(logits), cal.predict_proba(logits))

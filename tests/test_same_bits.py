@@ -14,11 +14,10 @@ import numpy as np
 import pytest
 
 from hokical import TopK, make, metrics, threads
-from hokical._core.arrays import to_host
 from hokical._core.special import erfcx
-from hokical.rules import Rule, as_logits
-from hokical.rules.base import predict_blocks
+from hokical.rules import as_logits
 from tests.conftest import synthetic_logits
+from tests.libraries import answers
 from tests.rules.making import FAMILIES, NAMES, make_case
 
 CLASSES = (2, 3, 10, 20, 40, 100, 900)
@@ -35,13 +34,6 @@ CASES = [
     for name in NAMES
     if name not in BINARY or size == 2
 ]
-
-
-def answers(rule: Rule, given: object) -> list[np.ndarray]:
-    logits = as_logits(given)
-    return [
-        to_host(predict_blocks(rule, what, logits)) for what in ("labels", "confidence", "proba")
-    ]
 
 
 def arrangements(rows: np.ndarray) -> dict[str, np.ndarray]:

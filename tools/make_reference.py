@@ -63,7 +63,6 @@ MADE_BY = {
     "hokical.metrics.PredictionPowered": "hokical.metrics.prediction_powered_accuracy",
     "hokical.metrics.RiskBands": "hokical.metrics.risk_bands",
     "hokical.metrics.Summary": "hokical.metrics.summary",
-    "hokical.monitoring.OnlineStatus": "hokical.monitoring.OnlineSets",
     "hokical.monitoring.Status": "hokical.CalibrationMonitor",
     "hokical.report.Evaluation": "hokical.evaluate",
     "hokical.io.Rows": "hokical.io.read_examples",

@@ -23,6 +23,7 @@ from scipy.special import expit, softmax
 
 from hokical import ConfidenceCalibrator, make
 from hokical.guarantees import control, density_ratios
+from hokical.guarantees.sets import CertifiedSets, Conformity, SetOptions
 from hokical.metrics import prediction_powered_accuracy
 from hokical.monitoring import OnlineSets
 
@@ -160,7 +161,7 @@ def _thresholds(
     scores: np.ndarray, labels: np.ndarray, n_classes: int, coverage: float, seed: int
 ) -> dict[str, np.ndarray]:
     """Thresholds (classes,) of each method; for what is published see docs/guarantees.md."""
-    one, ones = np.zeros(labels.size, np.int64), np.ones(labels.size)
+    one = np.zeros(labels.size, np.int64)
     common = control.find_thresholds(scores, one, 1, coverage).values[0]
     own = control.find_thresholds(scores, labels, n_classes, coverage, pool=False).values
     own = np.minimum(own, 0.0)
@@ -174,7 +175,10 @@ def _thresholds(
     found["by class"] = control.find_thresholds(*given).values
     found |= {f"interpolated {t}": t * own + (1.0 - t) * common for t in (0.25, 0.5, 0.75)}
     found["eight clusters"] = parts[cluster]
-    found["prevalence (pooled=True)"] = control.prevalence_thresholds(*given, weights=ones).values
+    asked, zeros = SetOptions(coverage, by="class", pooled=True), np.zeros(labels.size)
+    known = Conformity(labels, -scores, zeros, np.ones(labels.size, np.int64))
+    pooled = CertifiedSets(known, asked, "held-out", n_classes).thresholds.values
+    found["prevalence (pooled=True)"] = pooled
     return found
 
 

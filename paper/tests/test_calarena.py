@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.special import softmax
 from typer.testing import CliRunner
 
 from hokical.io import DataFileError
@@ -22,16 +23,11 @@ from paper.tests.test_study import make_scores
 RESNET = Path(os.environ.get("HOKICAL_PUBLIC_LOGITS", "."), "cifar10_resnet110_nncal.npz")
 
 
-def softmax(logits: Any) -> Any:
-    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return powers / powers.sum(axis=1, keepdims=True)
-
-
 def group_of(n_classes: int, seed: int) -> dict[str, Any]:
     arrays = {}
     for part, own in (("cal", seed), ("test", seed + 100)):
         logits, labels = make_scores(300, n_classes, own)
-        proba = softmax(logits).astype(np.float32)
+        proba = softmax(logits, axis=1).astype(np.float32)
         arrays[f"probas_{part}"] = proba[:, 1] if n_classes == 2 else proba
         arrays[f"labels_{part}"] = labels.astype(np.int32)
     return arrays
@@ -58,9 +54,11 @@ def test_groups_are_experiments(tmp_path: Path) -> None:
     assert list(found) == ["c10__a", "c10__b", "coins__a"]
     one, two = found["c10__b"], found["coins__a"]
     assert (one.data_set, one.n_classes, two.n_classes) == ("c10", 4, 2)
-    np.testing.assert_allclose(softmax(one.val_logits), STORED["c10"]["b"]["probas_cal"], atol=1e-6)
     np.testing.assert_allclose(
-        softmax(two.test_logits)[:, 1], STORED["coins"]["a"]["probas_test"], atol=1e-6
+        softmax(one.val_logits, axis=1), STORED["c10"]["b"]["probas_cal"], atol=1e-6
+    )
+    np.testing.assert_allclose(
+        softmax(two.test_logits, axis=1)[:, 1], STORED["coins"]["a"]["probas_test"], atol=1e-6
     )
     theirs = read_published(write_results(tmp_path / "results"), found.values())
     assert [(each.method, each.experiment) for each in theirs if each.data_set == "coins"] == [
@@ -108,7 +106,7 @@ def test_temperature_scaling_is_as_published() -> None:
     stored = np.load(RESNET)
     group = {}
     for theirs, ours in (("cal", "val"), ("test", "test")):
-        proba = softmax(stored[f"{ours}_logits"].astype(np.float64)).astype(np.float32)
+        proba = softmax(stored[f"{ours}_logits"].astype(np.float64), axis=1).astype(np.float32)
         group |= {f"probas_{theirs}": proba, f"labels_{theirs}": stored[f"{ours}_labels"]}
     (experiment,) = experiments_of({"c10": {"resnet110": group}})
     found = judge(experiment, "temps")

@@ -85,6 +85,7 @@ def test_what_takes_part_in_new_divisions(ran: tuple[Path, Path, Results]) -> No
         assert takes_part(large, "ms_odir", slow=True)
 
 
+@pytest.mark.slow
 def test_a_stopped_run_is_used_as_it_is(cuts: Cuts, ran: tuple[Path, Path, Results]) -> None:
     suite, store = open_suite(ran[0]), Cache(ran[1])
     before = set(ran[1].iterdir())
@@ -93,11 +94,13 @@ def test_a_stopped_run_is_used_as_it_is(cuts: Cuts, ran: tuple[Path, Path, Resul
     assert set(ran[1].iterdir()) == before
 
 
+@pytest.mark.slow
 def test_methods_with_fewer_divisions_are_named(cuts: Cuts) -> None:
     found = {key: r for key, r in cuts.found.items() if key != ("mnist_lenet5", 1, "ets")}
     assert "2 times; fewer times: ets (1, on 1 pair);" in cuts_note(Cuts(found, cuts.pairs))
 
 
+@pytest.mark.slow
 def test_tables_stand_on_the_divisions(cuts: Cuts, results: Results) -> None:
     table = certainty_table(cuts, results)
     assert [row.source for row in table.rows] == ["2 divisions", "its own"] * 3 + ["mean"]

@@ -23,6 +23,7 @@ from hokical_paper import cache as cache_module
 from hokical_paper import experiments, running
 from hokical_paper.cache import Cache
 from hokical_paper.experiments import run_method
+from hokical_paper.from_confidence import HokiFromConfidence
 from hokical_paper.input_stability import (
     StabilityCalibrator,
     fit_inputs,
@@ -104,7 +105,7 @@ def test_hoki_exact_is_the_library_default(pair: Pair) -> None:
     data = pair.load()
     result = run_method(pair, data, EXACT)
     plain = Hoki().fit(data.val_logits, data.val_labels)
-    start = Hoki(noise=plain.noise_, init="confidence").fit(data.val_logits, data.val_labels)
+    start = HokiFromConfidence(noise=plain.noise_).fit(data.val_logits, data.val_labels)
     assert result.score("ece") == ece(plain.predict_confidence(data.test_logits), data.test_correct)
     assert result.facts["ece_from_confidence"] == ece(
         start.predict_confidence(data.test_logits), data.test_correct

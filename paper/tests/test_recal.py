@@ -27,12 +27,8 @@ def resnet110() -> Real:
     return read_pair("cifar10_resnet110")
 
 
-@pytest.fixture(autouse=True)
-def _quiet() -> object:
-    """The limit may well be reached here; the test that is about it asks for the warning."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        yield
+#: The limit may well be reached here; the test that is about it asks for the warning.
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 
 def make_data(n: int, n_classes: int, n_transforms: int = 4, seed: int = 0) -> Data:

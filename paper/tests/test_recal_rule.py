@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from scipy.special import log_softmax, softmax
-from tests.conftest import max_examples, synthetic_logits
-from tests.libraries import NAMES, get_library
+from tests.conftest import max_examples, quiet_fit, synthetic_logits
+from tests.libraries import NAMES, answers, get_library
 from tests.rules.making import assert_chances, class_counts, make_rows, seeds
 
 import hokical
-from hokical._core.arrays import to_host
 from hokical.calibrators import Calibrator, load, make, method_names
-from hokical.rules import Logits, as_logits
+from hokical.rules import as_logits
 from hokical.rules.base import Output, predict_blocks
 from hokical_paper.recal import ReCal, ReCalRule, Views
 
@@ -51,10 +50,6 @@ def ordinary_rows(seed: int, n_classes: int) -> np.ndarray:
     rng = np.random.default_rng(seed)
     rows[4:8] = rng.normal(size=(4, n_classes)) * np.array([[20.0], [5.0], [1.0], [0.1]])
     return rows
-
-
-def answers(rule: ReCalRule, logits: Logits) -> list[np.ndarray]:
-    return [to_host(predict_blocks(rule, what, logits)) for what in ANSWERS]
 
 
 def proba_by_hand(rule: ReCalRule, row: np.ndarray, views: np.ndarray) -> np.ndarray:
@@ -143,9 +138,7 @@ def test_gradients_hold_the_groups_fixed() -> None:
     torch = pytest.importorskip("torch")
     logits, labels = synthetic_logits(300, 5, seed=2)
     views = make_views(1, logits)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        cal = ReCal(max_iter=6).fit(Views(logits, views), labels)
+    cal = quiet_fit(ReCal(max_iter=6), Views(logits, views), labels)
     beside = torch.tensor(views[:, :6])
     rows = torch.tensor(logits[:6], requires_grad=True)
     confident = lambda z: cal.predict_confidence(Views(z, beside))  # noqa: E731

@@ -26,28 +26,28 @@ if TYPE_CHECKING:
     from hokical._core.conversion import from_binary_probabilities as from_binary_probabilities
     from hokical._core.conversion import from_binary_scores as from_binary_scores
     from hokical._core.conversion import from_probabilities as from_probabilities
-    from hokical._core.messages import FitDataWarning as FitDataWarning
-    from hokical._core.parallel import threads as threads
+    from hokical._core.logits import TopK as TopK
+    from hokical._core.runtime import FitDataWarning as FitDataWarning
+    from hokical._core.runtime import threads as threads
     from hokical._core.storage import CalibratorFileError as CalibratorFileError
-    from hokical._core.topk import TopK as TopK
-    from hokical._fitting.hoki import select_noise as select_noise
     from hokical.calibrators import AutoCalibrator as AutoCalibrator
     from hokical.calibrators import Calibrator as Calibrator
     from hokical.calibrators import Hoki as Hoki
     from hokical.calibrators import TemperatureScaling as TemperatureScaling
     from hokical.calibrators import load as load
     from hokical.calibrators import make as make
-    from hokical.calibrators.automatic import auto as auto
     from hokical.calibrators.confidence import ConfidenceCalibrator as ConfidenceCalibrator
+    from hokical.calibrators.confidence import MultilabelCalibrator as MultilabelCalibrator
     from hokical.calibrators.confidence import calibrate_confidence as calibrate_confidence
-    from hokical.calibrators.multilabel import MultilabelCalibrator as MultilabelCalibrator
+    from hokical.calibrators.hoki import select_noise as select_noise
+    from hokical.calibrators.methods import auto as auto
     from hokical.dense import Dense as Dense
     from hokical.guarantees import calibration_bound as calibration_bound
     from hokical.integrations.sklearn import CalibratedClassifier as CalibratedClassifier
     from hokical.integrations.torch import calibrate as calibrate
     from hokical.monitoring import CalibrationMonitor as CalibrationMonitor
-    from hokical.report.comparison import compare as compare
-    from hokical.report.evaluating import evaluate as evaluate
+    from hokical.report.evaluation import compare as compare
+    from hokical.report.evaluation import evaluate as evaluate
     from hokical.stability import Gaussian as Gaussian
     from hokical.stability import Gumbel as Gumbel
     from hokical.stability import Uniform as Uniform
@@ -56,24 +56,25 @@ if TYPE_CHECKING:
 
 __version__ = VERSION
 
-_HOMES = {
-    "AutoCalibrator": "calibrators", "CalibratedClassifier": "integrations.sklearn",
-    "CalibrationMonitor": "monitoring", "Calibrator": "calibrators",
-    "CalibratorFileError": "_core.storage", "ConfidenceCalibrator": "calibrators.confidence",
-    "Dense": "dense", "Gaussian": "stability", "Gumbel": "stability", "Hoki": "calibrators",
-    "MultilabelCalibrator": "calibrators.multilabel", "TemperatureScaling": "calibrators",
-    "TopK": "_core.topk", "Uniform": "stability",
-    "FitDataWarning": "_core.messages", "auto": "calibrators.automatic",
-    "calibrate": "integrations.torch", "calibrate_confidence": "calibrators.confidence",
-    "calibration_bound": "guarantees",
-    "compare": "report.comparison", "evaluate": "report.evaluating",
-    "from_binary_probabilities": "_core.conversion",
-    "from_binary_scores": "_core.conversion",
-    "from_probabilities": "_core.conversion", "label_distribution": "stability",
-    "label_stability": "stability", "load": "calibrators", "make": "calibrators",
-    "select_noise": "_fitting.hoki",
-    "threads": "_core.parallel",
-}  # fmt: skip
+#: Where public names are, by module.
+_NAMES = {
+    "_core.conversion": "from_binary_probabilities from_binary_scores from_probabilities",
+    "_core.logits": "TopK",
+    "_core.runtime": "FitDataWarning threads",
+    "_core.storage": "CalibratorFileError",
+    "calibrators": "AutoCalibrator Calibrator Hoki TemperatureScaling load make",
+    "calibrators.confidence": "ConfidenceCalibrator MultilabelCalibrator calibrate_confidence",
+    "calibrators.hoki": "select_noise",
+    "calibrators.methods": "auto",
+    "dense": "Dense",
+    "guarantees": "calibration_bound",
+    "integrations.sklearn": "CalibratedClassifier",
+    "integrations.torch": "calibrate",
+    "monitoring": "CalibrationMonitor",
+    "report.evaluation": "compare evaluate",
+    "stability": "Gaussian Gumbel Uniform label_distribution label_stability",
+}
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 #: Without PyTorch, `hokical.calibrate` says what to install, and `import *` works.
 __all__ = [name for name in _HOMES if name != "calibrate" or find_spec("torch")]
@@ -86,13 +87,10 @@ _PACKAGES = {
 
 #: Libraries of arrays that need more than the standard, and who knows how; loaded when met.
 for _library, _home in {
-    "dask": "hokical.integrations.dask",
-    "jax": "hokical.integrations.jax",
-    "jaxlib": "hokical.integrations.jax",
-    "ndonnx": "hokical.integrations.onnx.backend",
-    "torch": "hokical.integrations.torch.backend",
-}.items():
-    announce_backend(_library, _home)
+    "dask": "dask", "jax": "jax", "jaxlib": "jax", "ndonnx": "onnx.namespace",
+    "torch": "torch.backend",
+}.items():  # fmt: skip
+    announce_backend(_library, f"hokical.integrations.{_home}")
 
 
 def __getattr__(name: str) -> Any:
@@ -100,9 +98,8 @@ def __getattr__(name: str) -> Any:
         return import_module(f"hokical.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'hokical' has no attribute {name!r}")
-    value = getattr(import_module(f"hokical.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
+    found = getattr(import_module(f"hokical.{_HOMES[name]}"), name)
+    return globals().setdefault(name, found)
 
 
 def __dir__() -> list[str]:

@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 
 #: The classes of CIFAR-10, by column.
 DEMO_CLASSES = ("plane", "car", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-Examples = tuple[NDArray[np.float16], NDArray[np.uint8]]
+_Arrays = tuple[NDArray[np.float16], NDArray[np.uint8]]
 
 
-def demo_logits() -> tuple[Examples, Examples]:
+def demo_logits() -> tuple[_Arrays, _Arrays]:
     """Validation and test (logits, labels) of a ResNet-110 on CIFAR-10, which is overconfident.
 
     5000 and 10,000 images it was not trained on, 10 classes; float16. It was trained for this

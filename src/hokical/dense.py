@@ -1,13 +1,9 @@
 """Outputs with more than one prediction per input: segmentation maps, tokens, anchors.
 
-`Dense` wraps a calibrator so that logits keep their shape.
-
-Arrays with a class axis as rows (positions, classes), some items at a time.
-
-A position is a place that has a prediction: a pixel, a token. Logits have the shape of their
-positions with one more axis, that of the classes; an item is an entry of the first axis.
-
-`Dense`: any calibrator, for outputs with a prediction per pixel or token.
+`Dense` wraps a calibrator so that logits keep their shape. A position is a place that has a
+prediction: a pixel, a token. Logits have the shape of their positions with one more axis, that of
+the classes; an item is an entry of the first axis. They are worked on as rows (positions, classes),
+some items at a time.
 """
 
 from __future__ import annotations
@@ -15,52 +11,39 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
 from array_api_compat import device, is_writeable_array
 
-from hokical._core.arrays import (
-    NUMPY,
-    Array,
-    Backend,
-    BoolArray,
-    FloatArray,
-    backend_of,
-    to_host,
-    to_input_library,
-)
+from hokical import streams
+from hokical._core import arrays
+from hokical._core.arrays import Array, BoolArray, FloatArray, to_host
 from hokical._core.checks import check_choice, check_count
 from hokical._core.groups import count_rows, read_columns, take_rows
 from hokical._core.logits import as_logits
-from hokical._core.messages import NotFittedError, sklearn_class
 from hokical._core.reading import Rows, as_labels, as_weights, to_numpy
+from hokical._core.runtime import NotFittedError, cut_rows, sklearn_class
 from hokical._core.storage import CalibratorFileError
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.catalog import load, new_calibrator
 from hokical.calibrators.stored import Estimator, refuse_groups
 from hokical.guarantees.calibration_data import Reused, row_draws
-from hokical.guarantees.control import RiskControl, control_risk, group_cells, percent
+from hokical.guarantees.control import RiskControl, control_risk, percent
 from hokical.guarantees.sets import SetOptions
-from hokical.io.chunks import join_chunks, rows_per_chunk, split_parts
-from hokical.io.examples import LABELS, LOGITS, WEIGHTS
-from hokical.io.tables import report_file
-from hokical.rules.base import OF_CLASSES, Output
-from hokical.streams import fit as fit_stream
+from hokical.io import examples, tables
+from hokical.rules.base import Output
 
 __all__ = ["Dense"]
 
-_WANTED = (
-    "a batch must be logits (n, ..., classes), a tuple (logits, labels) or (logits, labels, "
-    "sample_weight), or a mapping with these names and `mask`"
-)
-_PARTS = (LOGITS, LABELS, WEIGHTS, ("mask", "attention_mask"))
+_RULE = "a batch must be logits (n, ..., classes)"
+#: The arrays of a batch, by what they may be called.
+_PARTS = (examples.LOGITS, examples.LABELS, examples.WEIGHTS, ("mask", "attention_mask"))
 
 
-@dataclass(frozen=True, eq=False)
 class Maps:
     """Logits with their labels, weights and mask, read a slab of items at a time.
 
@@ -69,64 +52,45 @@ class Maps:
     before.
     """
 
-    logits: Any
-    labels: Any
-    weights: Any
-    mask: Any
-    class_axis: int
-    ignored: tuple[int, ...] = ()
-    first_item: int = 0
-
-    def __post_init__(self) -> None:
-        shape, rank = self.shape, len(self.shape)
-        if rank < 2 or not -rank <= self.class_axis < rank or self.axis == 0:
-            raise ValueError(
-                "`logits` must have an axis of classes, `class_axis`, after at least one of items, "
-                f"such as (n, h, w, classes) or (n, classes, h, w); got shape {shape} and "
-                f"class_axis={self.class_axis}. Give a single item as `logits[None]`."
-            )
-        if self.n_classes < 2:
-            raise ValueError(
-                f"`logits` must have at least two classes; got {self.n_classes} on axis "
-                f"{self.axis} of shape {shape}. Give `class_axis`, the axis of the classes."
-            )
-        per_item = self.weights is not None and tuple(self.weights.shape) == self.positions[:1]
-        beside = {"labels": self.labels, "mask": self.mask}
-        for name, array in (beside | ({} if per_item else {"sample_weight": self.weights})).items():
-            if array is not None and tuple(array.shape) != self.positions:
-                raise ValueError(
-                    f"`{name}` must have the shape of the logits without the axis of the classes, "
-                    f"{self.positions}; got {tuple(array.shape)} beside logits {shape}. Give "
-                    "`class_axis`, the axis of the classes."
-                )
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(int(length) for length in self.logits.shape)
-
-    @property
-    def axis(self) -> int:
-        """The axis of the classes, counted from 0."""
-        return self.class_axis % len(self.shape)
-
-    @property
-    def n_classes(self) -> int:
-        return self.shape[self.axis]
-
-    @property
-    def positions(self) -> tuple[int, ...]:
-        """The shape without the classes."""
-        return self.shape[: self.axis] + self.shape[self.axis + 1 :]
+    def __init__(
+        self, parts: Iterable[Any], class_axis: int, ignored: tuple[int, ...], first_item: int
+    ) -> None:
+        self.logits, self.labels, self.weights, self.mask = (
+            part if part is None or hasattr(part, "shape") else np.asarray(part) for part in parts
+        )  # what has a shape stays as it is: a file on disk
+        self.ignored, self.first_item = ignored, first_item
+        self.shape = tuple(map(int, self.logits.shape))
+        rank = len(self.shape)
+        self.axis = class_axis % max(rank, 1)
+        if not (-rank <= class_axis < rank and self.axis > 0 and self.shape[self.axis] > 1):
+            rule = "`logits` must have at least two classes on `class_axis`, after an axis of items"
+            found = f"shape {self.shape} and class_axis={class_axis}"
+            raise ValueError(f"{rule}; got {found}. Give a single item as `logits[None]`.")
+        self.n_classes = self.shape[self.axis]
+        self.positions = self.shape[: self.axis] + self.shape[self.axis + 1 :]
+        beside = {"labels": self.labels, "mask": self.mask, "sample_weight": self.weights}
+        for name, array in beside.items():
+            allowed = [self.positions, self.positions[:1]][: 1 + (name == "sample_weight")]
+            if array is not None and tuple(array.shape) not in allowed:
+                rule = f"`{name}` must have the shape of the logits without classes, {allowed[0]}"
+                raise ValueError(f"{rule}; got {tuple(array.shape)}. Give `class_axis`.")
+        # Slabs are worked on where they are, in their library, if results can be written there.
+        backend = arrays.backend_of(self.logits) or arrays.NUMPY
+        in_place = backend.lazy is None and bool(is_writeable_array(self.logits))
+        self.backend = backend if in_place else arrays.NUMPY
 
     def slabs(self) -> Iterator[tuple[slice, BoolArray]]:
         """Items of up to 8 MB of logits, at least one, and which of their positions count."""
         n_items, *lengths = self.positions
-        step = max(1, rows_per_chunk(self.n_classes) // max(1, math.prod(lengths)))
-        for first in range(0, n_items, step):
-            items = slice(first, min(first + step, n_items))
-            keep = np.ones((items.stop - first, *lengths), np.bool_)
+        step = max(1, streams.rows_per_chunk(self.n_classes) // max(1, math.prod(lengths)))
+        for items in cut_rows(n_items, step):
+            keep = np.ones((items.stop - items.start, *lengths), np.bool_)
             if self.mask is not None:
-                keep &= _check_mask(self.mask[items, ...])
+                mask = to_numpy(self.mask[items, ...], "mask")
+                if mask.dtype.kind not in "biu" or not ((mask == 0) | (mask == 1)).all():
+                    rule = "True or 1 where a position counts, False or 0 elsewhere"
+                    raise TypeError(f"`mask` must be {rule}; got dtype {mask.dtype}.")
+                keep &= mask.astype(np.bool_)
             if self.ignored and self.labels is not None:
                 keep &= ~np.isin(to_numpy(self.labels[items, ...], "labels"), self.ignored)
             yield items, keep
@@ -134,67 +98,72 @@ class Maps:
     def rows(self, items: slice, keep: BoolArray) -> Array:
         """The logits (rows, classes) of a slab; 0 where positions do not count."""
         part = self.logits[items, ...]
-        here = part if stays_in_place(part) else to_numpy(part, "logits")
-        xp = _backend(here).namespace(here)
+        here = to_numpy(part, "logits") if self.backend is arrays.NUMPY else part
+        xp = self.backend.namespace(here)
         rows = xp.reshape(xp.moveaxis(here, self.axis, -1), (-1, self.n_classes))
         if keep.all():
             return rows
-        counts = _backend(rows).from_host(keep.reshape(-1, 1), rows)
+        counts = self.backend.from_host(keep.reshape(-1, 1), rows)
         return xp.where(counts, rows, xp.zeros_like(rows))
 
     def read(self, most: int | None = None, seed: int = 0) -> Iterator[Rows]:
-        """The positions that count, slab after slab; at most `most` of an item, by the seed.
+        """The positions that count with labels, by slab; at most `most` of an item, by the seed.
 
         They are checked here, where an error can name the position; `ids` are their items.
         """
         for items, keep in self.slabs():
+            first = self.first_item + items.start
             if most is not None:
-                keep = _draw_positions(keep, most, seed, self.first_item + items.start)
-            if keep.any():
-                rows, places = self.rows(items, keep), np.nonzero(keep)
-                backend = _backend(rows)
-                chosen = backend.without_gradient(rows[backend.from_host(keep.reshape(-1), rows)])
-                labels, weights = (
-                    None if part is None else to_numpy(part[items, ...], name)
-                    for part, name in ((self.labels, "labels"), (self.weights, "sample_weight"))
-                )
-                with self._report(items, keep):
-                    n = as_logits(chosen).n_rows
-                    if labels is not None:
-                        labels = as_labels(labels[keep], n, self.n_classes)
-                if weights is not None:  # one per item is of all its positions
-                    weights = weights[places if weights.ndim == keep.ndim else places[0]]
-                numbers = places[0] + items.start + self.first_item
-                yield Rows(chosen, labels, weights, ids=numbers)
+                for item, counts in enumerate(keep.reshape(len(keep), -1), first):  # views of it
+                    places = np.flatnonzero(counts)
+                    if places.size > most:
+                        rng = np.random.default_rng([seed, item])
+                        counts[:] = False
+                        counts[rng.choice(places, most, replace=False)] = True
+            if not keep.any():
+                continue
+            rows, where, weights = self.rows(items, keep), np.nonzero(keep), None
+            rows = rows[self.backend.from_host(keep.reshape(-1), rows)]
+            chosen = self.backend.without_gradient(rows)
+            with self._report(items, keep):
+                n, labels = as_logits(chosen).n_rows, to_numpy(self.labels[items, ...], "labels")
+                labels = as_labels(labels[keep], n, self.n_classes)
+            if self.weights is not None:  # one per item is of all its positions
+                weights = to_numpy(self.weights[items, ...], "sample_weight")
+                weights = weights[where if weights.ndim == keep.ndim else where[0]]
+            yield Rows(chosen, labels, weights, ids=where[0] + first)
+
+    def output(self, calibrator: Calibrator, what: Output, fill: Any) -> Array:
+        """What a calibrator predicts at each position."""
+        return self.predict(lambda rows: {what: calibrator._output(what, rows)}, {what: fill})[what]
 
     def predict(
-        self, work: Callable[[Array], Sequence[Array]], fills: Sequence[Any], of_classes: bool
-    ) -> list[Array]:
+        self, work: Callable[[Array], Mapping[str, Array]], fills: Mapping[str, Any]
+    ) -> dict[str, Array]:
         """What `work` makes of rows (n, classes), in the shape of the positions or of the logits.
 
-        Where no position counts there is the fill of each result.
+        Given are the names of the results, and what they are where no position counts.
         """
-        here = stays_in_place(self.logits)
-        xp = _backend(self.logits).namespace(self.logits) if here else np
-        where = {"device": device(self.logits)} if here else {}
-        results: list[Array] = []
+        xp = self.backend.namespace(self.logits)
+        where = {} if self.backend is arrays.NUMPY else {"device": device(self.logits)}
+        results: dict[str, Array] = {}
         for items, keep in self.slabs():
             with self._report(items):
                 found = work(self.rows(items, keep))
-            if not results:
-                shape = self.shape if of_classes else self.positions
-                results = [xp.empty(shape, dtype=part.dtype, **where) for part in found]
-            counts = keep[..., None] if of_classes else keep
-            counts = _backend(found[0]).from_host(counts, found[0])
-            for result, part, fill in zip(results, found, fills, strict=True):
+            for name, fill in fills.items():
+                part, of_classes = found[name], found[name].ndim == 2
+                if name not in results:
+                    shape = self.shape if of_classes else self.positions
+                    results[name] = xp.empty(shape, dtype=part.dtype, **where)
                 shaped = xp.reshape(part, (*keep.shape, *part.shape[1:]))
                 if not keep.all():
+                    counts = self.backend.from_host(keep[..., None] if of_classes else keep, part)
                     shaped = xp.where(counts, shaped, xp.full_like(shaped, fill))
-                result[items, ...] = xp.moveaxis(shaped, -1, self.axis) if of_classes else shaped
-        return [to_input_library(result, self.logits) for result in results]
+                shaped = xp.moveaxis(shaped, -1, self.axis) if of_classes else shaped
+                results[name][items, ...] = shaped
+        return {name: arrays.to_input_library(each, self.logits) for name, each in results.items()}
 
-    @contextmanager
-    def _report(self, items: slice, keep: BoolArray | None = None) -> Iterator[None]:
+    def _report(self, items: slice, keep: BoolArray | None = None) -> AbstractContextManager[None]:
         """Errors about a row of a slab, or of its positions to keep, name the position.
 
         Items are counted over all batches.
@@ -206,34 +175,8 @@ class Maps:
             item, *inside = map(int, np.unravel_index(flat, shape))
             return f"position {(item + items.start + self.first_item, *inside)}"
 
-        try:
-            with report_file(None, place):
-                yield
-        except (TypeError, ValueError) as error:
-            remedy = "If the position does not count, give `mask` with False there"
-            raise type(error)(str(error).replace("Fix or drop the row", remedy)) from error
-
-
-def open_maps(
-    logits: Any, labels: Any, mask: Any, weights: Any, class_axis: int, ignored: tuple[int, ...]
-) -> Iterator[Maps]:
-    """The maps of an array, or of batches."""
-    batches: Iterable[Any] = [(logits, labels, weights, mask)]
-    if holds_batches(logits):
-        if any(part is not None for part in (labels, mask, weights)):
-            raise TypeError(
-                "labels, masks and weights come with the batches, as (logits, labels, "
-                "sample_weight) or a mapping; they cannot be given beside them."
-            )
-        given = logits() if callable(logits) else logits
-        batches = (split_parts(batch, _PARTS, _WANTED) for batch in given)
-    first_item = 0
-    for batch in batches:
-        given, *beside = map(_as_array, batch)
-        labels, weights, mask = beside
-        found = Maps(given, labels, weights, mask, class_axis, ignored, first_item)
-        yield found
-        first_item += found.positions[0]
+        remedy = "If the position does not count, give `mask` with False there"
+        return tables.report_file(None, place, remedy)
 
 
 def holds_batches(logits: Any) -> bool:
@@ -242,36 +185,10 @@ def holds_batches(logits: Any) -> bool:
         return False
     unfit = isinstance(logits, (str, bytes, Mapping, tuple))
     if unfit or not (callable(logits) or isinstance(logits, Iterable)):
-        raise TypeError(
-            "`logits` must be an array (n, ..., classes), or a list or iterable of batches; got "
-            f"{type(logits).__name__}. Open files with `numpy.load(path, mmap_mode='r')`, and give "
-            "arrays by name, `fit(logits=..., labels=...)`."
-        )
+        rule = "`logits` must be an array (n, ..., classes), or a list or iterable of batches"
+        remedy = "Open files with `numpy.load(path, mmap_mode='r')`; give arrays by name."
+        raise TypeError(f"{rule}; got {type(logits).__name__}. {remedy}")
     return True
-
-
-def _as_array(data: Any) -> Any:
-    """Anything with a shape as it is, so that a file stays on disk; lists as arrays."""
-    return data if data is None or hasattr(data, "shape") else np.asarray(data)
-
-
-def stays_in_place(logits: Any) -> bool:
-    """Whether slabs of an array are worked on in its own library and on its device."""
-    backend = _backend(logits)
-    return backend is not NUMPY and backend.lazy is None and bool(is_writeable_array(logits))
-
-
-def _draw_positions(counting: BoolArray, most: int, seed: int, first_item: int) -> BoolArray:
-    """At most `most` of the positions of each item that count, by the seed and its number."""
-    flat = counting.reshape(counting.shape[0], -1)
-    chosen = np.zeros_like(flat)
-    for row, (counts, taken) in enumerate(zip(flat, chosen, strict=True)):
-        places = np.flatnonzero(counts)
-        if places.size > most:
-            rng = np.random.default_rng([seed, first_item + row])
-            places = rng.choice(places, most, replace=False)
-        taken[places] = True
-    return chosen.reshape(counting.shape)
 
 
 def _weigh_items(found: Rows) -> FloatArray:
@@ -281,41 +198,11 @@ def _weigh_items(found: Rows) -> FloatArray:
         return np.sign(counts).astype(np.float64)
     items = np.bincount(found.ids, weights) / np.maximum(counts, 1)
     if not np.allclose(items[found.ids], weights):
-        raise ValueError(
-            "`sample_weight` must be one per item, (n,), as what is guaranteed is about new items; "
-            "got several in an item. Give `mask` with False where positions do not count."
-        )
+        rule = "`sample_weight` must be one per item, (n,); got several in an item"
+        raise ValueError(f"{rule}. Give `mask` with False where positions do not count.")
     return np.asarray(items / items[items > 0.0].mean())
 
 
-def _backend(array: Array) -> Backend:
-    """What knows the array's library; NumPy of all others."""
-    return backend_of(array) or NUMPY
-
-
-def _of_items(groups: Any, items: Any) -> dict[str, Any]:
-    """The columns of groups of items (n,) for rows of these items."""
-    if (n := count_rows(groups)) <= items.max():
-        raise ValueError(
-            f"`groups` must have one entry per item, at least {items.max() + 1}; got {n}. Give "
-            "that of each entry of the first axis."
-        )
-    return take_rows(read_columns(groups, n), items)
-
-
-def _check_mask(mask: Any) -> BoolArray:
-    """True or False, or the same as 1 and 0."""
-    array = to_numpy(mask, "mask")
-    if array.dtype.kind not in "biu" or not ((array == 0) | (array == 1)).all():
-        raise TypeError(
-            "`mask` must be True where a position counts and False elsewhere (or 1 and 0); got "
-            f"dtype {array.dtype}."
-        )
-    return array.astype(np.bool_)
-
-
-#: What `predict_set` passes on.
-_SET_OPTIONS = ("kind", "penalty", "free_ranks", "allow_empty")
 #: Positions of each item that sets are certified with.
 _PER_ITEM = 64
 
@@ -397,11 +284,11 @@ class Dense(Estimator):
         position counts, or each position of an item. Batches bring their own.
         """
         calibrator = new_calibrator(self.calibrator, argument="calibrator")
-        given = (logits, labels, mask, sample_weight)
-        fit_stream(calibrator, self._source(given, self.max_positions_per_item))
+        given = (logits, labels, sample_weight, mask)
+        streams.fit(calibrator, self._source(given, self.max_positions_per_item))
         table = calibrator.kept_.fit_scores
         self.n_positions_ = None if table is None else table.total
-        self.accuracy_ = None if table is None else table.accuracy
+        self.accuracy_ = None if table is None else float(1.0 - table.wrong.sum() / table.total)
         calibrator.forget_examples()
         self.calibrator_: Calibrator = calibrator
         return self
@@ -432,7 +319,7 @@ class Dense(Estimator):
         self, logits: Any, labels: Any = None, sample_weight: Any = None, *, mask: Any = None
     ) -> float:
         """Minus the Brier score of the confidence: larger is better, 0 is perfect."""
-        found = self._flatten(logits, labels, mask, sample_weight)
+        found = self._flatten((logits, labels, sample_weight, mask))
         return self.fitted_calibrator().score(*found[:3])
 
     def certify(
@@ -455,7 +342,7 @@ class Dense(Estimator):
         for `by="new group"`: the patient of each image, the document of each sentence. `reused` is
         that of `Calibrator.certify`.
         """
-        found = self._flatten(logits, labels, mask, sample_weight, _PER_ITEM)
+        found = self._flatten((logits, labels, sample_weight, mask), _PER_ITEM)
         certified = deepcopy(self.fitted_calibrator())
         certified.forget_examples()
         items = _weigh_items(found)
@@ -469,7 +356,12 @@ class Dense(Estimator):
         order = np.lexsort((row_draws(self.random_state, found.n_rows), found.ids))
         alone = order[np.unique(found.ids[order], return_index=True)[1]]
         weights = None if found.weights is None else items[found.ids[alone]]
-        own = None if groups is None else _of_items(groups, found.ids[alone])
+        own = None
+        if groups is not None:
+            if (n := count_rows(groups)) < len(items):
+                rule = f"`groups` must have one entry per item, at least {len(items)}; got {n}"
+                raise ValueError(f"{rule}. Give that of each entry of the first axis.")
+            own = take_rows(read_columns(groups, n), found.ids[alone])
         certified.certify(*found.take(alone)[:2], weights, groups=own, reused=reused)
         # For a new group each item counts as one example, by the position that was drawn.
         noted = replace(noted, unseen=certified.kept_.held_out_conformity)
@@ -491,7 +383,8 @@ class Dense(Estimator):
         `PredictionSets`.
         """
         calibrator, asked = self._certified("predict_set"), {"coverage": coverage, **options}
-        allowed = _SET_OPTIONS + ("by", "delta") * (options.get("by") == "new group")
+        by_group = ("by", "delta") * (options.get("by") == "new group")
+        allowed = ("kind", "penalty", "free_ranks", "allow_empty", *by_group)
         sets = calibrator._certified_sets(SetOptions.read(asked, allowed))
         guarantee = calibrator.predict_set(np.zeros((1, calibrator.n_classes_)), **asked)
         share = f"Coverage of the positions of a new item at least {percent(coverage)}"
@@ -499,7 +392,7 @@ class Dense(Estimator):
         judge = calibrator._with_rule(sets.rule(calibrator.rule_))
 
         def one(maps: Maps) -> Any:
-            found = maps.predict(lambda rows: [judge._output("members", rows)], [False], True)[0]
+            found = maps.output(judge, "members", False)
             return replace(guarantee, members=found, sizes=found.sum(maps.axis), guarantee=words)
 
         return self._each(logits, mask, one)
@@ -526,13 +419,11 @@ class Dense(Estimator):
         asked: dict[str, Any] = {"risk": risk, "delta": delta, "by": by}
         guarantee = calibrator.predict_or_abstain(np.zeros((1, calibrator.n_classes_)), **asked)
 
-        def select(rows: Any) -> Sequence[Any]:
-            found = calibrator.predict_or_abstain(rows, **asked)
-            return found.labels, found.confidence, found.accepted
+        fills = {"labels": -1, "confidence": np.nan, "accepted": False}
 
         def one(maps: Maps) -> Any:
-            labels, confidence, accepted = maps.predict(select, [-1, np.nan, False], False)
-            return replace(guarantee, labels=labels, confidence=confidence, accepted=accepted)
+            work = calibrator.predict_or_abstain
+            return replace(guarantee, **maps.predict(lambda z: vars(work(z, **asked)), fills))
 
         return self._each(logits, mask, one)
 
@@ -556,11 +447,10 @@ class Dense(Estimator):
         for a group that was never seen, drawn like these.
         """
         proba, truth = to_host(self.predict_proba(logits)), to_host(labels)
-        for _ in self._read(logits, labels, None, None, None):
+        for _ in self._read((logits, labels, None, None)):
             pass  # labels are checked
         weights = as_weights(sample_weight, len(proba))
-        options: dict[str, Any] = {"groups": group_cells(by, groups, len(proba)), **guarantee}
-        return control_risk(proba, truth, weights=weights, unseen=by == "new group", **options)
+        return control_risk(proba, truth, weights=weights, by=by, groups=groups, **guarantee)
 
     def draw_positions(
         self, logits: Any, labels: Any = None, *, mask: Any = None, per_item: int = 1
@@ -576,7 +466,7 @@ class Dense(Estimator):
         >>> rows.shape, truth.shape
         ((5, 3), (5,))
         """
-        return self._flatten(logits, labels, mask, None, per_item)[:2]
+        return self._flatten((logits, labels, None, mask), per_item)[:2]
 
     def save(self, path: str | os.PathLike[str], *, metadata: dict[str, Any] | None = None) -> None:
         """Write the fitted calibrator and the options of this wrapper to a JSON file, atomically.
@@ -596,10 +486,8 @@ class Dense(Estimator):
         """A fitted `Dense` from a file; options given here replace those in the file."""
         calibrator = load(path)
         if not isinstance(calibrator, Calibrator):
-            raise CalibratorFileError(
-                f"{path} must hold a calibrator of logits; got a {type(calibrator).__name__}. Read "
-                "it with `hokical.load`."
-            )
+            problem = f"{path} must hold a calibrator of logits; got a {type(calibrator).__name__}"
+            raise CalibratorFileError(f"{problem}. Read it with `hokical.load`.")
         try:
             dense = cls(calibrator, **calibrator.metadata_.get("dense", {}))
             dense._check_options()
@@ -619,81 +507,74 @@ class Dense(Estimator):
         """The calibrator of the last fit, or the one given if that is fitted already."""
         found = getattr(self, "calibrator_", self.calibrator)
         if not isinstance(found, Calibrator) or not hasattr(found, "rule_"):
-            raise sklearn_class(NotFittedError)(
-                f"This {type(self).__name__} instance is not fitted yet. Call `fit` first, or give "
-                "a fitted calibrator."
-            )
+            remedy = "Call `fit` first, or give a fitted calibrator."
+            raise sklearn_class(NotFittedError)(f"This Dense instance is not fitted yet. {remedy}")
         refuse_groups(found.rule_)
         return found
 
     def _certified(self, name: str) -> Calibrator:
         found = self.fitted_calibrator()
         if found.kept_.held_out_conformity is None:
-            raise ValueError(
-                f"`{name}` needs certified items: positions of the fit are not independent of "
-                "their neighbours. Call `certify(logits, labels)` first, with items that nothing "
-                "was fitted on."
-            )
+            remedy = "Call `certify(logits, labels)` first, with items that nothing was fitted on."
+            raise ValueError(f"`{name}` needs certified items. {remedy}")
         return found
 
     def _check_options(self) -> tuple[int, ...]:
         """The labels that are ignored; raise for invalid parameters."""
-        axis, most = self.class_axis, self.max_positions_per_item
-        if isinstance(axis, bool) or not isinstance(axis, (int, np.integer)):
-            raise TypeError(f"`class_axis` must be an integer; got {axis!r}.")
-        if most is not None:
-            check_count(most, name="max_positions_per_item")
+        check_count(self.class_axis, name="class_axis", least=-64, most=63)  # axes of any array
+        if self.max_positions_per_item is not None:
+            check_count(self.max_positions_per_item, name="max_positions_per_item")
         check_count(self.random_state, name="random_state", least=0)
         labels = np.atleast_1d([] if self.ignore_label is None else self.ignore_label)
         if labels.size and labels.dtype.kind not in "iu":
-            raise TypeError(
-                "`ignore_label` must be an integer, several of them, or None; got "
-                f"{self.ignore_label!r}."
-            )
+            raise TypeError(f"`ignore_label` must be integers or None; got {self.ignore_label!r}.")
         return tuple(labels.tolist())
 
-    def _read(
-        self, logits: Any, labels: Any, mask: Any, weights: Any, most: int | None
-    ) -> Iterator[Rows]:
-        """The positions that count, slab after slab."""
+    def _read(self, given: Sequence[Any], most: int | None = None) -> Iterator[Rows]:
+        """The positions that count of (logits, labels, weights, mask), slab after slab."""
         ignored, rows = self._check_options(), 0
-        for maps in open_maps(logits, labels, mask, weights, self.class_axis, ignored):
+        for maps in self._open(given, ignored):
             if maps.labels is None:
-                raise ValueError(
-                    "`labels` must be given: the true class of each position, of shape "
-                    f"{maps.positions}, or in each batch, as (logits, labels)."
-                )
+                remedy = f"of shape {maps.positions}, or in each batch, as (logits, labels)"
+                raise ValueError(f"`labels` must be given: {remedy}.")
             for part in maps.read(most, self.random_state):
                 rows += part.n_rows
                 yield part
         if not rows:
-            raise ValueError(
-                "at least one position must count; got none. See `mask` (True where a position "
-                "counts) and `ignore_label`."
-            )
+            rule = "at least one position must count; got none"
+            raise ValueError(f"{rule}. See `mask`, True where one counts, and `ignore_label`.")
 
-    def _source(self, given: tuple[Any, Any, Any, Any], most: int | None = None) -> Any:
+    def _source(self, given: Sequence[Any], most: int | None = None) -> Any:
         """Chunks for streams: of an iterator once, of arrays and loaders as often as needed."""
 
         def chunks() -> Iterator[tuple[Any, ...]]:
-            return (part[:3] for part in self._read(*given, most))
+            return (part[:3] for part in self._read(given, most))
 
         return chunks() if isinstance(given[0], Iterator) else chunks
 
-    def _flatten(
-        self, logits: Any, labels: Any, mask: Any, weights: Any, most: int | None = None
-    ) -> Rows:
+    def _flatten(self, given: Sequence[Any], most: int | None = None) -> Rows:
         """All positions that count, or at most so many of each item, on the host."""
-        found = join_chunks(list(self._read(logits, labels, mask, weights, most)))
+        found = streams.join_chunks(list(self._read(given, most)))
         return found._replace(scores=to_host(found.scores))
 
+    def _open(self, given: Sequence[Any], ignored: tuple[int, ...] = ()) -> Iterator[Maps]:
+        """The maps of logits, labels, weights and mask, or of batches in place of the logits."""
+        batches: Iterable[Sequence[Any]] = [given]
+        if holds_batches(given[0]):
+            if any(part is not None for part in given[1:]):
+                remedy = "give them as (logits, labels, sample_weight) or a mapping"
+                raise TypeError(f"labels, masks and weights come with the batches: {remedy}.")
+            many = given[0]() if callable(given[0]) else given[0]
+            batches = (streams.split_parts(batch, _PARTS, _RULE) for batch in many)
+        first_item = 0
+        for batch in batches:
+            maps = Maps(batch, self.class_axis, ignored, first_item)
+            yield maps
+            first_item += maps.positions[0]
+
     def _predict(self, what: Output, logits: Any, mask: Any, fill: Any) -> Any:
-        calibrator, of_classes = self.fitted_calibrator(), what in OF_CLASSES
-
-        def work(rows: Any) -> Sequence[Any]:
-            return [calibrator._output(what, rows)]
-
-        return self._each(logits, mask, lambda maps: maps.predict(work, [fill], of_classes)[0])
+        calibrator = self.fitted_calibrator()
+        return self._each(logits, mask, lambda maps: maps.output(calibrator, what, fill))
 
     def _each(self, logits: Any, mask: Any, work: Callable[[Maps], Any]) -> Any:
         """`work` of an array; of batches, an iterator of what it makes of each."""
@@ -702,11 +583,9 @@ class Dense(Estimator):
 
         def check_and_work(maps: Maps) -> Any:
             if maps.n_classes != n_classes:
-                raise ValueError(
-                    f"`logits` must have the {n_classes} classes of the fit on axis {maps.axis}; "
-                    f"got shape {maps.shape}. Give `class_axis`, the axis of the classes."
-                )
-            return work(replace(maps, labels=None))  # so that none is ignored
+                rule = f"`logits` must have the {n_classes} classes of the fit on axis {maps.axis}"
+                raise ValueError(f"{rule}; got shape {maps.shape}. Give `class_axis`.")
+            return work(maps)
 
-        found = map(check_and_work, open_maps(logits, None, mask, None, self.class_axis, ()))
+        found = map(check_and_work, self._open((logits, None, None, mask)))
         return found if holds_batches(logits) else next(found)

@@ -16,12 +16,10 @@ import numpy as np
 
 from hokical._core.arrays import FloatArray, IntArray
 from hokical._core.checks import bin_edges, bin_index, check_count
-from hokical._core.lazy import import_optional
+from hokical._core.runtime import import_optional
 from hokical.guarantees.bounds import clopper_pearson
 from hokical.metrics import risk_models
-from hokical.metrics.calibration import gap_norm
-from hokical.metrics.levels import Bins, Levels, read_levels
-from hokical.metrics.ranking import area_under_risk, risk_coverage
+from hokical.metrics.calibration import Bins, Levels, aurc, ece, read_levels, risk_coverage_curve
 from hokical.metrics.summaries import summarize_sets
 
 __all__ = [
@@ -31,8 +29,6 @@ __all__ = [
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-else:
-    Axes = Any  # plots can be computed without matplotlib
 
 #: Distinct for colour-blind readers, and readable on white and on dark ground.
 BLUE, ORANGE, GREY = "#3f74b5", "#e08a3c", "#808080"
@@ -69,6 +65,32 @@ def legend_beside(ax: Axes) -> None:
     )
 
 
+def _bars(ax: Axes, low: Any, high: Any, heights: Any, **look: Any) -> None:
+    """Bars from one end to the other, apart by a line in the colour of the ground."""
+    ax.bar(low, heights, high - low, align="edge", **({"edgecolor": ax.get_facecolor()} | look))
+
+
+def _points(ax: Axes, x: Any, y: Any, low: Any, high: Any, /, **look: Any) -> None:
+    """Points with intervals."""
+    ends = np.maximum([np.subtract(y, low), np.subtract(high, y)], 0.0)
+    ax.errorbar(x, y, yerr=ends, fmt="o", **look)
+
+
+def _line(ax: Axes, x: Any, y: Any, low: Any, high: Any, band: dict[str, Any], look: Any) -> None:
+    """A line with a band in its colour."""
+    (line,) = ax.plot(x, y, **look)
+    ax.fill_between(x, low, high, color=line.get_color(), linewidth=0, **band)
+
+
+def _finish(ax: Axes, loc: Any, x: str, y: str, legend: Any = None, **ends: Any) -> Axes:
+    """The Axes with a legend at a place, names and ends."""
+    ax.set(xlabel=x, ylabel=y, **ends)
+    ax.legend(loc=loc, frameon=False, **(legend or {}))
+    return ax
+
+
+#: Small points with caps.
+_SMALL: dict[str, Any] = {"elinewidth": 1, "capsize": 2}
 #: Where axes of probability may end; bars of a histogram; marks of a rug.
 _TOPS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
 _BARS, _MARKS = 25, 120
@@ -106,7 +128,13 @@ class EventPicture:
         events, others = (
             np.bincount(place, weight, _BARS) / (float(weight.sum()) or 1.0) for weight in sides
         )
-        rugs = [_quantiles(levels, weight) for weight in sides]
+        rugs = []
+        for weight in sides:
+            reached = np.cumsum(weight)
+            count = int(min(_MARKS, np.ceil(reached[-1])))
+            wanted = (np.arange(count) + 0.5) / max(count, 1) * reached[-1]
+            spots = np.minimum(np.searchsorted(reached, wanted), reached.size - 1)
+            rugs.append(np.asarray(levels.confidence[spots]))
         net = found.decision_curve(top * np.arange(1, 100) / 100.0)
         return cls(top, found.curve, bands, cuts, events, others, rugs[0], rugs[1], net)
 
@@ -115,26 +143,18 @@ class EventPicture:
         ax = axes_or_new(ax)
         ax.plot([0, self.top], [0, self.top], color=GREY, linestyle="--", label="calibrated")
         if self.curve is not None:
-            look: dict[str, Any] = {"color": BLUE, "label": "smooth curve"} | style
-            (line,) = ax.plot(self.curve.probability, self.curve.observed, **look)
-            band: dict[str, Any] = {"color": line.get_color(), "alpha": 0.18, "linewidth": 0}
-            ends = (self.curve.low, self.curve.high)
-            ax.fill_between(self.curve.probability, *ends, **band, label=f"{1 - delta:.0%} band")
-        rows = self.bands.rows
-        x, y = [row.mean_probability for row in rows], [row.observed for row in rows]
-        ends = ([r.observed - r.low for r in rows], [r.high - r.observed for r in rows])  # type: ignore[assignment]
-        marks: dict[str, Any] = {"fmt": "o", "markersize": 4, "elinewidth": 1, "capsize": 2}
-        ax.errorbar(x, y, yerr=np.maximum(ends, 0.0), color=ink(ax), label="bands", **marks)
-        rug: dict[str, Any] = {"linestyle": "", "marker": "|", "markersize": 7, "alpha": 0.5}
-        ax.plot(
-            self.rug_events, np.full(self.rug_events.size, 1.02 * self.top), color=ORANGE, **rug
-        )
-        ax.plot(self.rug_others, np.full(self.rug_others.size, -0.02 * self.top), color=GREY, **rug)
-        ends_of_axis = (-0.05 * self.top, 1.06 * self.top)
-        ax.set(xlim=(0, self.top), ylim=ends_of_axis)
-        ax.set(xlabel="predicted probability", ylabel="observed share of events")
-        ax.legend(loc="upper left", frameon=False)
-        return ax
+            band = {"alpha": 0.18, "label": f"{1 - delta:.0%} band"}
+            curve = (self.curve.probability, self.curve.observed, self.curve.low, self.curve.high)
+            _line(ax, *curve, band, {"color": BLUE, "label": "smooth curve"} | style)
+        columns = ("mean_probability", "observed", "low", "high")
+        points = ([getattr(row, name) for row in self.bands.rows] for name in columns)
+        _points(ax, *points, color=ink(ax), label="bands", markersize=4, **_SMALL)
+        for rug, height, color in ((self.rug_events, 1.02, ORANGE), (self.rug_others, -0.02, GREY)):
+            marks: dict[str, Any] = {"linestyle": "", "marker": "|", "markersize": 7, "alpha": 0.5}
+            ax.plot(rug, np.full(rug.size, height * self.top), color=color, **marks)
+        ends: dict[str, Any] = {"xlim": (0, self.top), "ylim": (-0.05 * self.top, 1.06 * self.top)}
+        names = "predicted probability", "observed share of events"
+        return _finish(ax, "upper left", *names, **ends)
 
 
 def axis_top(found: risk_models.BinarySummary) -> float:
@@ -145,26 +165,10 @@ def axis_top(found: risk_models.BinarySummary) -> float:
     return next((top for top in _TOPS if top >= largest), 1.0)
 
 
-def _quantiles(levels: Levels, weight: FloatArray) -> FloatArray:
-    reached = np.cumsum(weight)
-    count = int(min(_MARKS, np.ceil(reached[-1])))
-    if count == 0:
-        return np.zeros(0)
-    wanted = (np.arange(count) + 0.5) / count * reached[-1]
-    place = np.minimum(np.searchsorted(reached, wanted), reached.size - 1)
-    return np.asarray(levels.confidence[place])
-
-
 def draw_calibration_curve(
-    probability: Any,
-    outcome: Any,
-    ax: Axes | None = None,
-    *,
-    edges: Any = None,
-    delta: float = 0.05,
-    sample_weight: Any = None,
-    **style: Any,
-) -> Axes:
+    probability: Any, outcome: Any, ax: Axes | None = None, *, edges: Any = None,
+    delta: float = 0.05, sample_weight: Any = None, **style: Any,
+) -> Axes:  # fmt: skip
     """Smooth calibration curve of an event with a band, over bands of probability with intervals.
 
     Marks above are rows with the event, marks below rows without. `edges` are those of
@@ -182,13 +186,9 @@ def draw_calibration_curve(
 
 
 def draw_distribution(
-    probability: Any,
-    outcome: Any,
-    ax: Axes | None = None,
-    *,
-    sample_weight: Any = None,
+    probability: Any, outcome: Any, ax: Axes | None = None, *, sample_weight: Any = None,
     **style: Any,
-) -> Axes:
+) -> Axes:  # fmt: skip
     """Distribution of the probabilities of rows with the event, above, and without, below.
 
     Arguments are those of `hokical.metrics.binary_summary`; `style` is that of matplotlib's bars.
@@ -199,34 +199,22 @@ def draw_distribution(
     >>> len(ax.patches) > 0
     True
     """
-    found = EventPicture.from_summary(
-        risk_models.binary_summary(probability, outcome, sample_weight)
-    )
+    summary = risk_models.binary_summary(probability, outcome, sample_weight)
+    found = EventPicture.from_summary(summary)
     ax = axes_or_new(ax)
-    shape: dict[str, Any] = {"width": np.diff(found.edges), "align": "edge"}
-    shape |= {"edgecolor": ax.get_facecolor()} | style
-    ax.bar(found.edges[:-1], found.events, **({"color": ORANGE, "label": "event"} | shape))
-    ax.bar(found.edges[:-1], -found.others, **({"color": GREY, "label": "no event"} | shape))
+    ends = found.edges[:-1], found.edges[1:]
+    _bars(ax, *ends, found.events, **({"color": ORANGE, "label": "event"} | style))
+    _bars(ax, *ends, -found.others, **({"color": GREY, "label": "no event"} | style))
     ax.axhline(0.0, color=ink(ax), linewidth=0.8)
-    ax.set(
-        xlim=(0, found.top), xlabel="predicted probability", ylabel="share of the outcome's rows"
-    )
     ax.yaxis.set_major_formatter(lambda value, _: f"{abs(value):.0%}")
-    ax.legend(loc="upper right", frameon=False)
-    return ax
+    names = ("predicted probability", "share of the outcome's rows")
+    return _finish(ax, "upper right", *names, xlim=(0, found.top))
 
 
 def draw_decision_curve(
-    proba: Any,
-    labels: Any,
-    ax: Axes | None = None,
-    *,
-    thresholds: Any = None,
-    delta: float = 0.05,
-    label: str = "model",
-    sample_weight: Any = None,
-    **style: Any,
-) -> Axes:
+    proba: Any, labels: Any, ax: Axes | None = None, *, thresholds: Any = None,
+    delta: float = 0.05, label: str = "model", sample_weight: Any = None, **style: Any,
+) -> Axes:  # fmt: skip
     """Net benefit by threshold with its band, beside treating all and none.
 
     Call it again with the same Axes and another `label` to compare. Arguments are as in
@@ -245,14 +233,11 @@ def draw_decision_curve(
     if not ax.lines:
         ax.plot(curve.threshold, curve.treat_all, color=GREY, linestyle="--", label="treat all")
         ax.axhline(0.0, color=ink(ax), linewidth=0.8, label="treat none")
-    (line,) = ax.plot(curve.threshold, curve.net_benefit, **({"label": label} | style))
-    band: dict[str, Any] = {"color": line.get_color(), "alpha": 0.15, "linewidth": 0}
-    ax.fill_between(curve.threshold, curve.low, curve.high, **band)
+    ends = (curve.threshold, curve.net_benefit, curve.low, curve.high)
+    _line(ax, *ends, {"alpha": 0.15}, {"label": label} | style)
     top = max(float(np.max(np.asarray(each.get_ydata()))) for each in ax.lines)
-    ax.set(xlim=(0, 1), ylim=(-0.1 * top, 1.15 * top))
-    ax.set(xlabel="threshold of the risk", ylabel="net benefit")
-    ax.legend(loc="upper right", frameon=False)
-    return ax
+    limits: dict[str, Any] = {"xlim": (0, 1), "ylim": (-0.1 * top, 1.15 * top)}
+    return _finish(ax, "upper right", "threshold of the risk", "net benefit", **limits)
 
 
 @dataclass(frozen=True, eq=False)
@@ -279,20 +264,6 @@ class Reliability:
     scheme: Bins
     delta: float
 
-    @classmethod
-    def from_levels(cls, levels: Levels, n_bins: int, bins: Bins, delta: float = 0.05) -> Self:
-        """The bins of a table of levels."""
-        n_bins = check_count(n_bins)
-        found, starts = levels.by_bin(n_bins, bins), levels.bin_starts(n_bins, bins)
-        gap, weight, hits = found
-        worth = weight * levels.rows_per_weight
-        accuracy = hits / weight
-        ends = clopper_pearson(np.minimum(accuracy * worth, worth), worth, delta=delta).T
-        low, high = _bin_ends(levels, starts, n_bins, bins)
-        columns = (low, high, np.rint(weight).astype(np.int64), weight, hits)
-        shares = ((hits - gap) / weight, accuracy, ends[0], ends[1])
-        return cls(*columns, *shares, gap_norm(found), n_bins, bins, float(delta))
-
     @property
     def gap(self) -> FloatArray:
         """accuracy - confidence: below 0 in over-confident bins."""
@@ -301,42 +272,28 @@ class Reliability:
     def draw(self, ax: Axes | None = None, **style: Any) -> Axes:
         """Bars of accuracy, the gap to the confidence, bands, and a strip of counts below."""
         ax = axes_or_new(ax)
-        shape: dict[str, Any] = {"width": self.high - self.low, "align": "edge"}
+        bins = self.low, self.high
+        _bars(ax, *bins, self.accuracy, **({"color": BLUE, "label": "accuracy"} | style))
         gap: dict[str, Any] = {"facecolor": "none", "edgecolor": ORANGE, "hatch": "////"}
-        bars = {"color": BLUE, "edgecolor": ax.get_facecolor(), "label": "accuracy"} | style
-        ax.bar(self.low, self.accuracy, **bars, **shape)
-        gap |= {"bottom": self.accuracy, "label": "gap to the confidence"}
-        ax.bar(self.low, -self.gap, **gap, **shape)
-        ends = (self.accuracy - self.accuracy_low, self.accuracy_high - self.accuracy)
-        band: dict[str, Any] = {"fmt": "o", "markersize": 3, "elinewidth": 1, "capsize": 2}
-        band |= {"yerr": np.maximum(ends, 0.0), "label": f"{1.0 - self.delta:.0%} interval"}
-        ax.errorbar(self.confidence, self.accuracy, color=ink(ax), **band)
+        _bars(ax, *bins, -self.gap, bottom=self.accuracy, label="gap to the confidence", **gap)
+        ends = (self.accuracy, self.accuracy_low, self.accuracy_high)
+        look: dict[str, Any] = {"label": f"{1.0 - self.delta:.0%} interval", "markersize": 3}
+        _points(ax, self.confidence, *ends, color=ink(ax), **look, **_SMALL)
         ax.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle="--", label="calibrated")
-        self._draw_counts(ax)
-        ax.set(xlim=(0, 1), ylim=(-0.2, 1.3), yticks=np.arange(6) / 5)
-        ax.set(xlabel="confidence", ylabel="accuracy")
-        ax.set_title(f"ECE {self.ece:.4f} ({self.n_bins} bins of equal {self.scheme})")
-        ax.legend(loc="upper left", ncols=2, fontsize=9, frameon=False)  # above all bars
-        return ax
-
-    def _draw_counts(self, ax: Axes) -> None:
-        """The counts, in a strip below the diagram, the largest at full height."""
-        height = 0.11 * self.weight / self.weight.max()
-        shape: dict[str, Any] = {"width": self.high - self.low, "align": "edge", "bottom": -0.19}
-        ax.bar(self.low, height, color=GREY, edgecolor=ax.get_facecolor(), **shape)
+        # The counts, in a strip below, the largest at full height.
+        _bars(ax, *bins, 0.11 * self.weight / self.weight.max(), bottom=-0.19, color=GREY)
         ax.axhline(0.0, color=ink(ax), linewidth=0.8)
         ax.text(0.01, -0.04, f"examples per bin, most {self.count.max()}", fontsize=8, va="center")
+        ax.set_title(f"ECE {self.ece:.4f} ({self.n_bins} bins of equal {self.scheme})")
+        limits: dict[str, Any] = {"xlim": (0, 1), "ylim": (-0.2, 1.3), "yticks": np.arange(6) / 5}
+        above = {"ncols": 2, "fontsize": 9}  # all bars
+        return _finish(ax, "upper left", "confidence", "accuracy", above, **limits)
 
 
 def reliability(
-    proba: Any,
-    labels: Any,
-    *,
-    n_bins: int = 15,
-    bins: Bins = "width",
-    delta: float = 0.05,
+    proba: Any, labels: Any, *, n_bins: int = 15, bins: Bins = "width", delta: float = 0.05,
     sample_weight: Any = None,
-) -> Reliability:
+) -> Reliability:  # fmt: skip
     """Accuracy per confidence bin, with counts and intervals; arguments as in `ece`.
 
     An interval misses its bin's accuracy with probability `delta` at most; with weights it is that
@@ -346,21 +303,25 @@ def reliability(
     >>> data.count.tolist(), data.accuracy.round(3).tolist()
     ([1, 3], [1.0, 0.667])
     """
-    levels = read_levels(proba, labels, sample_weight)
-    return Reliability.from_levels(levels, n_bins, bins, delta)
+    levels, n_bins = read_levels(proba, labels, sample_weight), check_count(n_bins)
+    (gap, weight, hits), starts = levels.by_bin(n_bins, bins), levels.bin_starts(n_bins, bins)
+    worth, accuracy = weight * levels.rows_per_weight, hits / weight
+    ends = clopper_pearson(np.minimum(accuracy * worth, worth), worth, delta=delta).T
+    stops = np.append(starts[1:], levels.confidence.size) - 1
+    low, high = levels.confidence[starts], levels.confidence[stops]
+    if bins == "width":
+        edges, place = bin_edges(n_bins), bin_index(low, n_bins)
+        low, high = edges[place], edges[place + 1]
+    columns = (low, high, np.rint(weight).astype(np.int64), weight, hits)
+    shares = ((hits - gap) / weight, accuracy, ends[0], ends[1])
+    error = ece(levels, n_bins=n_bins, bins=bins)
+    return Reliability(*columns, *shares, error, n_bins, bins, float(delta))
 
 
 def draw_reliability(
-    proba: Any,
-    labels: Any,
-    ax: Axes | None = None,
-    *,
-    n_bins: int = 15,
-    bins: Bins = "width",
-    delta: float = 0.05,
-    sample_weight: Any = None,
-    **style: Any,
-) -> Axes:
+    proba: Any, labels: Any, ax: Axes | None = None, *, n_bins: int = 15, bins: Bins = "width",
+    delta: float = 0.05, sample_weight: Any = None, **style: Any,
+) -> Axes:  # fmt: skip
     """Reliability diagram; arguments as in `reliability`, `style` is that of matplotlib's bars.
 
     >>> from matplotlib.figure import Figure
@@ -373,26 +334,10 @@ def draw_reliability(
     return reliability(proba, labels, sample_weight=sample_weight, **options).draw(ax, **style)
 
 
-def _bin_ends(
-    levels: Levels, starts: IntArray, n_bins: int, bins: Bins
-) -> tuple[FloatArray, FloatArray]:
-    """Ends of each occupied bin; of equal mass, the lowest and highest confidence inside."""
-    confidence = levels.confidence
-    if bins == "width":
-        edges, place = bin_edges(n_bins), bin_index(confidence[starts], n_bins)
-        return edges[place], edges[place + 1]
-    return confidence[starts], confidence[np.append(starts[1:], confidence.size) - 1]
-
-
 def draw_histogram(
-    proba: Any,
-    labels: Any,
-    ax: Axes | None = None,
-    *,
-    n_bins: int = 20,
-    sample_weight: Any = None,
-    **style: Any,
-) -> Axes:
+    proba: Any, labels: Any, ax: Axes | None = None, *, n_bins: int = 20,
+    sample_weight: Any = None, **style: Any,
+) -> Axes:  # fmt: skip
     """Histogram of confidence, correct labels and errors stacked; arguments as in `ece`.
 
     Lines mark the mean confidence and the accuracy. `style` is that of matplotlib's bars.
@@ -406,18 +351,14 @@ def draw_histogram(
     ax, levels = axes_or_new(ax), read_levels(proba, labels, sample_weight)
     edges, place = bin_edges(check_count(n_bins)), bin_index(levels.confidence, n_bins)
     right, wrong = (np.bincount(place, w, n_bins) for w in (levels.correct, levels.errors))
-    shape: dict[str, Any] = {"width": np.diff(edges), "align": "edge"}
-    shape |= {"edgecolor": ax.get_facecolor()} | style
-    ax.bar(edges[:-1], right, **({"color": BLUE, "label": "correct"} | shape))
+    _bars(ax, edges[:-1], edges[1:], right, **({"color": BLUE, "label": "correct"} | style))
     stacked = {"color": ORANGE, "label": "errors", "bottom": right, "hatch": "////"}
-    ax.bar(edges[:-1], wrong, **(stacked | shape))
+    _bars(ax, edges[:-1], edges[1:], wrong, **(stacked | style))
     mean = float(levels.weight @ levels.confidence) / levels.total
     accuracy = float(levels.correct.sum()) / levels.total
     ax.axvline(mean, color=ink(ax), label=f"mean confidence {mean:.1%}")
     ax.axvline(accuracy, color=ink(ax), linestyle=":", label=f"accuracy {accuracy:.1%}")
-    ax.set(xlim=(0, 1), xlabel="confidence", ylabel="examples")
-    ax.legend(loc="upper left", frameon=False)
-    return ax
+    return _finish(ax, "upper left", "confidence", "examples", xlim=(0, 1))
 
 
 #: At lower coverages few examples are left, and their risk does not set the axis.
@@ -441,22 +382,17 @@ class RiskCoverage:
     @classmethod
     def from_levels(cls, levels: Levels) -> Self:
         """The curve of a table of levels."""
-        coverage, risk = risk_coverage(levels)
+        coverage, risk = risk_coverage_curve(levels)
         wanted = np.arange(1, _POINTS + 1) / _POINTS
         kept = np.unique(np.minimum(np.searchsorted(coverage, wanted), coverage.shape[0] - 1))
         curve = (levels.confidence[::-1][kept], coverage[kept], risk[kept])
-        return cls(*curve, area_under_risk(levels))
+        return cls(*curve, aurc(levels))
 
 
 def draw_risk_coverage(
-    proba: Any,
-    labels: Any,
-    ax: Axes | None = None,
-    *,
-    label: str | None = None,
-    sample_weight: Any = None,
-    **style: Any,
-) -> Axes:
+    proba: Any, labels: Any, ax: Axes | None = None, *, label: str | None = None,
+    sample_weight: Any = None, **style: Any,
+) -> Axes:  # fmt: skip
     """One curve; call it again with the same Axes and another `label` to compare.
 
     `proba`, `labels` and `sample_weight` are as in `ece`; `style` is that of matplotlib's lines.
@@ -473,12 +409,11 @@ def draw_risk_coverage(
     ax.plot(data.coverage, data.risk, **({"linestyle": dashes, "label": shown} | style))
     curves = [np.asarray(line.get_xydata()) for line in ax.lines]
     top = max(points[points[:, 0] >= _READABLE_COVERAGE, 1].max() for points in curves)
-    ax.set(xlim=(0, 1), ylim=(0, max(1.1 * top, 1e-3)))
-    ax.set(xlabel="coverage (most confident first)", ylabel="risk (error rate)")
+    limits: dict[str, Any] = {"xlim": (0, 1), "ylim": (0, max(1.1 * top, 1e-3))}
+    names = ("coverage (most confident first)", "risk (error rate)")
+    ax = _finish(ax, "upper left", *names, **limits)
     if len(ax.lines) > 6:  # more names than fit above the curves
         legend_beside(ax)
-    else:
-        ax.legend(loc="upper left", frameon=False)
     return ax
 
 
@@ -504,13 +439,11 @@ def draw_sets(
     places = list(range(len(rows)))
     bars: dict[str, Any] = {"color": BLUE, "alpha": 0.5, "label": "share of sets"} | style
     axes.bar(places, [row.n / n for row in rows], **bars)
-    ends = [[row.coverage - row.low for row in rows], [row.high - row.coverage for row in rows]]
-    heights = [row.coverage for row in rows]
-    axes.errorbar(places, heights, yerr=ends, fmt="o", color=ORANGE, label="coverage")
+    points = ([getattr(row, name) for row in rows] for name in ("coverage", "low", "high"))
+    _points(axes, places, *points, color=ORANGE, label="coverage")
     if found.goal is not None:
         axes.axhline(found.goal, color=GREY, linestyle="--", label="requested coverage")
     axes.set_xticks(places, [row.name for row in rows])
-    axes.set(xlabel="classes in the set", ylabel="share", ylim=(0.0, 1.18))
-    axes.set_yticks(np.arange(6) / 5)
-    axes.legend(frameon=False, loc="upper center", ncols=3)  # above all bars
-    return axes
+    limits: dict[str, Any] = {"ylim": (0.0, 1.18), "yticks": np.arange(6) / 5}
+    above = {"ncols": 3}  # all bars
+    return _finish(axes, "upper center", "classes in the set", "share", above, **limits)

@@ -4,33 +4,36 @@ Arrays go to the methods of a calibrator, Dask's included. Everything else goes 
 function takes a source, which is what `open_source` gives or takes. So does
 `hokical.evaluate`.
 
-Passes over a source: fits, held-out examples, predictions and frequencies, block by block.
+Passes over a source: fits, held-out examples, predictions and frequencies, block by block. Nothing
+is checked in chunks beyond shapes that do not match: blocks are checked when a fit sees them.
 """
 
-import io
+from __future__ import annotations
+
+import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from hokical._core.arrays import AnyArray, FloatArray, IntArray, to_host
-from hokical._core.checks import check_choice
+from hokical._core import reading
+from hokical._core.arrays import AnyArray, library_of, to_host
+from hokical._core.checks import check_choice, check_count
 from hokical._core.groups import count_rows, read_columns, take_rows
-from hokical._core.logits import as_logits
-from hokical._core.messages import progress_bar
-from hokical._core.reading import Rows, as_labels, as_weights
+from hokical._core.logits import Logits, as_logits, rows_per_block
+from hokical._core.reading import Rows
+from hokical._core.runtime import cut_rows, progress_bar
 from hokical._core.storage import replace_file
-from hokical._fitting.examples import Examples, Partition, Result
+from hokical._fitting.examples import Examples, Partition
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.hoki import Hoki
 from hokical.guarantees.calibration_data import Reused, row_draws
 from hokical.guarantees.shift import MOST_NUMBERS, ShiftEstimate
-from hokical.io.chunks import ChunkSource, check_row_count, reblock, rows_per_chunk
-from hokical.io.reading import open_source
-from hokical.io.tables import check_output, count_from, report_file
+from hokical.io import examples, tables
+from hokical.io.tables import NAMELESS, PARQUET, TABLE, DataFileError, FileSplit
 from hokical.rules.base import OF_CLASSES, Output
 
 __all__ = [
@@ -39,41 +42,396 @@ __all__ = [
 
 Estimator = TypeVar("Estimator", bound=Calibrator)
 
+_RULE = "a chunk must be logits (n, classes)"
+#: The arrays of a chunk, by what they may be called.
+_PARTS = (examples.LOGITS, examples.LABELS, examples.WEIGHTS)
+#: Rows that are looked at before the others. Batches of one row would take seconds to cut.
+_HEAD_ROWS = 1024
+_NO_ROWS = "a source must have at least one row; got none."
+#: A block of a stream is this many blocks of a kernel, so that every thread gets some of it.
+_KERNEL_BLOCKS = 16
+#: Numbers that a fit may keep per row beside the logits.
+_FLOATS_BESIDE = 8
 
-def check_block(
-    chunk: Rows,
-    first_row: int,
-    n_classes: int,
-    path: Path | None = None,
-    classes: Sequence[str] = (),
-) -> Examples:
-    """Check a chunk's rows; errors say where in the source, and in which file, they are.
+
+def open_source(
+    data: Any,
+    labels: Any = None,
+    sample_weight: Any = None,
+    *,
+    split: FileSplit = "val",
+    kind: examples.ScoreKind | None = None,
+    score_columns: tuple[str, ...] = (),
+    label_column: str | None = None,
+    classes: tuple[str, ...] = (),
+    chunk_rows: int | None = None,
+    fitted_by: Any = None,
+) -> ChunkSource:
+    """A source of examples that need not fit into memory, read a chunk at a time.
+
+    Parameters
+    ----------
+    data : path or paths, table, array or chunks
+        `.npy` files, which are mapped into memory; `.parquet`: one file, a list of them, a folder,
+        or a pattern such as "scores/*.parquet", where subfolders called `name=value` are columns;
+        other formats are read at once. A pyarrow Dataset, or anything
+        with `__arrow_c_stream__`. An array (n, classes) that can be sliced, such as HDF5, Zarr or
+        a memory map. Chunks: (logits, labels), (logits, labels, sample_weight) or logits alone, in
+        a sequence or an iterator, or given by a function, which returns a new iterator whenever it
+        is called.
+    labels : array-like of shape (n,), path or str, optional
+        Those of an array or frame; of a file, another file that has them; of a table, the name of
+        their column.
+    sample_weight : array-like of shape (n,), optional
+        Weights of the rows of an array or frame.
+    split, kind, score_columns, label_column, classes
+        Which rows and columns of files and tables, as in `hokical.io.read_examples`.
+    chunk_rows : int, optional
+        Rows of an array that are read at a time, by default 4 to 8 MB in float64.
+    fitted_by : Calibrator, optional
+        Columns of files and tables are put in the order of its fit.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> import numpy as np
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> np.save(folder / "val_logits.npy", np.zeros((10, 3)))
+    >>> np.save(folder / "val_labels.npy", np.zeros(10, int))
+    >>> open_source(folder / "val_logits.npy").n_rows
+    10
+    >>> source = open_source(np.zeros((10, 3)), np.zeros(10, int), chunk_rows=4)
+    >>> [chunk.n_rows for chunk in source]
+    [4, 4, 2]
+    """
+    known = getattr(fitted_by, "_columns", ())
+    wanted = examples.Columns(kind, score_columns, label_column, classes, fitted_by=fitted_by)
+    path = isinstance(data, (str, os.PathLike))
+    table = library_of(data) == "pyarrow" or hasattr(data, "__arrow_c_stream__")
+    if table and not (labels is None or isinstance(labels, str)):  # a frame of scores alone
+        rows = reading.pair_rows(data, labels, sample_weight, None)
+        values = reading.to_numpy(reading.order_columns(data, "logits", known), "logits")
+        source = _cut_array(values, labels, sample_weight, chunk_rows)
+        source.columns = known or rows.columns
+        return source
+    if not table and hasattr(data, "shape"):
+        return _cut_array(data, labels, sample_weight, chunk_rows)
+    if sample_weight is not None or (labels is not None and not (path or table)):
+        remedy = "give them in columns, or in chunks of (logits, labels, sample_weight)"
+        raise TypeError(f"labels and weights cannot stand beside such a source: {remedy}.")
+    if table:
+        named = replace(wanted, label_column=labels or label_column)
+        arrow, make = map(tables.import_arrow, ("pyarrow.dataset", "pyarrow"))
+        known = isinstance(data, arrow.Dataset)
+        return TableSource(data if known else arrow.dataset(make.table(data)), named)
+    if path:
+        return _open_path(Path(data), split, labels, wanted)
+    if isinstance(data, ChunkSource):
+        places = reading.match_columns(data.columns, known)
+        if places is not None and places != sorted(places):
+            rule = f"a source must have its columns in the order of the fit, {known[:6]}"
+            remedy = "Open it by `open_source(..., fitted_by=calibrator)`."
+            raise ValueError(f"{rule}; got {data.columns[:6]}. {remedy}")
+        return data
+    if isinstance(data, (list, tuple)) and data and isinstance(data[0], (str, os.PathLike)):
+        files = [*map(Path, data)]
+        return TableSource(tables.open_parquet(files), wanted, files[0])
+    if callable(data) or isinstance(data, Iterable):
+        return ChunkSource(data, columns=known)
+    rule = "a source must be files, a table, an array, chunks or a function that returns them"
+    raise TypeError(f"{rule}; got {type(data).__name__}. See `streams.open_source`.")
+
+
+def _open_path(path: Path, split: FileSplit, labels: Any, wanted: examples.Columns) -> ChunkSource:
+    """A source of a file, of the Parquet files of a folder, or of those that match a pattern."""
+    if path.is_dir():  # in which subfolders called `name=value` are columns
+        hive = {"partitioning": "hive", "partition_base_dir": str(path)}
+        return TableSource(tables.open_parquet(tables.list_files(path), **hive), wanted, path)
+    if tables.is_pattern(path) or tables.find_format(path) == "parquet":
+        files = tables.list_files(path)
+        return TableSource(tables.open_parquet(files), wanted, files[0])
+    table = tables.open_table(path, split)
+    layout = examples.Layout(table, wanted)
+    where = layout.find_labels(labels, wanted.label_column)
+    if table.names == [NAMELESS] and layout.kind == "logits":  # a mapped array stays on disk
+        truth = where and examples.encode_labels(where[0].read_column(where[1]), ())
+        with tables.report_file(path):
+            source = _cut_array(table.read_column(NAMELESS), truth)
+    else:
+        rows = layout.read_logits(table, where)
+        source = _cut_array(rows.scores, rows.labels, rows.weights)
+        source.columns, source.classes, source.about = rows.columns, rows.classes, rows.about
+    source.path = path
+    return source
+
+
+@dataclass(eq=False)
+class ChunkSource:
+    """Chunks of (logits, labels, weights), the last two where there are any.
+
+    Attributes
+    ----------
+    chunks : an iterable, or a function that returns one
+    columns : names of the columns of the logits, where each class has one
+    n_rows : rows in all, where that is known without reading
+    path : the file or folder to name in errors, if there is one
+    classes, about : names of the classes, and what later files need to be read in the same way
+    column_names : names of all columns, where rows are those of a table
+    repeatable : whether there can be more than one pass over the chunks
+    """
+
+    chunks: Any
+    columns: tuple[str, ...] = ()
+    n_rows: int | None = None
+    path: Path | None = None
+    classes: tuple[str, ...] = ()
+    about: Mapping[str, Any] = field(default_factory=dict)
+    column_names: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        self.repeatable = not isinstance(self.chunks, Iterator)
+        self._next_pass: Iterator[Rows] | None = None
+
+    def __iter__(self) -> Iterator[Rows]:
+        """The chunks, in order."""
+        started, self._next_pass = self._next_pass, None
+        return started or self._new_pass()
+
+    @property
+    def n_classes(self) -> int:
+        """Columns of the logits, from the first chunk."""
+        return self.first_chunk().n_classes
+
+    def first_chunk(self) -> Rows:
+        """The first chunk with rows; it begins the next pass, so that none is read twice."""
+        chunks = iter(self)
+        for chunk in chunks:
+            if chunk.n_rows:
+                self._next_pass = itertools.chain([chunk], chunks)
+                return chunk
+        raise ValueError(_NO_ROWS)
+
+    def read_groups(self, groups: Any) -> Any:
+        """The groups of all rows as they are given; names of columns are for tables."""
+        if isinstance(groups, str):
+            rule = f"`groups` must be arrays, or columns among {list(self.column_names)[:8]}"
+            raise ValueError(f"{rule}; got {groups!r}. Pass the groups of all rows.")
+        return groups
+
+    def _new_pass(self) -> Iterator[Rows]:
+        if (chunks := self.chunks) is None:
+            remedy = "Give a function that returns a new one, a list of chunks, arrays or files."
+            raise ValueError(f"an iterator of chunks can be used once, and it has been. {remedy}")
+        self.chunks = chunks if self.repeatable else None
+        for item in chunks() if callable(chunks) else chunks:
+            yield item if isinstance(item, Rows) else self._as_chunk(item)
+
+    def _as_chunk(self, item: Any) -> Rows:
+        """A chunk from an array, a tuple or a mapping; columns of frames in the source's order."""
+        logits, labels, weights = split_parts(item, _PARTS, _RULE)
+        if isinstance(logits, Logits):
+            rule = f"{_RULE}; got {type(logits).__name__}, which can be used in memory only"
+            raise TypeError(f"{rule}: `fit(top_k, labels)`, `predict(top_k)`.")
+        self.columns = self.columns or reading.column_names(logits)
+        reading.pair_rows(logits, labels, weights, None)
+        values = reading.to_numpy(reading.order_columns(logits, "logits", self.columns), "logits")
+        if values.ndim != 2:
+            raise ValueError(f"{_RULE}; got shape {values.shape}.")
+        beside = _columns_beside(len(values), labels, weights)
+        truth, counts = (e if e is None else reading.to_numpy(e, "labels") for e in beside)
+        if truth is not None and truth.dtype.kind in "UTO" and not self.classes:  # names of these
+            self.classes = tuple(map(reading.class_of_column, self.columns))
+        return Rows(values, truth, counts)
+
+
+def _columns_beside(n_rows: int, labels: Any, weights: Any) -> list[Any]:
+    """Labels and weights (n,) of so many rows, as arrays that can be sliced; or None."""
+    found = list[Any]()
+    for name, part in (("labels", labels), ("sample_weight", weights)):
+        sliced = part is None or (hasattr(part, "shape") and library_of(part) != "pandas")
+        found.append(part if sliced else reading.to_numpy(part, name))
+        if part is not None:
+            reading.check_length(found[-1], n_rows, name)
+    return found
+
+
+def _cut_array(
+    logits: Any, labels: Any, weights: Any = None, chunk_rows: int | None = None
+) -> ChunkSource:
+    """Slices of arrays: in memory, memory-mapped, HDF5, anything with `shape` and slices."""
+    if len(logits.shape) != 2:
+        raise ValueError(f"`logits` must have a shape (n, classes); got {tuple(logits.shape)}.")
+    n_rows, n_classes = map(int, logits.shape)
+    arrays = (logits, *_columns_beside(n_rows, labels, weights))
+    step = rows_per_chunk(n_classes) if chunk_rows is None else chunk_rows
+    check_count(step, name="chunk_rows")
+
+    def slices() -> Iterator[Any]:
+        for rows in cut_rows(n_rows, step):
+            yield tuple(None if part is None else part[rows] for part in arrays)
+
+    return ChunkSource(slices, n_rows=n_rows)
+
+
+class TableSource(ChunkSource):
+    """The rows of a pyarrow Dataset, in order; with a `path` those of its files."""
+
+    def __init__(self, data: Any, wanted: examples.Columns, path: Path | None = None) -> None:
+        name = path or TABLE
+        self._layout = layout = examples.Layout(tables.arrow_table(name, data), wanted)
+        with tables.report_damage(name, PARQUET):
+            options = {"batch_size": _HEAD_ROWS, **tables.scan_options(data)}
+            head = data.head(_HEAD_ROWS, columns=[*layout.scores], **options)
+            n_rows = int(data.count_rows())
+        scores, _ = tables.arrow_table(name, head).read(layout.scores, ())
+        with tables.report_file(name):
+            kind = layout.settle_kind(scores)
+        layout.wanted = replace(wanted, kind=kind)
+        super().__init__(
+            self._read_chunks, layout.columns, n_rows, path, layout.classes, layout.about(kind),
+            data.schema.names,
+        )  # fmt: skip
+        self._rows = rows_per_chunk(scores.shape[1] if scores.ndim == 2 else 1)
+        self._data = data
+
+    def _read_chunks(self) -> Iterator[Rows]:
+        layout = self._layout
+        for path, first, table in self._batches([*layout.scores, *layout.others(layout.labels)]):
+            rows = tables.arrow_table(path, table, first)
+            labels_in = None if layout.labels is None else (rows, layout.labels)
+            yield layout.read_logits(rows, labels_in)
+
+    def _batches(self, columns: Sequence[str]) -> Iterator[tuple[Path, int, Any]]:
+        """Tables of the columns, each after its file and the number of rows before it there.
+
+        Of a whole file pyarrow decodes up to 1 GB ahead if its batches are not used fast enough.
+        """
+        data, make = self._data, tables.import_arrow("pyarrow").Table.from_batches
+        options = {"batch_size": self._rows, **tables.scan_options(data)}
+        options |= {"columns": [*dict.fromkeys(columns)]}
+        for part in [data] if self.path is None else data.get_fragments():
+            first, path, groups = 0, TABLE, [data]  # which may have a filter
+            if self.path is not None:
+                path, options["schema"] = Path(part.path), data.schema
+                with tables.report_damage(path, PARQUET):
+                    groups = part.split_by_row_group()
+                if missing := sorted({*self._layout.scores} - {*part.physical_schema.names}):
+                    wanted = f"the columns of {Path(data.files[0]).name}"
+                    raise DataFileError(path, f"expected {wanted}; `{missing[0]}` is missing.")
+            with tables.report_damage(path, PARQUET):
+                for batch in itertools.chain.from_iterable(g.to_batches(**options) for g in groups):
+                    if batch.num_rows:
+                        yield path, first, make([batch])
+                    first += batch.num_rows
+
+    def read_groups(self, groups: Any) -> Any:
+        """The groups, or the columns that are named, alone, in a tuple or in a list."""
+        names = [groups] if isinstance(groups, str) else groups
+        if not isinstance(names, (tuple, list)) or not {*map(str, names)} <= {*self.column_names}:
+            return super().read_groups(groups)
+        if scores := [name for name in names if name in self._layout.scores]:
+            raise ValueError(f"`groups` must be columns that are no scores; got `{scores[0]}`.")
+        found = [table for _, _, table in self._batches(names)]
+        columns = ([reading.to_column(table.column(name)) for table in found] for name in names)
+        return dict(zip(names, map(np.concatenate, columns), strict=True))
+
+
+def split_parts(item: Any, names: Sequence[tuple[str, ...]], rule: str) -> list[Any]:
+    """The arrays of a chunk or batch, one for each of the names, None for those it has not.
+
+    Names are spellings in a mapping; a tuple has logits, labels and weights in this order. `rule`
+    says what an array alone must be.
+    """
+    if isinstance(item, Mapping):
+        keys = [next((name for name in words if name in item), None) for words in names]
+        if keys[0] is not None:
+            return [None if key is None else item[key] for key in keys]
+    elif isinstance(item, (tuple, list)) and len(item) in (2, 3):
+        return [*item, None, None][: len(names)]
+    elif isinstance(item, Logits) or hasattr(item, "shape") or hasattr(item, "__dlpack__"):
+        return [item, *[None] * (len(names) - 1)]
+    wanted = (
+        f"or a tuple (logits, labels), or a mapping of {', '.join(words[0] for words in names)}"
+    )
+    raise TypeError(f"{rule}, {wanted}; got {type(item).__name__}.")
+
+
+def rows_per_chunk(n_classes: int) -> int:
+    """Rows of a stream's block: up to 8 MB in float64, however many chunks and threads."""
+    return _KERNEL_BLOCKS * rows_per_block(n_classes + _FLOATS_BESIDE)
+
+
+def reblock(chunks: Iterable[Rows], rows: int) -> Iterator[Rows]:
+    """The same rows in chunks of `rows` each, the last one possibly shorter.
+
+    Sums over them are then the same to the bit, however the rows were cut before.
+
+    >>> parts = reblock([Rows(np.zeros((3, 2))), Rows(np.zeros((4, 2)))], rows=5)
+    >>> [part.n_rows for part in parts]
+    [5, 2]
+    """
+    held: list[Rows] = []
+    count = 0
+    for chunk in chunks:
+        start = 0
+        while chunk.n_rows - start >= rows - count:
+            stop = start + rows - count
+            yield join_chunks([*held, chunk.take(slice(start, stop))])
+            held, count, start = [], 0, stop
+        if start < chunk.n_rows:
+            held.append(chunk.take(slice(start, None)))
+            count += chunk.n_rows - start
+    if held:
+        yield join_chunks(held)
+
+
+def join_chunks(parts: list[Rows]) -> Rows:
+    """Chunks one below the other."""
+    if len(parts) == 1:
+        return parts[0]
+    if len(widths := {part.n_classes for part in parts}) > 1:
+        raise ValueError(f"all chunks must have the same classes; got {sorted(widths)} columns.")
+    found = list[Any]()
+    for name, *arrays in zip(Rows._fields[:5], *parts, strict=False):
+        given = [to_host(array) for array in arrays if array is not None]
+        if given and len(given) < len(arrays):
+            raise ValueError(f"`{name}` must be in every chunk or in none; some chunks lack them.")
+        found.append(np.concatenate(given) if given else None)
+    return Rows(*found)
+
+
+def check_row_count(rows: int, known: int | None) -> None:
+    """A pass over a source must give rows, and as many as are known of."""
+    if known not in (None, rows):
+        rule = f"a source must give the same rows in every pass; got {rows} after {known}"
+        raise ValueError(f"{rule}. A function must return a new iterator at each call.")
+    if not rows:
+        raise ValueError(_NO_ROWS)
+
+
+def check_block(chunk: Rows, first: int, n_classes: int, classes: Sequence[str] = ()) -> Examples:
+    """Check a chunk's rows; errors say where in the source they are, counted from the `first`.
 
     Labels may be names of the classes.
     """
-    with report_file(path, count_from(first_row)):
+    with tables.report_file(None, first):
         if chunk.labels is None:
-            raise ValueError(
-                "labels are needed: `open_source(logits, labels)` or chunks of (logits, labels)."
-            )
+            raise ValueError("labels are needed: give `labels`, or chunks of (logits, labels).")
         logits = as_logits(chunk.scores)
-        if logits.n_classes != n_classes:
-            raise ValueError(
-                f"all chunks must have the same classes; got {logits.n_classes} columns after "
-                f"{n_classes}."
-            )
-        labels = as_labels(chunk.labels, logits.n_rows, n_classes, classes=classes)
-        weights = as_weights(chunk.weights, logits.n_rows, of_block=True)
-        return Examples(logits, labels, weights, first_row)
+        if (width := logits.n_classes) != n_classes:
+            raise ValueError(f"chunks must have the same classes; got {width} after {n_classes}.")
+        labels = reading.as_labels(chunk.labels, logits.n_rows, n_classes, classes=classes)
+        weights = reading.as_weights(chunk.weights, logits.n_rows, of_block=True)
+        return Examples(logits, labels, weights, first)
 
 
-def checked_blocks(
-    source: ChunkSource, n_classes: int, fitted_by: Any = None
-) -> Iterator[Examples]:
+def checked_blocks(source: ChunkSource, n_classes: int, fitted: Any = None) -> Iterator[Examples]:
     """The rows of a source in blocks, each checked when it is asked for."""
-    first, names = 0, getattr(fitted_by, "class_names", ())
+    first, names = 0, getattr(fitted, "class_names", ())
     for chunk in reblock(source, rows_per_chunk(n_classes)):
-        yield check_block(chunk, first, n_classes, source.path, names or source.classes)
+        with tables.report_file(source.path):
+            block = check_block(chunk, first, n_classes, names or source.classes)
+        yield block
         first += chunk.n_rows
 
 
@@ -82,24 +440,20 @@ class StreamedPartition(Partition):
 
     def __init__(self, source: ChunkSource, *, progress: bool | None = None) -> None:
         self.source, self.n_classes, self.progress = source, source.n_classes, progress
-        self._n_rows = source.n_rows
-        self.repeatable = source.repeatable
+        self._n_rows, self.repeatable = source.n_rows, source.repeatable
 
-    def reduce(
-        self, work: Callable[[Examples], Result], combine: Callable[[Result, Result], Result]
-    ) -> Result:
-        state: Result | None = None
+    def reduce(self, work: Callable[[Examples], Any]) -> Any:
+        state: Any = None
         rows, known = 0, self._n_rows
         count = 1 if known is None else -(-known // rows_per_chunk(self.n_classes))
         with progress_bar("Reading the data", count, self.progress) as advance:
             for block in checked_blocks(self.source, self.n_classes):
                 found = work(block)
-                state = found if state is None else combine(state, found)
+                state = found if state is None else state + found
                 rows += block.n_rows
                 advance()
         check_row_count(rows, known)
         self._n_rows = rows
-        assert state is not None  # as there are rows
         return state
 
 
@@ -144,7 +498,7 @@ def fit(
     partition.groups = chunks.read_groups(groups)
     calibrator._fit_partition(partition)
     calibrator._columns = chunks.columns
-    calibrator._name_classes(chunks.classes)
+    calibrator.class_names = chunks.classes
     calibrator.metadata_ = dict(chunks.about)
     return calibrator
 
@@ -185,20 +539,22 @@ def certify(
     """
     calibrator._check_fitted()
     chunks = open_source(source, fitted_by=calibrator)
-    groups = chunks.read_groups(groups)
-    columns = None if groups is None else read_columns(groups, count_rows(groups))
+    blocks = checked_blocks(chunks, calibrator.n_classes_, calibrator)
+    pairs = _pair_groups(blocks, chunks.read_groups(groups))
+    parts = ((block.logits, block.labels, block.weights, own) for block, _, own in pairs)
+    return calibrator._certify_parts(parts, reused=reused)
 
-    def parts() -> Iterator[tuple[Any, ...]]:
-        first = 0
-        for block in checked_blocks(chunks, calibrator.n_classes_, calibrator):
-            rows = slice(first, first + block.n_rows)
-            own = None if columns is None else take_rows(columns, rows)
-            yield block.logits, block.labels, block.weights, own
-            first = rows.stop
-        if columns is not None:
-            read_columns(columns, first)  # which raises if there are more
 
-    return calibrator._certify_parts(parts(), reused=reused)
+def _pair_groups(chunks: Iterable[Any], groups: Any) -> Iterator[tuple[Any, int, Any]]:
+    """Chunks, the number of their first row, and their groups, of which those of all are given."""
+    columns, first = None if groups is None else read_columns(groups, count_rows(groups)), 0
+    for chunk in chunks:
+        rows, first = slice(first, first + chunk.n_rows), first + chunk.n_rows
+        if columns is not None and count_rows(columns) < first:
+            break
+        yield chunk, rows.start, None if columns is None else take_rows(columns, rows)
+    if columns is not None:
+        read_columns(columns, first)  # which raises if there are more, or fewer
 
 
 def predict(
@@ -222,39 +578,17 @@ def predict(
     check_choice("what", what, Output)
     calibrator._check_fitted()
     chunks = open_source(source, fitted_by=calibrator)
-    codes = _group_codes(calibrator, chunks, groups)
-    return _predict_chunks(calibrator, chunks, what, codes)
+    groups = chunks.read_groups(groups)
+    by_group = calibrator.rule_.needed_groups is not None
 
+    def results() -> Iterator[AnyArray]:
+        for chunk, first, own in _pair_groups(chunks, groups if by_group else None):
+            if chunk.n_rows:
+                with tables.report_file(chunks.path, first):
+                    found = to_host(calibrator._output(what, chunk.scores, own))
+                yield found
 
-def _group_codes(calibrator: Calibrator, source: ChunkSource, groups: Any) -> IntArray | None:
-    """Codes (n, columns) of the groups, if the calibrator goes by them."""
-    needed = groups is not None and calibrator.rule_.needed_groups is not None
-    return calibrator.group_codes(source.read_groups(groups)) if needed else None
-
-
-def _predict_chunks(
-    calibrator: Calibrator, source: ChunkSource, what: Output, codes: IntArray | None
-) -> Iterator[AnyArray]:
-    """`predict` for the chunks of a source."""
-    first_row = 0
-    for chunk in source:
-        if chunk.n_rows:
-            rows = slice(first_row, first_row + chunk.n_rows)
-            logits: Any = chunk.scores
-            with report_file(source.path, count_from(first_row)):
-                if codes is not None:
-                    _check_groups(codes, rows.stop)
-                    logits = replace(as_logits(logits), codes=codes[rows])
-                found = to_host(calibrator._output(what, logits))
-            yield found
-            first_row = rows.stop
-    if codes is not None:
-        _check_groups(codes, first_row, at_the_end=True)
-
-
-def _check_groups(codes: IntArray, n_rows: int, *, at_the_end: bool = False) -> None:
-    if len(codes) < n_rows or (at_the_end and len(codes) > n_rows):
-        raise ValueError(f"`groups` must be of all rows; got {len(codes)} for {n_rows} or more.")
+    return results()
 
 
 def predict_to(
@@ -279,31 +613,22 @@ def predict_to(
     >>> predict_to(cal, open_source(np.eye(3)), path, what="labels"), np.load(path).tolist()
     (3, [0, 1, 2])
     """
-    check_choice("what", what, Output)
     target = Path(path)
-    check_output(target, suffix=".npy")
+    tables.check_output(target, suffix=".npy")
     rows = open_source(source, fitted_by=calibrator)
-    codes = _group_codes(calibrator, rows, groups)
+    results = predict(calibrator, rows, what=what, groups=groups)
     dtype = np.dtype({"labels": np.int64, "members": np.bool_}.get(what, np.float64))
     columns = (calibrator.n_classes_,) if what in OF_CLASSES else ()
-    done = 0
+    done, about = 0, {"descr": dtype.str, "fortran_order": False}
     with replace_file(target) as stream:
-        stream.write(_header(dtype, columns, 0))
-        for found in _predict_chunks(calibrator, rows, what, codes):
+        np.lib.format.write_array_header_1_0(stream, about | {"shape": (0, *columns)})
+        for found in results:
             stream.write(np.ascontiguousarray(found, dtype).data)
             done += len(found)
         check_row_count(done, rows.n_rows)
-        stream.seek(0)
-        stream.write(_header(dtype, columns, done))
+        stream.seek(0)  # a header is as long whatever the number of rows, as NumPy pads it
+        np.lib.format.write_array_header_1_0(stream, about | {"shape": (done, *columns)})
     return done
-
-
-def _header(dtype: np.dtype[Any], columns: tuple[int, ...], rows: int) -> bytes:
-    """NumPy pads it so that its length does not depend on the number of rows."""
-    stream = io.BytesIO()
-    about = {"descr": dtype.str, "fortran_order": False, "shape": (rows, *columns)}
-    np.lib.format.write_array_header_1_0(stream, about)
-    return stream.getvalue()
 
 
 def estimate_shift(calibrator: Calibrator, source: Any, *, delta: float = 0.05) -> ShiftEstimate:
@@ -322,11 +647,10 @@ def estimate_shift(calibrator: Calibrator, source: Any, *, delta: float = 0.05) 
     """
     calibrator._check_fitted()
     most, first = MOST_NUMBERS // calibrator.n_classes_, 0
-    kept: list[tuple[FloatArray, AnyArray, FloatArray]] = []
+    kept: list[tuple[AnyArray, ...]] = []
     for chunk in open_source(source, fitted_by=calibrator):
-        key = row_draws(first, chunk.n_rows)
         weights = np.ones(chunk.n_rows) if chunk.weights is None else np.asarray(chunk.weights)
-        kept.append((key, chunk.scores, weights))
+        kept.append((row_draws(first, chunk.n_rows), chunk.scores, weights))
         first += chunk.n_rows
         if sum(len(part[0]) for part in kept) > 2 * most:
             kept = [_smallest(kept, most)]
@@ -335,10 +659,8 @@ def estimate_shift(calibrator: Calibrator, source: Any, *, delta: float = 0.05) 
     return calibrator.estimate_shift(logits, sample_weight=weights, delta=delta)
 
 
-def _smallest(
-    parts: list[tuple[FloatArray, AnyArray, FloatArray]], most: int
-) -> tuple[FloatArray, AnyArray, FloatArray]:
-    """Rows of the smallest keys, in their order."""
-    key, logits, weights = (np.concatenate(column) for column in zip(*parts, strict=True))
-    rows = np.sort(np.argsort(key, kind="stable")[:most])
-    return key[rows], logits[rows], weights[rows]
+def _smallest(parts: list[tuple[AnyArray, ...]], most: int) -> tuple[AnyArray, ...]:
+    """Rows of the smallest keys, which stand first, in their order."""
+    columns = [*map(np.concatenate, zip(*parts, strict=True))]
+    rows = np.sort(np.argsort(columns[0], kind="stable")[:most])
+    return tuple(column[rows] for column in columns)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import pytest
 
 from hokical import make
 from hokical.calibrators import method_names
-from tests.conftest import QUICK, synthetic_logits
+from tests.conftest import QUICK, quiet_fit, synthetic_logits
 
 CASES = {
     "one class seen": lambda logits, labels: (logits, np.ones_like(labels), None),
@@ -38,9 +36,7 @@ def test_bad_examples_give_no_nan(name: str, case: str) -> None:
     calibrator = make(name, **QUICK.get(name, {}))
     test, truth = synthetic_logits(60, 2 if calibrator.method.binary_only else 4, seed=5)
     logits, labels, weights = CASES[case](test, truth)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # they may say that there is no optimum
-        calibrator.fit(logits, labels, weights)
+    quiet_fit(calibrator, logits, labels, weights)  # they may say that there is no optimum
     proba = calibrator.predict_proba(test)
     confidence = calibrator.predict_confidence(test)
     assert proba.min() > 0.0

@@ -319,7 +319,9 @@ def test_errors_say_what_to_do(fitted: Any, confidence: Any, words: str) -> None
 def test_errors_of_the_fit() -> None:
     with pytest.raises(ValueError, match="`right` must be True or False"):
         calibrate_confidence([0.5, 0.6], [2, 3])
-    with pytest.raises(ValueError, match="for each of the 2 answers; got shape"):
+    with pytest.raises(
+        ValueError, match=r"`right` must be 1-D with one entry per row \(2\); got shape"
+    ):
         calibrate_confidence([0.5, 0.6], [1])
     with pytest.raises(ValueError, match="not fitted"):
         ConfidenceCalibrator().predict([0.5])

@@ -91,7 +91,7 @@ def test_threads_and_the_compiled_path_change_nothing(monkeypatch):
         three = EnsembleTemperatureScaling().fit(logits, labels)
     assert one.temperature_ == three.temperature_
     assert_array_equal(one.weights_, three.weights_)
-    monkeypatch.setattr("hokical._core.jit.has_compiler", lambda: False)
+    monkeypatch.setattr("hokical._core.runtime.has_compiler", lambda: False)
     portable = EnsembleTemperatureScaling().fit(logits, labels)
     assert_allclose(portable.predict_proba(logits), one.predict_proba(logits), atol=1e-9)
 
@@ -144,7 +144,7 @@ def test_labels_stay_even_where_floats_tie():
 
 def test_all_right_ends_at_the_lower_bound_and_says_so():
     logits, _ = simulated(8, 100, 4)
-    with pytest.warns(ConvergenceWarning, match="every validation label has the top logit"):
+    with pytest.warns(ConvergenceWarning, match="every label has the top logit"):
         cal = EnsembleTemperatureScaling().fit(logits, logits.argmax(axis=1))
     assert cal.temperature_ == 1e-5
     assert not cal.converged_

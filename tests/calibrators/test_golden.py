@@ -6,7 +6,6 @@ here already stay as they are.
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 
 from hokical import Gaussian, Gumbel, Uniform, load, make
 from hokical.calibrators import method_names
-from tests.conftest import synthetic_logits
+from tests.conftest import quiet_fit, synthetic_logits
 
 #: Methods of this package, without those of hokical-paper.
 OWN = [name for name in method_names() if make(name).__module__.startswith("hokical.calibrators")]
@@ -28,7 +27,6 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "hoki_uniform": ("hoki", {"noise": Uniform(-4.0, 4.0)}),
     "hoki_gumbel": ("hoki", {"noise": Gumbel(1.5)}),
     "hoki_sampled": ("hoki", {"noise": Gaussian(2.0), "draws": 20}),
-    "hoki_from_confidence": ("hoki", {"noise": Gaussian(2.0), "init": "confidence"}),
     "auto_corrected": ("auto", {}),
 }
 #: Whose rows need temperatures of their own.
@@ -132,9 +130,7 @@ def write_missing() -> None:
             logits, labels = synthetic_logits(600, 3, seed=20)
             logits *= np.exp(np.random.default_rng(0).normal(size=(600, 1)))
         logits = two_columns(logits, calibrator)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            calibrator.fit(logits, labels % logits.shape[1])
+        quiet_fit(calibrator, logits, labels % logits.shape[1])
         calibrator.save(FOLDER / f"{case}.json")
         data = two_columns(rows(), calibrator)
         np.savez(

@@ -222,7 +222,7 @@ def test_streams_go_by_the_groups_of_all_rows(
     hokical.streams.predict_to(fitted, chunks, target, what="proba", groups=site)
     np.testing.assert_array_equal(np.load(target), expected)
     for wrong in (site[:-1], np.append(site, "a")):
-        with pytest.raises(ValueError, match="`groups` must be of all rows"):
+        with pytest.raises(ValueError, match=r"`groups` must be .* per row \(100\)"):
             list(hokical.streams.predict(fitted, chunks, groups=wrong))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from hokical import threads
 from hokical.calibrators import IsotonicOneVsAllTS, TemperatureScaling, load
 from tests import references
-from tests.conftest import synthetic_logits
+from tests.conftest import quiet_fit, synthetic_logits
 
 IDENTITY_SHARE = 1e-9  # of the probability itself, as in the authors' code
 
@@ -124,9 +123,7 @@ def test_rows_are_probabilities_whatever_comes(
     labels = rng.integers(n_classes, size=n)
     logits[rng.random(logits.shape) < masked] = -np.inf
     logits[np.arange(n), labels] = 0.0
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        cal = IsotonicOneVsAllTS().fit(logits, labels)
+    cal = quiet_fit(IsotonicOneVsAllTS(), logits, labels)
     proba = cal.predict_proba(logits)
     assert np.isfinite(proba).all()
     np.testing.assert_allclose(proba.sum(axis=1), 1.0, atol=1e-12)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
 from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy.special import softmax
-from sklearn.exceptions import ConvergenceWarning
 
 from hokical import Gaussian, Gumbel, Uniform, from_probabilities
 from hokical.calibrators import Calibrator, make, method_names
-from hokical.rules import FlooredRule
-from tests.conftest import synthetic_logits
+from hokical.rules.base import FlooredRule
+from tests.conftest import quiet_fit, synthetic_logits
 from tests.libraries import DEVICES, NAMES, get_library
 
 #: Every method as it comes, and Hoki in each of its forms.
@@ -25,7 +23,6 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "hoki uniform": ("hoki", {"noise": Uniform(-4.0, 4.0)}),
     "hoki gumbel": ("hoki", {"noise": Gumbel(1.5)}),
     "hoki sampled": ("hoki", {"noise": Gaussian(2.0), "draws": 50}),
-    "hoki from confidence": ("hoki", {"noise": Gaussian(2.0), "init": "confidence"}),
     "temps floored": ("temps", {}),
 }
 ANSWERS = ("predict", "predict_confidence", "predict_proba")
@@ -40,9 +37,7 @@ def fitted(case: str, n_classes: int) -> Calibrator:
     if case == "temps floored":
         votes = np.random.default_rng(0).multinomial(5, softmax(logits, axis=1))
         logits = from_probabilities(votes / 5)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        calibrator.fit(logits, labels)
+    quiet_fit(calibrator, logits, labels)
     assert isinstance(calibrator.rule_, FlooredRule) == (case == "temps floored")
     return calibrator
 

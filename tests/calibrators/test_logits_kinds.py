@@ -12,7 +12,8 @@ import pytest
 
 import hokical
 from hokical.calibrators import Calibrator, Fit, MethodInfo, catalog, make, method_names
-from hokical.rules import Logits, Rule, TemperatureRule, as_logits
+from hokical.rules import Logits, Rule, as_logits
+from hokical.rules.scaling import TemperatureRule
 from hokical.stability import gumbel
 from tests.cli.running import hokical_command
 from tests.conftest import synthetic_logits
@@ -34,8 +35,8 @@ class Tempered(Logits):
         made.__dict__.update(own=np.asarray(own), given=logits)
         return made
 
-    def _take(self, rows: Any) -> Self:
-        some = super()._take(rows)
+    def take(self, rows: Any) -> Self:
+        some = super().take(rows)
         some.__dict__.update(own=self.own[rows], given=self.given)
         return some
 

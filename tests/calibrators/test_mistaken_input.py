@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.special import softmax
 
 import hokical
 from hokical import ConfidenceCalibrator, FitDataWarning, MultilabelCalibrator
@@ -16,11 +17,6 @@ from hokical.demo import demo_logits
 from tests.conftest import synthetic_logits
 
 pd = pytest.importorskip("pandas")
-
-
-def softmax(logits: np.ndarray) -> np.ndarray:
-    found = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return found / found.sum(axis=1, keepdims=True)
 
 
 @pytest.fixture
@@ -76,7 +72,7 @@ def test_more_examples_come_in_the_order_of_the_first(data: Any) -> None:
 
 
 def test_percentages_are_named(data: Any) -> None:
-    percent = 100.0 * softmax(data[0])
+    percent = 100.0 * softmax(data[0], axis=1)
     for given in (percent, percent.round()):
         with pytest.warns(FitDataWarning, match="look like percentages"):
             make("temps").fit(given, data[1])
@@ -90,9 +86,9 @@ def test_probabilities_after_a_fit_on_logits_are_named(data: Any, tmp_path: Path
     cal.save(tmp_path / "cal.json")
     for each in (cal, hokical.load(tmp_path / "cal.json")):
         with pytest.warns(UserWarning, match="look like probabilities: all rows sum to 1"):
-            each.predict_proba(softmax(data[0]))
+            each.predict_proba(softmax(data[0], axis=1))
         with pytest.warns(UserWarning, match="look like percentages"):
-            each.predict_confidence(100.0 * softmax(data[0]))
+            each.predict_confidence(100.0 * softmax(data[0], axis=1))
 
 
 def test_logits_raise_no_alarm(data: Any) -> None:
@@ -109,7 +105,7 @@ def test_logits_raise_no_alarm(data: Any) -> None:
         binary = make("uncalibrated").fit(3.0 * small, rng.integers(0, 2, 2000))
         for row in range(0, 1000, 4):
             binary.predict(small[row : row + 4])
-        proba = hokical.from_probabilities(softmax(data[0]))
+        proba = hokical.from_probabilities(softmax(data[0], axis=1))
         make("temps").fit(proba, data[1]).predict(proba)
 
 

@@ -284,7 +284,7 @@ def test_errors(fitted: Any) -> None:
         MultilabelCalibrator().fit(scores, labels * 0 + 2)
     bad = scores.copy()
     bad[2, 1] = np.nan
-    with pytest.raises(ValueError, match="must not hold NaN; got it in row 2, column 1"):
+    with pytest.raises(ValueError, match="must not hold NaN; got nan in row 2, column 1"):
         fitted.predict_proba(bad)
     with pytest.raises(ValueError, match="Call `certify"):
         fitted.recall_thresholds(0.9)
@@ -292,7 +292,7 @@ def test_errors(fitted: Any) -> None:
         MultilabelCalibrator().fit(scores, labels * np.nan)
     with pytest.raises(ValueError, match="not fitted"):
         MultilabelCalibrator().predict_proba(scores)
-    with pytest.raises(ValueError, match=r"must lie in \[0, 1\]; got 1.5 at \(0, 1\)"):
+    with pytest.raises(ValueError, match=r"must lie in \[0, 1\]; got 1.5 in row 0, column 1"):
         from_binary_probabilities([[0.5, 1.5]])
 
 

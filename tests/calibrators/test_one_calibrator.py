@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 
 import hokical
 from hokical.calibrators import make, method_names
-from tests.conftest import QUICK, synthetic_logits
+from tests.conftest import QUICK, quiet_fit, synthetic_logits
 
 NAMES = [*method_names(2), "auto"]
 
@@ -20,9 +19,7 @@ NAMES = [*method_names(2), "auto"]
 def fitted(name: str) -> tuple[Any, np.ndarray]:
     cal = make(name, **QUICK.get(name, {}))
     logits, labels = synthetic_logits(200, 2 if cal.method.binary_only else 4, seed=1)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        cal.fit(logits, labels)
+    quiet_fit(cal, logits, labels)
     return cal, logits
 
 

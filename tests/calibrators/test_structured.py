@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,9 @@ from sklearn.exceptions import ConvergenceWarning
 from hokical import make
 from hokical.calibrators import StructuredScaling
 from hokical.rules import as_logits
-from tests.conftest import max_examples, synthetic_logits
+from hokical.rules.base import floored_margins
+from hokical.rules.scaling import shape_features
+from tests.conftest import max_examples, quiet_fit, synthetic_logits
 
 
 def quiet(
@@ -27,9 +28,7 @@ def quiet(
     name: str = "structured",
     **options: Any,
 ) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return make(name, **options).fit(logits, labels, weights)
+    return quiet_fit(make(name, **options), logits, labels, weights)
 
 
 def mean_log_loss(calibrator: Any, logits: np.ndarray, labels: np.ndarray) -> float:
@@ -46,7 +45,8 @@ def test_the_coefficients_are_those_of_a_general_solver(n_classes: int, cross: b
     weights = np.random.default_rng(0).integers(0, 3, 150).astype(float)
     found = quiet(logits, labels, 3.0 * weights, cross=cross, strength=0.7)
     weights *= weights.sum() / (weights @ weights)  # they count by their effective number
-    z, *shapes = found.rule_.features(as_logits(logits))
+    rule, rows = found.rule_, as_logits(logits)
+    z, *shapes = shape_features(floored_margins(rows, rule.floor), rows, rule.temperature)
     sizes = [2, n_classes, n_classes, n_classes**2 if cross else 0]
     penalty = 0.7 * np.repeat([1, n_classes, n_classes, n_classes * (n_classes - 1)], sizes)
 
@@ -58,7 +58,6 @@ def test_the_coefficients_are_those_of_a_general_solver(n_classes: int, cross: b
         return float(-weights @ own + 0.5 * penalty @ (x * x))
 
     best = minimize(loss, np.zeros(sum(sizes)), method="L-BFGS-B", options={"maxfun": 100_000})
-    rule = found.rule_
     ours = np.concatenate([rule.shape, rule.scale - 1.0, rule.bias, rule.cross.ravel()])
     assert loss(ours) <= best.fun + 1e-6
     np.testing.assert_allclose(ours, best.x, atol=1e-2)  # its slopes are differences

@@ -124,7 +124,7 @@ def test_predictions_are_the_softmax():
 
 def test_all_right_ends_at_the_lower_bound_and_says_so():
     logits, _ = simulated(5, 100, 4)
-    with pytest.warns(ConvergenceWarning, match="every validation label has the top logit"):
+    with pytest.warns(ConvergenceWarning, match="every label has the top logit"):
         cal = TemperatureScaling().fit(logits, logits.argmax(axis=1))
     assert cal.temperature_ == 1e-5
     assert not cal.converged_

@@ -14,7 +14,7 @@ from scipy.special import log_softmax, softmax
 from sklearn.exceptions import ConvergenceWarning
 
 from hokical import threads
-from hokical._fitting.newton import minimize_dense
+from hokical._fitting.searches import minimize_dense
 from hokical.calibrators import TemperatureScaling, VectorScaling, load
 from tests.conftest import max_examples, quiet_fit, real_logits
 

@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from scipy.special import softmax
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.tree import DecisionTreeClassifier
 
 from hokical import CalibratedClassifier, TopK, from_probabilities, load, make
 from hokical.calibrators import method_names
 from hokical.io import read_examples
-from hokical.rules import FlooredRule
+from hokical.rules.base import FlooredRule
 from hokical.streams import fit as fit_stream
 from tests.conftest import QUICK, synthetic_logits
 
 CASES = [(name, 4) for name in method_names(4)]
 CASES += [(name, 2) for name in method_names(2) if (name, 4) not in CASES] + [("auto", 4)]
 #: These learn nothing about how likely a 0 is.
-WITHOUT = ("uncalibrated", "hoki")
+WITHOUT = ("uncalibrated", "hoki", "hoki_from_p0")
 Data = tuple[np.ndarray, np.ndarray]
 
 
-@pytest.fixture(autouse=True)
-def _quiet() -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        yield
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 
 def votes(n_classes: int, n: int = 600, n_voters: int = 6) -> Data:

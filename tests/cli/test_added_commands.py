@@ -8,11 +8,12 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from hokical.cli import app, application
+from hokical import cli
+from hokical.cli import app
 
 
 def test_a_missing_distribution_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(application, "entry_points", lambda **_: ())
+    monkeypatch.setattr(cli, "entry_points", lambda **_: ())
     done = CliRunner().invoke(app, ["paper", "suite"])
     assert done.exit_code == 2
     assert len(done.stderr.strip().splitlines()) == 1

@@ -91,9 +91,9 @@ def test_fit_passes_warnings_on(tmp_path: Path) -> None:
     [
         (("--method", "nonsense"), "no method 'nonsense'; there are uncalibrated"),
         (("--method", "temps", "--set", "draws=9"), "option of temps"),
-        ((*HOKI[:3], "noise=gaussian:-1"), "must be positive"),
+        ((*HOKI[:3], "noise=gaussian:-1"), "must be a number from 1e-100"),
         ((*HOKI[:3], "noise=triangle:1"), "family must be one of"),
-        ((*HOKI[:3], "draws=few"), "`draws` must be None (exact)"),
+        ((*HOKI[:3], "draws=few"), "`draws` must be an integer from 1"),
         (("--colour", "red"), "--colour"),
         (("--split", "train"), "--split"),
     ],

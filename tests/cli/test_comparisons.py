@@ -29,7 +29,7 @@ def test_the_report_names_the_data(data: Path, tmp_path: Path) -> None:
     words = ("--methods=temps", "--report", report)
     assert hokical_command("compare", data, *words).code == 0
     page = report.read_text(encoding="utf-8")
-    assert '"name":"data.npz"' in page
+    assert "<dt>Test data</dt><dd>data.npz: " in page
 
 
 def test_differences_from_the_subject_are_in_words(data: Path) -> None:

@@ -65,7 +65,7 @@ def test_a_table_of_another_make_from_end_to_end(tmp_path: Path) -> None:
     [
         (SCORES, "line 9, column `P.cat.`; found none .*--missing drop"),
         (("--label-column", "y"), "`y`, named by --label-column"),
-        (("--score-columns", "Q(*)"), r"columns like Q\(\*\), one for every class"),
+        (("--score-columns", "Q(*)"), r"columns like Q\(\*\)"),
         ((*GAP, "--method", "hoki", "--set", "bins=3"), "option of hoki: .*max_iter=200"),
         (
             (*GAP, "--method", "hoki", "--set", "max_iter=few"),

@@ -76,7 +76,7 @@ def test_late_labels_without_ids_are_refused(files: Path) -> None:
     state = ("--state", files / "s.json")
     assert hokical_command("monitor", files / "temps.json", files / "new.npz", *state).code == 0
     refused = hokical_command("monitor", files / "temps.json", files / "later.npz", *state)
-    assert "If only their labels are new, name --id-column" in one_line(refused)
+    assert "For new labels name --id-column" in one_line(refused)
 
 
 def test_another_calibrator_is_refused(files: Path) -> None:
@@ -84,7 +84,7 @@ def test_another_calibrator_is_refused(files: Path) -> None:
     assert hokical_command("monitor", files / "hoki.json", *places).code == 0
     before = (files / "s.json").read_bytes()
     refused = one_line(hokical_command("monitor", files / "temps.json", *places))
-    assert "made with (hoki of 4 classes" in refused
+    assert "made with, hoki of 4 classes" in refused
     assert "got temps of 4 classes" in refused
     assert (files / "s.json").read_bytes() == before
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+import pytest
 import typer
 
+import hokical
 from hokical.cli import app
+from hokical.cli.console import in_words
+from tests.conftest import synthetic_logits
 
 #: Options whose default differs between commands, not their meaning.
 HELP_OF_ITS_OWN = {"--output", "--report"}
@@ -34,3 +38,16 @@ def test_an_option_means_the_same_everywhere() -> None:
         assert name.startswith("-")
         assert all(texts), name
         assert len(set(texts)) == 1 or name in HELP_OF_ITS_OWN, name
+
+
+def test_errors_of_the_library_are_told_in_words_of_the_command_line() -> None:
+    """`apply --coverage 0.9 --by group` before a `certify` with groups, and rows of the fit."""
+    logits, labels = synthetic_logits(200, 3, seed=0)
+    cal = hokical.make("temps").fit(logits, labels)
+    with pytest.raises(ValueError, match="certify") as error:
+        cal.predict_set(logits, coverage=0.9, by="group")
+    said = in_words(str(error.value))
+    assert "--by 'group' has no groups to go by. Run `hokical certify --groups COLUMN`" in said
+    with pytest.raises(ValueError, match="--look-alike") as error:
+        cal.certify(logits, labels)
+    assert "pass --look-alike." in in_words(str(error.value))

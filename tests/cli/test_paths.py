@@ -10,7 +10,7 @@ import pytest
 
 from hokical import Gaussian, Hoki
 from hokical.cli import app
-from hokical.cli.reading import OUTPUTS
+from hokical.cli.options import OUTPUTS
 from tests.cli.running import hokical_command
 from tests.conftest import synthetic_logits
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.special import softmax
 
 import hokical
 from hokical import CalibratorFileError
@@ -17,15 +18,10 @@ from tests.conftest import synthetic_logits
 OWN = "holds the examples that the calibrator was fitted on"
 
 
-def softmax(logits: np.ndarray) -> np.ndarray:
-    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return powers / powers.sum(axis=1, keepdims=True)
-
-
 def table(path: Path, seed: int, *, n_classes: int = 3) -> Path:
     """Probabilities by column, or the probability of class 1 of two in a column `risk`."""
     logits, labels = synthetic_logits(120, n_classes, seed=seed)
-    proba = softmax(logits)
+    proba = softmax(logits, axis=1)
     names = ["risk"] if n_classes == 2 else [f"prob_{k}" for k in range(n_classes)]
     columns = proba[:, 1:] if n_classes == 2 else proba
     lines = [",".join([*names, "label"])]
@@ -271,7 +267,7 @@ def test_probabilities_given_to_a_calibrator_of_logits_are_noticed(
     logits, labels = synthetic_logits(120, 3, seed=3)
     val, test, path = (tmp_path / name for name in ("val.npz", "test.npz", "cal.json"))
     np.savez(val, logits=logits, labels=labels)
-    np.savez(test, logits=softmax(logits), labels=labels)
+    np.savez(test, logits=softmax(logits, axis=1), labels=labels)
     assert hokical_command("fit", val, "--method", "temps", "-o", path).code == 0
     words = [command, path, test]
     words += ["-o", tmp_path / "out.csv"] if command == "apply" else ["--reference", val]

@@ -8,7 +8,7 @@ import sys
 import scipy.linalg  # noqa: F401  (so that its BLAS is among those counted before)
 from threadpoolctl import threadpool_info
 
-from hokical._core.parallel import one_blas_thread
+from hokical._core.runtime import one_blas_thread
 
 
 def test_fits_in_several_threads_leave_blas_as_it_was() -> None:
@@ -31,7 +31,7 @@ def test_the_library_of_scipy_is_limited_too() -> None:
     code = (
         "import sys\n"
         "from threadpoolctl import threadpool_info\n"
-        "from hokical._core.parallel import one_blas_thread\n"
+        "from hokical._core.runtime import one_blas_thread\n"
         "assert 'scipy.linalg' not in sys.modules\n"
         "with one_blas_thread():\n"
         "    import scipy.linalg\n"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hokical import threads
 from hokical._core.arrays import NUMPY, Backend
-from hokical._core.logits import by_blocks, per_row, row_slices, rows_per_block, sum_over_blocks
+from hokical._core.logits import by_blocks, map_blocks, per_row, row_slices, rows_per_block
 from hokical.rules import Logits, as_logits
 from tests.libraries import NAMES, get_library
 
@@ -53,7 +53,8 @@ def test_sums_over_blocks(name: str) -> None:
     library = get_library(name)
     with library.scope():
         logits = as_logits(library.make(ROWS.copy()))
-        total = sum_over_blocks(logits, lambda rows, block: block.xp.sum(block.margins, axis=0))
+        parts = map_blocks(lambda rows, block: block.xp.sum(block.margins, axis=0), logits)
+        total = np.sum([logits.to_host(part) for part in parts], axis=0)
     np.testing.assert_allclose(total, (ROWS.max(axis=1, keepdims=True) - ROWS).sum(axis=0))
 
 
@@ -62,7 +63,9 @@ def test_threads_change_no_sum() -> None:
     logits, found = as_logits(ROWS), []
     for count in (1, 2, 5):
         with threads(count):
-            found.append(sum_over_blocks(logits, lambda rows, block: block.margins.sum(axis=0)))
+            sums = map_blocks(lambda rows, block: (rows.start, block.margins.sum(0)), logits)
+            assert [start for start, _ in sums] == list(range(0, 101, 5))
+            found.append(np.sum([part for _, part in sums], axis=0))
     np.testing.assert_array_equal(found[1], found[0])
     np.testing.assert_array_equal(found[2], found[0])
 
@@ -80,10 +83,9 @@ def test_threads_do_not_wait_for_each_other() -> None:
     inside = threading.Barrier(2, timeout=30)
 
     class Meeting(Logits):
-        @property
-        def xp(self) -> object:
+        def new_margins(self, factor: object = 1.0) -> object:
             inside.wait()
-            return super().xp
+            return super().new_margins(factor)
 
     def ask() -> None:
         assert Meeting(ROWS, ROWS.max(axis=1)).margins.shape == ROWS.shape

@@ -9,18 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hokical._core import jit
+from hokical._core import runtime
 from hokical.rules import as_logits
 
 
 @pytest.mark.parametrize("n_rows", [1, 200_000])
 def test_the_number_of_classes_alone_decides(n_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    few, many = (as_logits(np.zeros((n_rows, jit.FEW_CLASSES + more))) for more in (0, 1))
-    monkeypatch.setattr(jit, "has_compiler", lambda: True)
-    assert not jit.has_kernels(few)
-    assert jit.has_kernels(many)
-    monkeypatch.setattr(jit, "has_compiler", lambda: False)
-    assert not jit.has_kernels(many)
+    few, many = (as_logits(np.zeros((n_rows, runtime.FEW_CLASSES + more))) for more in (0, 1))
+    monkeypatch.setattr(runtime, "has_compiler", lambda: True)
+    assert not runtime.has_kernels(few)
+    assert runtime.has_kernels(many)
+    monkeypatch.setattr(runtime, "has_compiler", lambda: False)
+    assert not runtime.has_kernels(many)
 
 
 @pytest.mark.slow
@@ -52,7 +52,8 @@ def test_a_read_only_home_does_not_matter(tmp_path: Path) -> None:
     module = tmp_path / "locked" / "doubling.py"
     module.parent.mkdir()
     module.write_text(
-        "from hokical._core.jit import kernel\n\n@kernel\ndef double(x):\n    return 2.0 * x\n"
+        "from hokical.stability.kernels import kernel\n\n"
+        "@kernel\ndef double(x):\n    return 2.0 * x\n"
     )
     script = f"""
 import sys

@@ -193,7 +193,7 @@ def test_bad_logits_are_named(bad: object, kind: type[Exception], message: str) 
 @pytest.mark.parametrize(
     ("bad", "kind", "message"),
     [
-        ([0, 1], ValueError, "one entry per row; got 2 for 4 rows"),
+        ([0, 1], ValueError, r"one entry per row \(4\); got shape \(2,\)"),
         ([0, 1, 3, 0], ValueError, r"must lie in \[0, 2\].*got 3 in row 2"),
         ([0, -1, 2, 0], ValueError, "got -1 in row 1"),
         ([0.0, 1.0, 2.0, 0.0], TypeError, r"must be integers.*got 0\.0 in row 0 \(dtype float64\)"),
@@ -202,7 +202,7 @@ def test_bad_logits_are_named(bad: object, kind: type[Exception], message: str) 
         (np.array([0, None, 1, 2], dtype=object), TypeError, "got None in row 1"),
         (np.array([[0], [1, 2], 1, 2], dtype=object), TypeError, r"got \[0\] in row 0"),
         (None, TypeError, "got None"),
-        (np.eye(4), ValueError, r"must be 1-D \(n,\); got shape \(4, 4\)"),
+        (np.eye(4), ValueError, r"must be 1-D .*; got shape \(4, 4\)"),
     ],
 )
 def test_bad_labels_are_named(bad: object, kind: type[Exception], message: str) -> None:
@@ -254,10 +254,10 @@ def test_probabilities_become_logits() -> None:
     kept = from_probabilities(proba)
     np.testing.assert_array_equal(kept < -744.0, proba == 0.0)
     np.testing.assert_array_equal(kept[proba > 0.0], logits[proba > 0.0])
-    with pytest.raises(ValueError, match='`zeros` must be "unlikely" or "impossible"; got True'):
+    with pytest.raises(ValueError, match=r"`zeros` must be one of .*'impossible'.*; got True"):
         from_probabilities(proba, zeros=True)  # type: ignore[arg-type]
     np.testing.assert_allclose(np.exp(from_probabilities([0.3])), [[0.7, 0.3]])
-    with pytest.raises(ValueError, match=r"rows must sum to 1; row 1 sums to 1.5"):
+    with pytest.raises(ValueError, match=r"rows must sum to 1; got 1.5 in row 1"):
         from_probabilities([[0.5, 0.5], [0.75, 0.75]])
     with pytest.raises(ValueError, match=r"must lie in \[0, 1\].*in row 0"):
         from_probabilities([[1.5, -0.5]])
@@ -314,12 +314,12 @@ def test_conversions_answer_in_kind(case: str, library: str, dtype: type) -> Non
 def test_conversions_refuse_alike(library: str) -> None:
     kind = get_library(library)
     for convert, values, message in (
-        (from_probabilities, [[0.5, 0.4]], "rows must sum to 1; row 0 sums to 0.9"),
+        (from_probabilities, [[0.5, 0.4]], "rows must sum to 1; got 0.9 in row 0"),
         (from_probabilities, [[0.5, 0.5], [-0.5, 1.5]], "must lie in .*got -0.5 in row 1, column"),
         (from_probabilities, [[1.0]], "two classes"),
         (from_binary_scores, [0.0, np.nan], "must be finite; got nan in row 1"),
         (from_binary_scores, [[0.0], [1.0]], r"Use `scores\[:, 0\]`"),
-        (from_binary_probabilities, [0.0, 2.0], "must lie in .*got 2.0 at"),
+        (from_binary_probabilities, [0.0, 2.0], "must lie in .*got 2.0 in row 1"),
     ):
         with kind.scope(), pytest.raises(ValueError, match=message):
             convert(kind.make(np.array(values)))

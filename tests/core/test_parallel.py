@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hokical import Gaussian, label_stability, threads
-from hokical._core.parallel import map_slices, thread_count
+from hokical._core.runtime import map_slices, thread_count
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])

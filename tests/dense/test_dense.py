@@ -12,10 +12,9 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import cross_val_score
 from sklearn.utils.validation import check_is_fitted
 
-from hokical import CalibratorFileError, Gaussian, Hoki, Uniform, load
+from hokical import CalibratorFileError, Gaussian, Hoki, Uniform, load, streams
 from hokical.calibrators import make
 from hokical.dense import Dense
-from hokical.io import chunks
 from hokical.streams import fit as fit_stream
 from hokical.streams import open_source
 from tests.conftest import quiet_fit
@@ -25,7 +24,7 @@ GATHERING = ["irm", "irova_ts"]
 STREAMING = ["uncalibrated", "temps", "vecs", "ets"]
 HOKIS = [
     {"noise": Gaussian(4.0)},
-    {"noise": Uniform(-3, 5), "init": "confidence"},
+    {"noise": Uniform(-3, 5)},
     {"noise": Gaussian(4.0), "draws": 50, "random_state": 3},
     {},
 ]
@@ -34,8 +33,8 @@ HOKIS = [
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks, and so slabs, of a few hundred positions."""
-    monkeypatch.setattr(chunks, "_KERNEL_BLOCKS", 1)
-    monkeypatch.setattr(chunks, "_FLOATS_BESIDE", 1000)
+    monkeypatch.setattr(streams, "_KERNEL_BLOCKS", 1)
+    monkeypatch.setattr(streams, "_FLOATS_BESIDE", 1000)
 
 
 def maps(n: int = 6, h: int = 20, w: int = 25, classes: int = 4, seed: int = 0):
@@ -222,8 +221,8 @@ def test_memory_of_a_fit_does_not_grow_with_the_items(name, tmp_path, monkeypatc
     sample and the sketch that a fit keeps of its rows are full well before 60 items.)
     """
     monkeypatch.setattr("hokical._fitting.examples.MOST_LOGITS", 40_000)
-    monkeypatch.setattr(chunks, "_KERNEL_BLOCKS", 1)  # a slab is an item
-    monkeypatch.setattr(chunks, "_FLOATS_BESIDE", 100)
+    monkeypatch.setattr(streams, "_KERNEL_BLOCKS", 1)  # a slab is an item
+    monkeypatch.setattr(streams, "_FLOATS_BESIDE", 100)
     few = Hoki(noise=Gaussian(4.0), draws=20, random_state=0)
     calibrator = few if name == "hoki" else make(name)
     dense = Dense(calibrator, class_axis=1, ignore_label=255)

@@ -18,7 +18,7 @@ LOGITS, LABELS = maps(n=2, h=5, w=6)
         (lambda: Dense().fit(LOGITS), "`labels` must be given"),
         (lambda: Dense().fit(LOGITS, LABELS), r"got 255 in position \(0, 0, 0\).*ignore_label=255"),
         (lambda: Dense().fit(LOGITS, LABELS + 0.5), "must be integers.*float64"),
-        (lambda: Dense().fit(LOGITS[0, 0, 0], LABELS), "after at least one of items"),
+        (lambda: Dense().fit(LOGITS[0, 0, 0], LABELS), "after an axis of items"),
         (lambda: Dense(class_axis=4).fit(LOGITS, LABELS), "got shape.*class_axis=4"),
         (lambda: Dense(class_axis=1.0).fit(LOGITS, LABELS), "`class_axis` must be an integer"),
         (lambda: Dense(class_axis=1).fit(LOGITS, LABELS), "Give `class_axis`"),

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from hokical import evaluate, load
+from hokical import evaluate, load, streams
 from hokical.calibrators import make
 from hokical.dense import Dense
-from hokical.io import chunks
 from tests.conftest import repetitions
 
 shapes = st.lists(st.integers(1, 6), min_size=1, max_size=4).map(tuple)
@@ -64,8 +63,8 @@ def test_rows_are_the_flattened_positions_that_count(
             all_rows(dense, *data, mask=mask)
         return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chunks, "_KERNEL_BLOCKS", 1)
-        patch.setattr(chunks, "_FLOATS_BESIDE", 2**15)  # slabs of one item
+        patch.setattr(streams, "_KERNEL_BLOCKS", 1)
+        patch.setattr(streams, "_FLOATS_BESIDE", 2**15)  # slabs of one item
         found_logits, found_labels = all_rows(dense, *data, mask=mask)
     assert_array_equal(found_logits, flat[counts])
     assert_array_equal(found_labels, labels[counts])
@@ -83,8 +82,8 @@ def test_a_choice_per_item_does_not_depend_on_batches(per_item, cut, seed) -> No
     batches = [{"logits": logits[p], "labels": labels[p], "mask": mask[p]} for p in parts]
     assert_array_equal(dense.draw_positions(batches, **options)[0], whole[0])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chunks, "_KERNEL_BLOCKS", 1)
-        patch.setattr(chunks, "_FLOATS_BESIDE", 2**15)  # slabs of one item
+        patch.setattr(streams, "_KERNEL_BLOCKS", 1)
+        patch.setattr(streams, "_FLOATS_BESIDE", 2**15)  # slabs of one item
         again = dense.draw_positions(logits, labels, mask=mask, **options)
         assert_array_equal(again[0], whole[0])
     counts = np.minimum(mask.sum(axis=(1, 2)), per_item)
@@ -150,8 +149,8 @@ def test_items_count_alike_however_they_are_cut(monkeypatch) -> None:
     cal = Dense("temps", ignore_label=255).fit(logits, labels)
     whole = evaluate(cal, logits, labels)
     parts = evaluate(cal, [(logits[:3], labels[:3]), (logits[3:], labels[3:])])
-    monkeypatch.setattr(chunks, "_KERNEL_BLOCKS", 1)
-    monkeypatch.setattr(chunks, "_FLOATS_BESIDE", 1000)
+    monkeypatch.setattr(streams, "_KERNEL_BLOCKS", 1)
+    monkeypatch.setattr(streams, "_FLOATS_BESIDE", 1000)
     small = evaluate(cal, logits, labels)
     for other in (parts, small):
         assert other.summary.bounds == pytest.approx(whole.summary.bounds)

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from hokical import Gaussian, Gumbel, Hoki
+from hokical import Gaussian, Gumbel, Hoki, streams
 from hokical.calibrators import make
 from hokical.dense import Dense
-from hokical.io import chunks
 from tests.conftest import quiet_fit
 from tests.dense.test_dense import counting, maps
 from tests.integrations.torch.examples import torch_backend
@@ -22,8 +21,8 @@ needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunks, "_KERNEL_BLOCKS", 1)
-    monkeypatch.setattr(chunks, "_FLOATS_BESIDE", 1000)
+    monkeypatch.setattr(streams, "_KERNEL_BLOCKS", 1)
+    monkeypatch.setattr(streams, "_FLOATS_BESIDE", 1000)
 
 
 @pytest.fixture

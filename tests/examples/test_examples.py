@@ -18,7 +18,7 @@ PRINTS = {
         "sklearn",
         r"95 % interval.*calibration slope.*net benefit.*Recall of class .* at least 90%",
     ),
-    "compare_methods": ("sklearn", r"mean rank.*\\begin\{tabular\}"),
+    "compare_methods": ("sklearn", r"digits.*log loss.*Automatic.*wine"),
     "language_model": ("numpy", r"all +log loss .*of each group.*legal +answers"),
     "monitor_late_labels": ("numpy", r"no change; with labels: calibrated.*alarm"),
     "pytorch_network": ("torch", r"softmax .*calibrated .*At most 5%"),

@@ -121,7 +121,7 @@ def test_demo_data_are_free_of_warnings() -> None:
         assert not warnings_of(name, logits, labels)
 
 
-@pytest.mark.filterwarnings("default::hokical._core.messages.FitDataWarning")
+@pytest.mark.filterwarnings("default::hokical._core.runtime.FitDataWarning")
 def test_the_command_line_says_it_and_fails_if_strict(tmp_path: Path) -> None:
     logits, labels = synthetic_logits(300, 3, seed=3)
     for name, rows in (("good", logits), ("bad", softmax(logits, axis=1))):
@@ -149,7 +149,7 @@ def test_the_command_line_says_it_and_fails_if_strict(tmp_path: Path) -> None:
     assert "was fitted on" not in other.stderr
 
 
-@pytest.mark.filterwarnings("default::hokical._core.messages.FitDataWarning")
+@pytest.mark.filterwarnings("default::hokical._core.runtime.FitDataWarning")
 def test_comparisons_say_it_and_not_as_notes() -> None:
     from hokical import compare
 

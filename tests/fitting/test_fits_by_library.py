@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 
 from hokical import Gaussian, Gumbel, Uniform, select_noise
 from hokical.calibrators import Calibrator, make
-from tests.conftest import synthetic_logits
+from tests.conftest import quiet_fit, synthetic_logits
 from tests.libraries import get_library, in_library
 
 OTHERS = ["array_api_strict", "torch", "jax"]
@@ -20,7 +19,6 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "hoki uniform": ("hoki", {"noise": Uniform(-4.0, 4.0)}),
     "hoki gumbel": ("hoki", {"noise": Gumbel(1.5)}),
     "hoki sampled": ("hoki", {"noise": Gaussian(2.0), "draws": 50}),
-    "hoki from confidence": ("hoki", {"noise": Gaussian(2.0), "init": "confidence"}),
     "irm": ("irm", {}),
     "irova_ts": ("irova_ts", {}),
     "auto": ("auto", {}),
@@ -39,9 +37,7 @@ def fit(case: str, logits: Any, weighted: bool) -> Calibrator:
     name, options = CASES[case]
     calibrator = make(name, **options)
     _, labels, weights = examples()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return calibrator.fit(logits, labels, weights if weighted else None)
+    return quiet_fit(calibrator, logits, labels, weights if weighted else None)
 
 
 #: JAX compiles every operation for every shape: it is asked once per kind of fit.
@@ -84,7 +80,7 @@ def test_the_noise_chosen_in_any_library_is_numpys(library: str) -> None:
 
 @pytest.mark.parametrize("library", OTHERS[:2])
 def test_scouts_are_taken_in_the_library(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hokical._fitting.hoki._STAGE_ROWS", (25, 100))
+    monkeypatch.setattr("hokical.calibrators.hoki._STAGE_ROWS", (25, 100))
     kind = get_library(library)
     logits, labels, weights = examples()
     expected = select_noise(logits, labels, sample_weight=weights)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import warnings
 import weakref
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 
 from hokical.calibrators import Calibrator, Examples, make
-from tests.conftest import synthetic_logits
+from tests.conftest import quiet_fit, synthetic_logits
 from tests.libraries import get_library, in_library
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -35,9 +34,7 @@ def examples(n: int = 400) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def fit(case: str, *data: Any) -> Calibrator:
     name, options = CASES[case]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return make(name, **options).fit(*data)
+    return quiet_fit(make(name, **options), *data)
 
 
 def assert_same(found: Calibrator, expected: Calibrator) -> None:

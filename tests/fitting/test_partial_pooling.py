@@ -8,8 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from hokical._fitting.partial_pooling import LEAST_PRECISION, PooledFit, fit_pooled
-from hokical._fitting.pooled_terms import BinaryTerms, SoftmaxTerms
+from hokical._fitting.partial_pooling import (
+    LEAST_PRECISION,
+    BinaryTerms,
+    PooledFit,
+    SoftmaxTerms,
+    fit_pooled,
+)
 from tests.conftest import max_examples
 
 

@@ -15,7 +15,7 @@ from hokical.calibrators import Examples
 from hokical.rules import as_logits
 from tests.conftest import max_examples
 
-SHAPE = (2, 8)
+SHAPE = (16,)
 
 
 def world(n: int, n_classes: int, seed: int, *, uneven: float = 0.0) -> Examples:
@@ -46,10 +46,10 @@ def test_slopes_by_finite_differences(seed: int, size: float, top_k: bool) -> No
     coef = size * rng.normal(size=SHAPE)
 
     def value(x: np.ndarray) -> float:
-        return problem.penalise(problem.at(x.reshape(SHAPE)), 2.0).value
+        return problem.penalise(problem.at(x), 2.0).value
 
-    found = problem.penalise(problem.at(coef), 2.0).gradient.ravel()
-    expected = approx_fprime(coef.ravel(), value, 1e-7)
+    found = problem.penalise(problem.at(coef), 2.0).gradient
+    expected = approx_fprime(coef, value, 1e-7)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
 
 
@@ -81,7 +81,7 @@ def test_the_fisher_matrix_is_the_expected_product_of_slopes() -> None:
         slopes = rows.slopes[:, :, None] * problem.design[:, None, :]
         slopes = slopes.reshape(30, 16)
         whole += slopes.T @ (slopes * (proba * problem.counts)[:, None])
-    found = problem.penalise(problem.at(coef), 0.0).hessian.reshape(16, 16)
+    found = problem.penalise(problem.at(coef), 0.0).hessian
     np.testing.assert_allclose(found, whole, rtol=1e-8, atol=1e-8)
 
 
@@ -94,12 +94,13 @@ def test_pairs_left_out_by_refits(
     monkeypatch.setattr(row_correction, "TOLERANCE", 1e-12)
     problem = problem_of(world(80, 5, 2, uneven=0.7))
     point = problem.fit(ridge, problem.uncorrected)
-    coef, away = point.rows.coef, problem.leave_out(point)
-    own, counts = problem.design @ coef.T, problem.counts.copy()
+    coef, away = point.coef, problem.leave_out(point)
+    own, counts = problem.design @ coef.reshape(2, 8).T, problem.counts.copy()
     exact = np.empty_like(own)
     for row in range(80):
         problem.counts = np.where(np.arange(80) == row, 0.0, counts)
-        exact[row] = problem.design[row] @ problem.fit(ridge, problem.at(coef)).rows.coef.T
+        without = problem.fit(ridge, problem.at(coef)).coef
+        exact[row] = problem.design[row] @ without.reshape(2, 8).T
     assert np.abs(away - exact).mean() < missed * np.abs(own - exact).mean()
 
 

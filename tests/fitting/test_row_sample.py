@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import pickle
 import warnings
 from collections.abc import Iterator
@@ -33,8 +34,8 @@ WHOLE, MOST = 2000, 900
 def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(examples, "MOST_LOGITS", WHOLE * CLASSES)
     monkeypatch.setattr(examples, "MOST_ROWS", MOST)
-    monkeypatch.setattr("hokical.io.chunks._KERNEL_BLOCKS", 1)
-    monkeypatch.setattr("hokical.io.chunks._FLOATS_BESIDE", 700)
+    monkeypatch.setattr("hokical.streams._KERNEL_BLOCKS", 1)
+    monkeypatch.setattr("hokical.streams._FLOATS_BESIDE", 700)
 
 
 def expected_rows(weights: np.ndarray | None = None) -> np.ndarray:
@@ -50,10 +51,6 @@ def kept_of(start: int, stop: int, weights: np.ndarray | None) -> Any:
     own = None if weights is None else weights[start:stop]
     block = Examples(as_logits(LOGITS[start:stop]), LABELS[start:stop], own, start)
     return examples._keep_block(block)
-
-
-def join(left: Any, right: Any) -> Any:
-    return examples._join(left, right, None)
 
 
 @max_examples(60)
@@ -72,8 +69,8 @@ def test_the_sample_does_not_depend_on_chunks(
     edges = [0, *cuts, N]
     parts = [kept_of(a, b, weights) for a, b in pairwise(edges)]
     while in_pairs and len(parts) > 1:  # as a cluster does
-        parts = [reduce(join, parts[k : k + 2]) for k in range(0, len(parts), 2)]
-    sample = reduce(join, parts).sample()
+        parts = [reduce(operator.add, parts[k : k + 2]) for k in range(0, len(parts), 2)]
+    sample = reduce(operator.add, parts).sample()
     block, expected = sample.block, expected_rows(weights)
     np.testing.assert_array_equal(sample.rows, expected)
     np.testing.assert_array_equal(block.logits.values, LOGITS[expected])
@@ -84,7 +81,7 @@ def test_the_sample_does_not_depend_on_chunks(
 def test_parts_travel_between_processes() -> None:
     """As on a cluster: pickled rows are those of NumPy, and give the same sample."""
     parts = [pickle.loads(pickle.dumps(kept_of(k, k + 800, None))) for k in range(0, N, 800)]
-    sample = reduce(join, parts).sample()
+    sample = reduce(operator.add, parts).sample()
     assert sample.block.logits.is_numpy
     np.testing.assert_array_equal(sample.rows, expected_rows())
 
@@ -92,7 +89,7 @@ def test_parts_travel_between_processes() -> None:
 def test_what_is_kept_while_reading_is_at_most_two_samples() -> None:
     kept = kept_of(0, 500, None)
     for start in range(500, N, 500):
-        kept = join(kept, kept_of(start, start + 500, None))
+        kept += kept_of(start, start + 500, None)
         assert kept.keys.size <= (WHOLE if start < WHOLE else 2 * MOST)
 
 
@@ -100,7 +97,7 @@ def test_few_rows_are_used_as_they_are() -> None:
     weights = np.arange(WHOLE) % 2.0
     block = Examples(as_logits(LOGITS[:WHOLE]), LABELS[:WHOLE], weights)
     kept = examples._keep_block(block)
-    assert kept.is_whole
+    assert kept.n_rows <= kept.whole
     assert kept.sample().block is block
 
 
@@ -127,7 +124,8 @@ def containers(folder: Path) -> Iterator[tuple[str, Any]]:
         yield f"Dask of {step}", (lazy, dask.from_array(LABELS, chunks=900))
 
 
-@pytest.mark.parametrize("name", ["auto", "temps", "hoki"])
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("name", ["auto", "hoki", "temps"])
 def test_every_container_gives_the_same_bits(name: str, tmp_path: Path) -> None:
     options = {"noise": Gaussian(3.0)} if name == "hoki" else {}
     expected = None
@@ -140,7 +138,9 @@ def test_every_container_gives_the_same_bits(name: str, tmp_path: Path) -> None:
         np.testing.assert_array_equal(proba, expected, err_msg=kind)
 
 
-@pytest.mark.parametrize("name", sorted(set(method_names(2)) - {"hoki", "uncalibrated"}))
+@pytest.mark.parametrize(
+    "name", sorted({*method_names(2)} - {"hoki", "hoki_from_p0", "uncalibrated"})
+)
 def test_a_method_is_fitted_on_the_sample(name: str) -> None:
     logits, labels = LOGITS, LABELS
     if make(name).method.binary_only:
@@ -183,7 +183,8 @@ def test_rows_outside_the_sample_are_checked_and_counted() -> None:
             work(LOGITS, labels)
     found = make("temps").fit(LOGITS, LABELS)
     right = (LOGITS.argmax(axis=1) == LABELS).mean()
-    assert found.kept_.fit_scores.accuracy == pytest.approx(right)
+    counts = found.kept_.fit_scores
+    assert 1.0 - counts.wrong.sum() / counts.total == pytest.approx(right)
 
 
 @pytest.mark.parametrize("order", ["by class", "by turns", "as given"])

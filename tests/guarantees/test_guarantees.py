@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import warnings
 from fractions import Fraction
 from math import comb
 from pathlib import Path
@@ -14,14 +13,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.exceptions import NotFittedError
 from typer.testing import CliRunner
 
 from hokical import Gaussian, Hoki, load
 from hokical.calibrators import make, method_names
 from hokical.cli import app
 from hokical.guarantees import clopper_pearson, plan
-from hokical.guarantees.selective import (
+from hokical.guarantees.scores import (
     LEVELS,
     ScoreTable,
     level_log_odds,
@@ -322,11 +321,7 @@ def test_after_a_fit_alone_every_method_accepts_the_same(nature: Nature, name: s
 # every method, files, weights, merges
 
 
-@pytest.fixture(autouse=True)
-def _quiet() -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        yield
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 
 @pytest.mark.sample(5)

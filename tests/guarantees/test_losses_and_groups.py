@@ -11,7 +11,7 @@ from scipy.special import log_softmax, softmax
 
 from hokical import MultilabelCalibrator, make
 from hokical.dense import Dense
-from hokical.guarantees import control
+from hokical.guarantees.sets import CertifiedSets, Conformity, SetOptions
 from tests.conftest import peak_memory
 from tests.guarantees.test_sets import world
 
@@ -253,8 +253,9 @@ def test_frequencies_of_the_examples_themselves_cost_no_coverage(n: int) -> None
     rng, reached = np.random.default_rng(0), []
     for _ in range(300):
         rows = rng.integers(50_000, size=n)
-        given = (scores[rows], labels[rows], 40, 0.9)
-        found = control.prevalence_thresholds(*given, weights=np.ones(n)).values
+        asked = SetOptions(0.9, by="class", pooled=True)
+        known = Conformity(labels[rows], -scores[rows], np.zeros(n), np.ones(n, np.int64))
+        found = CertifiedSets(known, asked, "held-out", 40).thresholds.values
         reached.append((scores <= found[labels]).mean())
     assert 0.9 - 2.0 * np.std(reached) / 300**0.5 <= np.mean(reached) <= 0.95
 

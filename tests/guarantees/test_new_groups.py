@@ -13,8 +13,7 @@ from hokical import ConfidenceCalibrator, MultilabelCalibrator, auto, make
 from hokical._core.groups import GroupNames
 from hokical.calibrators import with_sets
 from hokical.guarantees import control
-from hokical.guarantees.scores import ScoreTable, score_levels
-from hokical.guarantees.selective import _prove_new_group
+from hokical.guarantees.scores import ScoreTable, _prove, score_levels
 
 #: How far apart groups are: not at all, little, much.
 SPREADS = (0.0, 0.3, 1.0)
@@ -37,6 +36,7 @@ def margin(n: int, share: float = 0.1) -> float:
 # what is proven, simulated
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("spread", SPREADS)
 @pytest.mark.parametrize("n_groups", [9, 13, 40])
 def test_coverage_of_a_new_group(spread: float, n_groups: int) -> None:
@@ -57,6 +57,7 @@ def test_coverage_of_a_new_group(spread: float, n_groups: int) -> None:
     assert np.mean(mean) >= 0.8 - 3.0 * np.std(mean) / runs**0.5
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("spread", SPREADS)
 @pytest.mark.parametrize(("n_groups", "sizes"), [(9, (20, 21)), (13, (20, 1000)), (30, (200, 201))])
 def test_error_rate_of_a_new_group(spread: float, n_groups: int, sizes: tuple[int, int]) -> None:
@@ -68,7 +69,8 @@ def test_error_rate_of_a_new_group(spread: float, n_groups: int, sizes: tuple[in
         wrong, level = rng.random(group.size) < chance, score_levels(score)
         old, new = group < n_groups, group == n_groups
         table = ScoreTable.from_examples(level[old], wrong[old], None, (names, group[old]))
-        accepted = new & (level >= _prove_new_group(table, risk, 0.1).least[0])
+        least = _prove(table, risk, 0.1, "held-out", "new group", True)[0][0]
+        accepted = new & (level >= least)
         shown = accepted.sum() >= min(control.least_shown(risk), 0.5 * new.sum())
         broken += shown and wrong[accepted].mean() > risk
         true += accepted.any() and chance[accepted].mean() > risk
@@ -78,6 +80,7 @@ def test_error_rate_of_a_new_group(spread: float, n_groups: int, sizes: tuple[in
     assert accepts > (0.05 if sizes[1] < 100 else 0.5) * runs
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("spread", SPREADS)
 def test_losses_of_a_new_group(spread: float) -> None:
     from hokical.guarantees.control import control_risk
@@ -88,7 +91,7 @@ def test_losses_of_a_new_group(spread: float) -> None:
         group, score, shift = draw_groups(rng, 13, spread, (30, 300))
         losses = (score + shift)[:, None] > tried[None, :]  # grow along the thresholds
         old, new = group < 12, losses[group == 12]
-        given: dict[str, Any] = {"thresholds": tried, "groups": group[old].tolist(), "unseen": True}
+        given: dict[str, Any] = {"thresholds": tried, "by": "new group", "groups": group[old]}
         held_out = losses[old].astype(float)
         sure = control_risk(None, group[old], loss=held_out, risk=0.3, delta=0.1, **given)
         mean = control_risk(None, group[old], loss=held_out, risk=0.3, **given)
@@ -174,7 +177,7 @@ def test_control_risk(sites: Any) -> None:
         logits[site < 5], labels[site < 5], delta=0.1, **given | {"groups": site[site < 5]}
     )
     assert np.isnan(few.threshold)
-    assert "at least 9 groups; with these `delta` must be at least 0.1667" in few.guarantee
+    assert "at least 9; with these `delta` must be at least 0.1667" in few.guarantee
     with pytest.raises(ValueError, match="`sample_weight` cannot be given"):
         cal.control_risk(logits, labels, sample_weight=np.ones(6000), **given)
 
@@ -184,7 +187,7 @@ def test_fewer_groups_prove_less_and_say_what(sites: Any) -> None:
     cal = make("temps").fit(*hospitals(500, 12, 1)[:2]).certify(logits, labels, groups=site)
     found = cal.predict_or_abstain(logits, risk=0.3, by="new group")
     assert not found.accepted.any()
-    assert "at least 9 groups; with these `delta` must be at least 0.125" in found.guarantee
+    assert "at least 9; with these `delta` must be at least 0.125" in found.guarantee
     assert cal.predict_or_abstain(logits, risk=0.3, delta=0.125, by="new group").accepted.any()
     sets = cal.predict_set(logits, coverage=0.9, delta=0.1, by="new group")
     assert (sets.sizes == 3).all()

@@ -334,7 +334,7 @@ def test_rows_of_the_fit_cannot_certify_it() -> None:
     ]
     for rows in (slice(None), slice(0, 200), slice(None, None, -1)):
         for dtype in (np.float32, np.float64):
-            with pytest.raises(ValueError, match=r"rows of the fit.*Split the labelled examples"):
+            with pytest.raises(ValueError, match=r"rows of the fit.*Fit on one part"):
                 cal.certify(logits[rows].astype(dtype), labels[rows])
     with pytest.raises(ValueError, match="rows of the fit"):
         cal.certify(*mixed)

@@ -12,8 +12,8 @@ import hokical
 from hokical import CalibratedClassifier, Dense, make
 from hokical.calibrators import with_sets
 from hokical.monitoring import CoverageMonitor
+from hokical.rules.base import SetRule
 from hokical.rules.scaling import TemperatureRule
-from hokical.rules.wrapped import SetRule
 from hokical.streams import certify, open_source, predict, predict_to
 from tests.guarantees.test_sets import world
 

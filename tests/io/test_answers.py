@@ -278,7 +278,10 @@ def test_questions_without_a_choice_are_left_out() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"choices": [{"message": {}}]}', "entry 0; missing 'logprobs'.*top_logprobs"),
+        (
+            '{"choices": [{"message": {}}]}',
+            "entry 0; its `logprobs` are missing or null.*top_logprobs",
+        ),
         ('{"choices": [{"logprobs": null}]}', "entry 0"),
         ("{", "JSON"),
         ("3", "entry 0"),
@@ -295,9 +298,12 @@ def test_bad_replies_are_named(tmp_path: Path, text: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("reply", "message"),
     [
-        ({"choices": [{"logprobs": None}]}, "`logprobs` are null. Ask the API for `logprobs`"),
-        ({"output": [{"content": [{"logprobs": []}]}]}, "`logprobs` are null"),
-        ({"candidates": [{"content": {}}]}, "`logprobs` are null"),
+        (
+            {"choices": [{"logprobs": None}]},
+            "`logprobs` are missing or null. Ask the API for `logprobs`",
+        ),
+        ({"output": [{"content": [{"logprobs": []}]}]}, "`logprobs` are missing or null"),
+        ({"candidates": [{"content": {}}]}, "`logprobs` are missing or null"),
         ({"type": "message", "content": [{"text": "A"}]}, r"`hokical.calibrate_confidence`\.$"),
         (chat({"Par": -0.1}), "A choice must be one token"),
     ],
@@ -360,3 +366,9 @@ def test_samples_of_lm_eval(tmp_path: Path) -> None:
 def test_samples_without_choices_are_refused(sample: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         read_lm_eval([sample])
+
+
+def test_completions_need_no_other_tokens() -> None:
+    found = {"tokens": ["Par", "is"], "token_logprobs": [-0.5, -0.1], "top_logprobs": None}
+    answer = read_sequence_logprobs([{"choices": [{"logprobs": found}]}])
+    assert (answer.texts, answer.n_tokens.tolist()) == (["Paris"], [2])

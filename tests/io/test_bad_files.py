@@ -89,17 +89,20 @@ BAD: dict[str, tuple[bytes, str]] = {
     "csv header only": (b"logit_0,logit_1,label\n", "0 rows"),
     "csv ragged": (
         b"logit_0,logit_1,label\n1,2,0\n1,2\n",
-        "expected 3 cells in a row, as in the first; found 2 in line 3",
+        "expected 3 cells in a row; found 2 in line 3",
     ),
     "csv long row": (
         b"logit_0,logit_1,label\n1,2,0\n1,2,0,9\n",
-        "expected 3 cells in a row, as in the first; found 4 in line 3",
+        "expected 3 cells in a row; found 4 in line 3",
     ),
     "csv words": (b"logit_a,logit_b,label\n1,2,0\n1,x,0\n", "line 3, column `logit_b`; found 'x'"),
     "csv gap": (b"logit_a,logit_b,label\n1,,0\n", "line 2, column `logit_b`; found none"),
     "csv twice": (b"a,a,label\n1,2,0\n", "`a` twice"),
     "csv id": (b"id,cat,dog,label\n1,2,3,0\n", "--score-columns cat,dog."),
-    "csv probabilities": (b"prob_0,prob_1,label\n0.5,0.9,0\n", "rows must sum to 1; line 2 sums"),
+    "csv probabilities": (
+        b"prob_0,prob_1,label\n0.5,0.9,0\n",
+        "rows must sum to 1; got 1.4 in line 2",
+    ),
     "csv missing class": (b"logit_0,logit_2,label\n1,2,0\n", r"found \[0, 2\]"),
     "csv labels only": (b"label,part\n1,val\n", "expected scores in `logits`"),
     "csv negative weight": (b"logit_0,logit_1,label,weight\n1,2,0,-3\n", "finite and >= 0"),
@@ -205,7 +208,7 @@ def test_text_in_a_table_is_not_called_damage(tmp_path: Path) -> None:
 def test_a_pickle_names_the_package_that_reads_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hokical.io.reading.entry_points", lambda **options: ())
+    monkeypatch.setattr("hokical.io.tables.entry_points", lambda **options: ())
     path = tmp_path / "a.p"
     path.write_bytes(pickle.dumps({"logits": VAL[0]}))
     with pytest.raises(DataFileError, match=r"is a pickle, .*pip install ./paper"):

@@ -101,6 +101,15 @@ def test_without_names_the_error_shows_the_option(tmp_path: Path) -> None:
         read_examples(put(tmp_path, "logit_0,logit_1,truth\n1,2,0\n"))
 
 
+def test_class_indices_are_not_suggested_as_scores(tmp_path: Path) -> None:
+    table = "cat,dog,truth\n1.5,2.5,0\n0.2,1.2,1\n"
+    with pytest.raises(DataFileError, match=r"--score-columns cat,dog\."):
+        read_examples(put(tmp_path, table))
+    counts = table.replace(",1\n", ",7\n")  # no index of two classes
+    with pytest.raises(DataFileError, match=r"--score-columns cat,dog,truth\."):
+        read_examples(put(tmp_path, counts))
+
+
 def test_columns_named_like_the_labels_are_classes(tmp_path: Path) -> None:
     found = read_examples(put(tmp_path, NAMED))
     assert found.classes == ("cat", "bird")
@@ -129,7 +138,7 @@ def test_one_score_is_that_of_class_1(tmp_path: Path, kind: Any) -> None:
     text = "id,risk,label\n1,0.1,no\n2,0.9,yes\n"
     path = put(tmp_path, text)
     options: Any = {"score_columns": ("risk",), "classes": ("no", "yes")}
-    with pytest.raises(DataFileError, match=r"can be either.*--probabilities or --logits"):
+    with pytest.raises(DataFileError, match=r"--probabilities or --logits; .* can be either"):
         read_examples(path, **options)
     found = read_examples(path, kind=kind, **options)
     convert = from_probabilities if kind == "probabilities" else from_binary_scores
@@ -216,7 +225,7 @@ def test_percentages_and_decimal_commas(tmp_path: Path, text: str) -> None:
 def test_percentages_without_a_sign_are_refused_as_such(tmp_path: Path, names: str) -> None:
     path = put(tmp_path, f"{names},label\n15.92,84.08,1\n60,40,0\n")
     with pytest.raises(
-        DataFileError, match=r"got 84.08 in line 2, .* sum to 100: percentages\. Divide by 100"
+        DataFileError, match=r"percentages; got 84.08 in line 2, .* sum to 100\. Divide"
     ):
         read_examples(path, score_columns=tuple(names.split(",")))
 

@@ -22,8 +22,8 @@ FULL = [metrics.brier, metrics.log_loss, metrics.classwise_ece, metrics.ece, met
         ([0.5, 1.2], [1, 0], r"`confidence` must lie in \[0, 1\]; got 1.2 in row 1"),
         ([math.nan], [1], r"`confidence` must lie in \[0, 1\]; got nan in row 0"),
         (np.full((1, 1, 1), 0.5), [1], r"`confidence` must be 1-D.*got shape \(1, 1, 1\)"),
-        ([], [], "`confidence` must have at least one entry"),
-        ([0.5, 0.6], [1], r"`correct` must be 1-D with one entry per confidence \(2\)"),
+        ([], [], "`confidence` must be 1-D .* at least one entry"),
+        ([0.5, 0.6], [1], r"`correct` must be 1-D with one entry per row \(2\)"),
         ([0.5], [3], "`correct` must be True or False .*got 3 in row 0"),
         ([0.5], [math.nan], "`correct` must be True or False .*got nan in row 0"),
     ],
@@ -38,11 +38,15 @@ def test_bad_top_label_data(metric: object, confidence: list, correct: list, mes
     ("proba", "labels", "message"),
     [
         ([[0.5]], [1], r"`proba` must be 2-D \(n, classes\)"),
-        ([[0.5, 0.6]], [1], "`proba` rows must sum to 1; row 0 sums to 1.1"),
+        ([[0.5, 0.6]], [1], "`proba` rows must sum to 1; got 1.1 in row 0"),
         ([[0.5, 0.5], [-0.5, 1.5]], [1, 0], r"`proba` must lie in \[0, 1\].* in row 1"),
         ([[math.nan, 0.5]], [1], r"`proba` must lie in \[0, 1\].* in row 0"),
         ([[0.5, 0.5]], [2], r"`labels` must lie in \[0, 1\].*got 2 in row 0"),
-        ([[0.5, 0.5]], [0, 1], "`labels` must have one entry per row; got 2 for 1"),
+        (
+            [[0.5, 0.5]],
+            [0, 1],
+            r"`labels` must be 1-D with one entry per row \(1\); got .*2",
+        ),
     ],
 )
 def test_bad_full_vector_data(metric: object, proba: list, labels: list, message: str) -> None:
@@ -106,17 +110,17 @@ def test_bad_weights(weight: list, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "message"),
+    ("options", "message"),
     [
-        ({"n_bins": 0}, ValueError, "`n_bins` must be an integer of at least 1; got 0"),
-        ({"bins": "mas"}, ValueError, r"`bins` must be one of \['width', 'mass'\]; got 'mas'"),
-        ({"norm": 0.5}, ValueError, "`norm` must be at least 1, or inf; got 0.5"),
-        ({"norm": math.nan}, ValueError, "`norm` must be at least 1, or inf; got nan"),
-        ({"norm": "l1"}, TypeError, "`norm` must be a number of at least 1, or inf; got 'l1'"),
+        ({"n_bins": 0}, "`n_bins` must be an integer of at least 1; got 0"),
+        ({"bins": "mas"}, r"`bins` must be one of \['width', 'mass'\]; got 'mas'"),
+        ({"norm": 0.5}, "`norm` must be a number of at least 1, or inf; got 0.5"),
+        ({"norm": math.nan}, "`norm` must be a number of at least 1, or inf; got nan"),
+        ({"norm": "l1"}, "`norm` must be a number of at least 1, or inf; got 'l1'"),
     ],
 )
-def test_bad_options(options: dict, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
+def test_bad_options(options: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         metrics.ece([0.5], [True], **options)
 
 

@@ -60,7 +60,7 @@ def test_the_headline_says_that_risks_are_too_low(found: Any) -> None:
     assert "The event is default," in found.details
     text = str(found)
     assert text.index("O:E ratio") < text.index("Predicted label") < text.index("ECE")
-    assert found.label_verdict in text
+    assert found.words("label")[0] in text
 
 
 def test_the_event_is_class_1_unless_it_is_named(cal: Any) -> None:
@@ -83,7 +83,7 @@ def test_more_classes_have_no_event() -> None:
     logits, labels = rng.normal(size=(300, 3)), rng.integers(3, size=300)
     found = hokical.evaluate(None, logits, labels)
     assert found.binary is None
-    assert found.headline == f"{found.label_verdict} {found.label_details}"
+    assert found.headline == " ".join(found.words("label"))
     assert "event" not in str(found)
     assert "binary" not in found.to_dict()["methods"][0]
     with pytest.raises(ValueError, match="`positive` must be None for 3 classes"):
@@ -136,7 +136,7 @@ def test_every_prediction_is_made_once(cal: Any, monkeypatch: pytest.MonkeyPatch
 def test_the_report_shows_the_event_first(found: Any, tmp_path: Path) -> None:
     text = found.to_html(tmp_path / "report.html").read_text("utf-8")
     order = ["The probability of the event: default", "Decision curve", "By band of probability",
-             "The predicted label", found.label_verdict]  # fmt: skip
+             "The predicted label", found.words("label")[0]]  # fmt: skip
     places = [text.index(words) for words in order]
     assert places == sorted(places)
     data = json.loads(re.search(r'id="report-data">(.*?)</script>', text)[1])
@@ -191,7 +191,7 @@ def test_folds_take_weights_groups_and_a_method() -> None:
     options = {"groups": np.repeat(["a", "b"], 200), "sample_weight": np.arange(400) % 3}
     found = hokical.evaluate("auto", scores, truth, folds=4, **options)
     assert found.groups is not None
-    with pytest.raises(ValueError, match="`folds` must be between 2 and the number of examples"):
+    with pytest.raises(ValueError, match="`folds` must be an integer from 2 to 400; got 1"):
         hokical.evaluate("platt", scores, truth, folds=1)
     with pytest.raises(ValueError, match="`cal`"):
         hokical.evaluate("plat", scores, truth, folds=4)

@@ -18,7 +18,7 @@ from hokical import FitDataWarning, Hoki, TemperatureScaling, TopK, compare, eva
 from hokical.calibrators import MethodInfo, method_names
 from hokical.demo import demo_logits
 from hokical.metrics import brier, ece
-from hokical.report.content import paired_differences
+from hokical.report.results import paired_differences
 from tests.conftest import hold_often, repetitions, synthetic_logits
 
 
@@ -203,7 +203,7 @@ def test_no_verdict_without_errors() -> None:
 
     truth = losses(3.0) - losses(1.0)
     assert truth > 0.01
-    for _ in range(repetitions(400, 60)):
+    for _ in range(repetitions(400, 20)):
         own = rng.choice(margin, 150)
         labels = (rng.uniform(size=150) < 1.0 / (1.0 + np.exp(-own))).astype(int)
         logits = np.stack([np.zeros(150), own], axis=1)
@@ -213,7 +213,7 @@ def test_no_verdict_without_errors() -> None:
         false += found.verdict == "better"
         held += found.low <= truth <= found.high
     assert false <= 1
-    assert hold_often(held, repetitions(400, 60))
+    assert hold_often(held, repetitions(400, 20))
 
 
 def test_an_infinite_loss_is_certainly_worse() -> None:
@@ -283,3 +283,15 @@ def test_references_can_be_found() -> None:
         found = re.search(r"arXiv:\d{4}\.\d{4,5}|doi:10\.\d{4,}/\S", info.reference)
         assert found or info.name in own, info.name
         assert info.title, info.name
+
+
+def test_other_models_are_refused_with_a_remedy() -> None:
+    data = synthetic_logits(400, 4, seed=0)
+    with pytest.raises(TypeError, match=r"names or calibrators; got object.*metrics.summary"):
+        compare(data, data, {"odd": object()})
+
+
+def test_data_must_be_a_pair() -> None:
+    data = synthetic_logits(400, 4, seed=0)
+    with pytest.raises(TypeError, match=r"must be a pair \(logits, labels\); got dict"):
+        compare({"one": data}, {"one": data})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 from hokical import compare
 from hokical.metrics import ece, selective_risk
+from hokical.report.results import BIN_COUNTS, SCHEMES, best_of
 from tests.conftest import synthetic_logits
 
 Data = Callable[..., dict[str, Any]]
@@ -35,12 +37,10 @@ def test_scores_and_the_best_are_those_of_the_comparison(
         assert method["scores"]["brier"]["low"] == pytest.approx(found.low, abs=1e-6)
         for name, found in method["scores"].items():
             assert found["low"] is None or found["low"] <= found["value"] <= found["high"], name
-    assert {name for name, best in data["best"].items() if not best} == {
-        "accuracy",
-        "mean_confidence",
-    }
-    for score, best in data["best"].items():
-        assert not best or comparison.best(score).name in best
+    for score in ("accuracy", "mean_confidence"):
+        assert best_of(comparison.results, score) == []
+    for score in ("ece", "brier", "log_loss", "classwise_ece", "smooth_ece", "ece_mass"):
+        assert comparison.best(score).name in best_of(comparison.results, score)
 
 
 def test_many_classes_leave_the_worst_and_a_count(report_data: Data) -> None:
@@ -66,8 +66,8 @@ def test_bins_add_up_to_the_ece_at_every_choice(comparison: Any, report_data: Da
     data = report_data(comparison)
     for method in data["methods"]:
         result = comparison[method["name"]]
-        for scheme in data["schemes"]:
-            for n_bins in data["bin_counts"]:
+        for scheme in SCHEMES:
+            for n_bins in BIN_COUNTS:
                 bins = method["reliability"][scheme][str(n_bins)]
                 known = ece(*predictions(result), n_bins=n_bins, bins=scheme)
                 count = np.array(bins["count"])
@@ -89,27 +89,29 @@ def test_curves_are_thin_and_true(comparison: Any, report_data: Data) -> None:
         assert curve["risk"][place] == pytest.approx(risk, abs=1e-3)
 
 
-def test_notes_tell_of_changed_labels(comparison: Any, report_data: Data) -> None:
-    plain, temps, vecs, _ = report_data(comparison)["methods"]
-    assert plain["notes"] == temps["notes"] == []
-    assert vecs["may_change_labels"]
-    assert "May change labels" in vecs["notes"][0]
-    assert f"instead of {comparison['uncalibrated'].score('accuracy'):.2%}" in vecs["notes"][0]
+def test_notes_tell_of_changed_labels(comparison: Any) -> None:
+    plain, temps, vecs, _ = comparison.results
+    assert plain.notes == temps.notes == []
+    assert vecs.may_change_labels
+    assert "May change labels" in vecs.notes[0]
+    assert f"instead of {plain.score('accuracy'):.2%}" in vecs.notes[0]
 
 
 def test_a_fit_that_failed_in_silence_is_noted(
-    comparison: Any, report_data: Data, monkeypatch: pytest.MonkeyPatch
+    comparison: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(comparison["temps"].calibrator, "converged_", False, raising=False)
-    method = report_data(comparison)["methods"][1]
-    assert not method["converged"]
-    assert method["notes"] == ["The fit did not converge."]
+    assert not comparison["temps"].converged
+    page = comparison.to_html(tmp_path / "page.html").read_text("utf-8")
+    assert '<span class="badge">not converged</span>' in page
+    assert "<strong>Temperature scaling (temps)</strong>: The fit did not converge." in page
 
 
 def test_the_subject_is_shown_first(comparison: Any, report_data: Data) -> None:
     data = report_data(comparison)
     assert data["chosen"] == "hoki"
-    assert " ".join(data["headline"]) == comparison.headline
+    shown = next(method for method in data["methods"] if method["name"] == "hoki")
+    assert " ".join(shown["headline"]) == comparison.headline
     assert report_data(replace(comparison, subject="vecs"))["chosen"] == "vecs"
 
 
@@ -119,7 +121,7 @@ def test_without_the_uncalibrated_model(comparison: Any, report_data: Data) -> N
     data = report_data(alone)
     assert data["reference"] is None
     error = f"{temps.score('ece'):.4f}"
-    assert data["headline"][0] == (
+    assert data["methods"][0]["headline"][0] == (
         f"The calibration error is {error} with Temperature scaling (temps)."
     )
 

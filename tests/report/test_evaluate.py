@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 import hokical
+from hokical.report.results import paired_differences
 from tests.calibrators.test_confidence import answers
 from tests.calibrators.test_multilabel import tags
 from tests.conftest import synthetic_logits
@@ -111,16 +111,16 @@ def test_sets_are_those_of_the_calibrator() -> None:
     assert hokical.evaluate(None, *TEST, coverage=0.9).sets.overall.n == 500
 
 
-def test_differences_of_labels_are_by_example(report_data: Any) -> None:
+def test_differences_of_labels_are_by_example() -> None:
     """Doubling every label must not make an interval narrower, as no example is added."""
     cal = hokical.MultilabelCalibrator().fit(*tags(400))
     scores, labels = tags(500, 1)
     twice = hokical.MultilabelCalibrator().fit(*(np.tile(each, (1, 2)) for each in tags(400)))
     ones = hokical.evaluate(cal, scores, labels)
     twos = hokical.evaluate(twice, np.tile(scores, 2), np.tile(labels, 2))
-    one, two = (report_data(each)["methods"][0]["difference"] for each in (ones, twos))
-    assert one["verdict"] == "worse"  # before calibration
-    assert two["high"] - two["low"] == pytest.approx(one["high"] - one["low"], rel=0.1)
+    (one,), (two,) = (paired_differences(each.both, each) for each in (ones, twos))
+    assert one.verdict == "worse"  # before calibration
+    assert two.high - two.low == pytest.approx(one.high - one.low, rel=0.1)
     assert ones.summary.bounds == {}
     assert len(ones.groups.rows) == 12
 

@@ -8,8 +8,25 @@ import numpy as np
 from hypothesis import strategies as st
 
 from hokical import rules
-from hokical.rules import Curve, RowCorrection, Steps
-from hokical.rules.automatic import Average
+from hokical.rules.base import BalancedRule, FlooredRule, UncalibratedRule
+from hokical.rules.binary_isotonic import (
+    BetaRule,
+    ClasswiseIsotonicRule,
+    PlattRule,
+    PooledIsotonicRule,
+    VennAbersRule,
+)
+from hokical.rules.hoki import Curve, HokiRule
+from hokical.rules.scaling import (
+    AdaptiveRule,
+    AutoRule,
+    Average,
+    EnsembleRule,
+    RowCorrection,
+    StructuredRule,
+    TemperatureRule,
+    VectorRule,
+)
 from hokical.stability import EXACT_LEVELS, Draws, Gaussian, Gumbel, Noise, Uniform
 
 Generator = np.random.Generator
@@ -22,28 +39,28 @@ def _scale(rng: Generator) -> float:
 
 
 def _uncalibrated(rng: Generator, n_classes: int) -> rules.Rule:
-    return rules.UncalibratedRule()
+    return UncalibratedRule()
 
 
 def _temps(rng: Generator, n_classes: int) -> rules.Rule:
-    return rules.TemperatureRule(_scale(rng))
+    return TemperatureRule(_scale(rng))
 
 
 def _ets(rng: Generator, n_classes: int) -> rules.Rule:
     weights = rng.dirichlet([0.7] * 3) * (rng.random(3) < 0.8)
     weights = weights if weights.sum() > 0.0 else np.eye(3)[rng.integers(3)]
-    return rules.EnsembleRule(_scale(rng), weights / weights.sum())
+    return EnsembleRule(_scale(rng), weights / weights.sum())
 
 
 def _vecs(rng: Generator, n_classes: int) -> rules.Rule:
     scale = rng.normal(1.0, 0.5, n_classes) * (rng.random(n_classes) < 0.9)
-    return rules.VectorRule(scale, rng.normal(size=n_classes))
+    return VectorRule(scale, rng.normal(size=n_classes))
 
 
 def _structured(rng: Generator, n_classes: int) -> rules.Rule:
     floor = float(rng.choice([0.0, 10.0 ** rng.uniform(-60, -2)]))
     size = n_classes if rng.random() < 0.7 else 0
-    return rules.StructuredRule(
+    return StructuredRule(
         floor,
         _scale(rng),
         rng.normal(size=rng.integers(2, 4)),
@@ -62,14 +79,14 @@ def _curve(rng: Generator, most: int = 40) -> tuple[np.ndarray, np.ndarray]:
 
 def _irm(rng: Generator, n_classes: int) -> rules.Rule:
     knots, values = _curve(rng, 200)
-    return rules.PooledIsotonicRule(knots, values, bool(rng.random() < 0.7))
+    return PooledIsotonicRule(knots, values, bool(rng.random() < 0.7))
 
 
 def _irova_ts(rng: Generator, n_classes: int) -> rules.Rule:
     curves = [_curve(rng) for _ in range(n_classes)]
     knots, values = (np.concatenate(part) for part in zip(*curves, strict=True))
     offsets = np.cumsum([0] + [knot.size for knot, _ in curves])
-    return rules.ClasswiseIsotonicRule(_scale(rng), knots, values, offsets)
+    return ClasswiseIsotonicRule(_scale(rng), knots, values, offsets)
 
 
 def make_noise(rng: Generator) -> Noise:
@@ -80,17 +97,9 @@ def _hoki(rng: Generator, n_classes: int) -> rules.Rule:
     noise = make_noise(rng)
     draws = Draws(noise, int(rng.integers(9)), 20, n_classes) if rng.random() < 0.3 else None
     levels = EXACT_LEVELS if draws is None else draws.n_draws
-    if rng.random() < 0.4:
-        return rules.HokiRule(noise, draws, levels, _steps(rng))
     first = np.unique(np.append(0, rng.integers(levels + 1, size=rng.integers(1, 100))))
     base, end = rng.random((2, first.size))
-    return rules.HokiRule(noise, draws, levels, Curve(first.astype(float), end - base, base))
-
-
-def _steps(rng: Generator) -> Steps:
-    alpha, beta = rng.random((2, rng.integers(1, 5), rng.integers(1, 16)))
-    empty = rng.random(alpha.shape) < 0.3
-    return Steps(np.where(empty, np.nan, alpha), np.where(empty, np.nan, beta))
+    return HokiRule(noise, draws, levels, Curve(first.astype(float), end - base, base))
 
 
 def make_correction(rng: Generator) -> RowCorrection:
@@ -101,7 +110,7 @@ def make_correction(rng: Generator) -> RowCorrection:
 
 
 def _adaptive(rng: Generator, n_classes: int) -> rules.Rule:
-    return rules.AdaptiveRule(_scale(rng), make_correction(rng))
+    return AdaptiveRule(_scale(rng), make_correction(rng))
 
 
 def make_average(rng: Generator, n_classes: int) -> Average:
@@ -110,17 +119,17 @@ def make_average(rng: Generator, n_classes: int) -> Average:
     return Average(weights, _structured(rng, n_classes))
 
 
-def make_class_scaling(rng: Generator, n_classes: int) -> rules.StructuredRule:
+def make_class_scaling(rng: Generator, n_classes: int) -> StructuredRule:
     """Structured scaling as the default has it of many classes."""
     scale, bias, none = np.exp(0.3 * rng.normal(size=n_classes)), rng.normal(size=n_classes), []
     floor = 0.0 if rng.random() < 0.5 else 1e-4
     shape, cross = np.array(none), np.zeros((0, 0))
-    return rules.StructuredRule(floor, _scale(rng), shape, scale, bias, cross, 0.0)
+    return StructuredRule(floor, _scale(rng), shape, scale, bias, cross, 0.0)
 
 
-def make_structured(rng: Generator, n_classes: int) -> rules.StructuredRule:
+def make_structured(rng: Generator, n_classes: int) -> StructuredRule:
     rule = _structured(rng, n_classes)
-    assert isinstance(rule, rules.StructuredRule)
+    assert isinstance(rule, StructuredRule)
     return rule
 
 
@@ -128,42 +137,42 @@ def _auto(rng: Generator, n_classes: int) -> rules.Rule:
     make = make_structured if rng.random() < 0.5 else make_class_scaling
     base = make(rng, n_classes)
     correction = make_correction(rng) if rng.random() < 0.6 else None
-    return rules.AutoRule(base, correction, bool(rng.random() < 0.5))
+    return AutoRule(base, correction, bool(rng.random() < 0.5))
 
 
 def _averaged(rng: Generator, n_classes: int) -> rules.Rule:
     correction = make_correction(rng) if rng.random() < 0.6 else None
-    return rules.AveragedRule(make_average(rng, n_classes), correction, bool(rng.random() < 0.5))
+    return AutoRule(make_average(rng, n_classes), correction, bool(rng.random() < 0.5))
 
 
 def _platt(rng: Generator, n_classes: int) -> rules.Rule:
-    return rules.PlattRule(float(rng.normal() * _scale(rng)), float(rng.normal()))
+    return PlattRule(float(rng.normal() * _scale(rng)), float(rng.normal()))
 
 
 def _beta(rng: Generator, n_classes: int) -> rules.Rule:
     rise, fall = _scale(rng) * rng.random(2) * (rng.random(2) < 0.9)
-    return rules.BetaRule(float(rise), float(fall), float(rng.normal()))
+    return BetaRule(float(rise), float(fall), float(rng.normal()))
 
 
 def _venn_abers(rng: Generator, n_classes: int) -> rules.Rule:
     knots = np.unique(rng.normal(size=rng.integers(1, 30)).astype(np.float32) * 3.0)
     lower = np.sort(rng.choice(rng.random(5), knots.size + 1))
     upper = np.maximum(np.append(lower[1:], lower[-1]), 0.1) + 0.1 * rng.random()
-    return rules.VennAbersRule(knots.astype(np.float64), lower, np.minimum(upper, 1.0))
+    return VennAbersRule(knots.astype(np.float64), lower, np.minimum(upper, 1.0))
 
 
 def _floored(rng: Generator, n_classes: int) -> rules.Rule:
     makers = [_temps, _vecs, _ets, _irm, _structured, _adaptive, _auto]
     makers += [_platt] if n_classes == 2 else []
     inner = makers[rng.integers(len(makers))](rng, n_classes)
-    return rules.FlooredRule(float(10.0 ** rng.uniform(-60, -2)), inner)
+    return FlooredRule(float(10.0 ** rng.uniform(-60, -2)), inner)
 
 
 def _balanced(rng: Generator, n_classes: int) -> rules.Rule:
     makers = [_temps, _vecs, _ets, _structured]
     inner = makers[rng.integers(len(makers))](rng, n_classes)
     weights = np.exp(rng.normal(size=n_classes)) * (rng.random(n_classes) < 0.8)
-    return rules.BalancedRule(inner, np.append(weights[:-1], 0.5))
+    return BalancedRule(inner, np.append(weights[:-1], 0.5))
 
 
 MAKERS: dict[str, Callable[[Generator, int], rules.Rule]] = {

@@ -7,8 +7,11 @@ import pytest
 from hypothesis import given
 
 from hokical._core.arrays import to_host
-from hokical.rules import Logits, Rule, TemperatureRule, as_logits, predict_blocks
+from hokical.rules import as_logits
+from hokical.rules.base import predict_blocks
+from hokical.rules.scaling import TemperatureRule
 from tests.conftest import max_examples
+from tests.libraries import answers
 from tests.rules.making import (
     NAMES,
     assert_chances,
@@ -22,10 +25,6 @@ from tests.rules.making import (
 CLOSE = 1e-10
 ANSWERS = ("labels", "confidence", "proba")
 every_rule = pytest.mark.parametrize("name", NAMES)
-
-
-def answers(rule: Rule, logits: Logits) -> list[np.ndarray]:
-    return [to_host(predict_blocks(rule, what, logits)) for what in ANSWERS]
 
 
 def assert_alike(found: list[np.ndarray], expected: list[np.ndarray], rows: np.ndarray) -> None:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 
 from hokical._core.arrays import backend_of, to_float64
-from hokical.rules import Logits, Rule, as_logits, predict_blocks
-from hokical.rules.base import predict_unchecked
+from hokical.rules import Logits, Rule, as_logits
+from hokical.rules.base import predict_blocks, predict_unchecked
 from tests.conftest import max_examples
 from tests.rules.making import NAMES, make_case, seeds
 

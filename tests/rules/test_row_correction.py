@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hokical import TopK
-from hokical.rules import AdaptiveRule, FlooredRule, as_logits, predict_blocks
-from hokical.rules.automatic import row_features
-from hokical.rules.base import least_probability
+from hokical.rules import as_logits
+from hokical.rules.base import LEAST, LEAST_IN_FLOAT32, FlooredRule, predict_blocks
+from hokical.rules.scaling import AdaptiveRule, row_features
 from hokical.stability import Gumbel
 from tests.conftest import random_rows
 from tests.rules import twins
@@ -65,7 +65,8 @@ def test_the_confidence_is_that_of_the_label_to_the_bit(
         predict_blocks(rule, what, as_logits(rows)) for what in ("labels", "confidence", "proba")
     )
     # A rule of random numbers may all but exclude the label that it keeps.
-    confidence = np.maximum(confidence, least_probability(as_logits(rows)))
+    least = LEAST if rows.dtype == np.float64 else LEAST_IN_FLOAT32
+    confidence = np.maximum(confidence, least)
     np.testing.assert_array_equal(proba[np.arange(len(rows)), labels], confidence)
 
 

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 
 from hokical import TopK
-from hokical.rules import Curve, HokiRule, Rule, as_logits, predict_blocks
+from hokical.rules import Rule, as_logits
+from hokical.rules.base import predict_blocks
+from hokical.rules.hoki import Curve, HokiRule
 from hokical.stability import EXACT_LEVELS
 from tests.rules.making import NAMES, assert_chances, make_noise, make_rule, seeds
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
-from hokical.rules import Curve, HokiRule, Steps, VectorRule, as_logits, predict_blocks
+from hokical.rules import as_logits
+from hokical.rules.base import predict_blocks
+from hokical.rules.hoki import Curve, HokiRule
+from hokical.rules.scaling import VectorRule
 from hokical.stability import EXACT_LEVELS
 from tests.rules import twins
 from tests.rules.making import (
@@ -79,21 +81,6 @@ def test_hoki_shares_what_is_left_by_switches(seed: int, n_classes: int) -> None
     for i in np.flatnonzero(others.any(axis=1)):
         mine, theirs = proba[i, others[i]], switches[i, others[i]]
         np.testing.assert_allclose(mine * theirs.sum(), mine.sum() * theirs, rtol=1e-9, atol=1e-300)
-
-
-@given(seed=seeds, levels=st.sampled_from([2, 50, 3000]))
-def test_a_curve_is_the_replay_of_its_steps(seed: int, levels: int) -> None:
-    """`Curve.from_steps` gives what the recursion gives for rows that start in one place."""
-    rng = np.random.default_rng(seed)
-    alpha, beta = rng.random((2, 4, 7))
-    empty = rng.random(alpha.shape) < 0.3
-    steps = Steps(np.where(empty, np.nan, alpha), np.where(empty, np.nan, beta))
-    start = float(rng.random())
-    table = Curve.from_steps(steps, levels, start).table(levels)
-    stability = np.arange(levels + 1) / levels
-    logits = as_logits(np.eye(2)[np.zeros(levels + 1, int)])
-    replayed = steps.replay(stability, np.full(levels + 1, start), logits)
-    np.testing.assert_allclose(table, replayed, atol=1e-12)
 
 
 @given(seed=seeds, n_classes=class_counts)

@@ -8,8 +8,25 @@ import numpy as np
 from scipy.special import expit, log_softmax, logsumexp, softmax
 
 from hokical import rules
-from hokical.rules import RowCorrection, Steps
-from hokical.rules.automatic import Average
+from hokical.rules.base import BalancedRule, FlooredRule, UncalibratedRule
+from hokical.rules.binary_isotonic import (
+    BetaRule,
+    ClasswiseIsotonicRule,
+    PlattRule,
+    PooledIsotonicRule,
+    VennAbersRule,
+)
+from hokical.rules.hoki import HokiRule
+from hokical.rules.scaling import (
+    AdaptiveRule,
+    AutoRule,
+    Average,
+    EnsembleRule,
+    RowCorrection,
+    StructuredRule,
+    TemperatureRule,
+    VectorRule,
+)
 from tests.references import gaussian_stability, uniform_stability
 
 Row = np.ndarray
@@ -23,39 +40,39 @@ def proba_of(rule: rules.Rule, row: Row) -> Row:
 
 def confidence_of(rule: rules.Rule, row: Row) -> float:
     """Of the predicted label."""
-    if isinstance(rule, rules.HokiRule):
+    if isinstance(rule, HokiRule):
         return hoki_confidence(rule, row)
     proba = proba_of(rule, row)
     return float(proba[row.argmax()] if rule.preserves_labels else proba.max())
 
 
 @proba_of.register
-def _(rule: rules.FlooredRule, row: Row) -> Row:
+def _(rule: FlooredRule, row: Row) -> Row:
     with np.errstate(divide="ignore"):
         logs = np.log(softmax(row) + rule.floor)
     return proba_of(rule.rule, np.where(row > -np.inf, logs, -np.inf))
 
 
 @proba_of.register
-def _(rule: rules.BalancedRule, row: Row) -> Row:
+def _(rule: BalancedRule, row: Row) -> Row:
     old = proba_of(rule.rule, row)
     found = old * rule.weights
     return old if found.sum() < 1e-30 else found / found.sum()
 
 
 @proba_of.register
-def _(rule: rules.PlattRule, row: Row) -> Row:
+def _(rule: PlattRule, row: Row) -> Row:
     return _from_odds(rule.slope * (row[1] - row[0]) + rule.intercept, row)
 
 
 @proba_of.register
-def _(rule: rules.BetaRule, row: Row) -> Row:
+def _(rule: BetaRule, row: Row) -> Row:
     below, above = log_softmax(np.maximum(row, row.max() - 1e10))
     return _from_odds(rule.rise * above - rule.fall * below + rule.intercept, row)
 
 
 @proba_of.register
-def _(rule: rules.VennAbersRule, row: Row) -> Row:
+def _(rule: VennAbersRule, row: Row) -> Row:
     score = np.float32(row[1] - row[0])
     lower = rule.lower[sum(knot <= score for knot in rule.knots)]
     upper = rule.upper[sum(knot < score for knot in rule.knots)]
@@ -70,23 +87,23 @@ def _from_odds(odds: float, row: Row) -> Row:
 
 
 @proba_of.register
-def _(rule: rules.UncalibratedRule, row: Row) -> Row:
+def _(rule: UncalibratedRule, row: Row) -> Row:
     return softmax(row)
 
 
 @proba_of.register
-def _(rule: rules.TemperatureRule, row: Row) -> Row:
+def _(rule: TemperatureRule, row: Row) -> Row:
     return softmax(row / rule.temperature)
 
 
 @proba_of.register
-def _(rule: rules.EnsembleRule, row: Row) -> Row:
+def _(rule: EnsembleRule, row: Row) -> Row:
     even = (row > -np.inf) / np.count_nonzero(row > -np.inf)
     return rule.weights @ np.stack([softmax(row / rule.temperature), softmax(row), even])
 
 
 @proba_of.register
-def _(rule: rules.VectorRule, row: Row) -> Row:
+def _(rule: VectorRule, row: Row) -> Row:
     possible = row > -np.inf
     out = np.zeros(row.size)
     scale, bias = rule.scale[possible], rule.bias[possible]
@@ -94,7 +111,7 @@ def _(rule: rules.VectorRule, row: Row) -> Row:
     return out
 
 
-def structured_scores(rule: rules.StructuredRule, row: Row) -> Row:
+def structured_scores(rule: StructuredRule, row: Row) -> Row:
     """Whatever where masked."""
     possible = row > -np.inf
     logs = log_softmax(row[possible])
@@ -120,12 +137,19 @@ def mixed(scores: Row, row: Row, even: float) -> Row:
 
 
 @proba_of.register
-def _(rule: rules.StructuredRule, row: Row) -> Row:
+def _(rule: StructuredRule, row: Row) -> Row:
     return mixed(structured_scores(rule, row), row, rule.even)
 
 
 @proba_of.register
-def _(rule: rules.AutoRule, row: Row) -> Row:
+def _(rule: AutoRule, row: Row) -> Row:
+    if isinstance(rule.base, Average):
+        proba = base_proba(rule.base, row)
+        if rule.correction is None:
+            return proba
+        with np.errstate(divide="ignore"):
+            logs = np.where(row > -np.inf, np.log(np.maximum(proba, 1e-300)), -np.inf)
+        return corrected(logs, *scale_and_shift(rule.correction, logs))
     scores = np.where(row > -np.inf, structured_scores(rule.base, row), -np.inf)
     if rule.correction is None:
         return mixed(scores, row, rule.base.even)
@@ -134,17 +158,7 @@ def _(rule: rules.AutoRule, row: Row) -> Row:
 
 
 @proba_of.register
-def _(rule: rules.AveragedRule, row: Row) -> Row:
-    proba = base_proba(rule.base, row)
-    if rule.correction is None:
-        return proba
-    with np.errstate(divide="ignore"):
-        logs = np.where(row > -np.inf, np.log(np.maximum(proba, 1e-300)), -np.inf)
-    return corrected(logs, *scale_and_shift(rule.correction, logs))
-
-
-@proba_of.register
-def _(rule: rules.AdaptiveRule, row: Row) -> Row:
+def _(rule: AdaptiveRule, row: Row) -> Row:
     logs = row / rule.temperature
     scale, shift = scale_and_shift(rule.correction, logs)
     others = np.delete(logs, logs.argmax())
@@ -203,7 +217,7 @@ def _tempered(logs: Row, temperature: float, possible: Row) -> tuple[Row, Row, R
 
 
 @proba_of.register
-def _(rule: rules.PooledIsotonicRule, row: Row) -> Row:
+def _(rule: PooledIsotonicRule, row: Row) -> Row:
     logs = log_softmax(row)
     fitted = np.array([_interpolate(x, rule.knots, rule.values) for x in logs])
     mixed = (1 - 1e-9) * fitted + 1e-9 * np.exp(logs)
@@ -213,7 +227,7 @@ def _(rule: rules.PooledIsotonicRule, row: Row) -> Row:
 
 
 @proba_of.register
-def _(rule: rules.ClasswiseIsotonicRule, row: Row) -> Row:
+def _(rule: ClasswiseIsotonicRule, row: Row) -> Row:
     logs = log_softmax(row / rule.temperature)
     out = np.zeros(row.size)
     for c, x in enumerate(logs):
@@ -236,7 +250,7 @@ def _interpolate(x: float, knots: Row, values: Row) -> float:
     return float(values[-1])
 
 
-def hoki_stability(rule: rules.HokiRule, row: Row) -> float:
+def hoki_stability(rule: HokiRule, row: Row) -> float:
     """By the integral, or by the draws one after the other."""
     if rule.draws is not None:
         below = row.astype(np.float64) - row.max()
@@ -249,16 +263,9 @@ def hoki_stability(rule: rules.HokiRule, row: Row) -> float:
     return float(twin(row[None], width)[0])
 
 
-def hoki_confidence(rule: rules.HokiRule, row: Row, stability: float | None = None) -> float:
+def hoki_confidence(rule: HokiRule, row: Row, stability: float | None = None) -> float:
     level = round((hoki_stability(rule, row) if stability is None else stability) * rule.levels)
     gamma, link = level / rule.levels, rule.link
-    if isinstance(link, Steps):
-        confidence = float(softmax(row).max())
-        for alpha, beta in zip(link.alpha, link.beta, strict=True):
-            j = min(int(confidence * alpha.size), alpha.size - 1)
-            if not np.isnan(alpha[j]):
-                confidence = (alpha[j] - beta[j]) * gamma + beta[j]
-        return float(confidence)
     run = np.flatnonzero(link.first <= level)[-1]
     return float(np.clip(link.slope[run] * gamma + link.base[run], 0.0, 1.0))
 

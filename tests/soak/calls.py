@@ -20,7 +20,7 @@ import numpy as np
 from hokical import Gaussian, Gumbel, TopK, Uniform, label_distribution, label_stability, load, make
 from hokical.calibrators import method_names
 from hokical.guarantees import calibration_bound
-from hokical.report.page import json_for_script
+from hokical.report.results import json_for_script
 from tests.conftest import synthetic_logits
 from tests.references import gaussian_stability, uniform_stability
 
@@ -37,7 +37,7 @@ _LEFT_OUT = {"threads", "register", "plan"}
 _DATA = {
     "Any", "Array", "ArrayLike", "BoolArray", "Callable", "Calibrator", "Estimator", "FloatArray",
     "IntArray", "Iterable", "Literal", "Location", "NDArray", "Noise", "None", "PathLike",
-    "Sequence", "What",
+    "Sequence", "StrPath", "What",
 }  # fmt: skip
 _METHODS = ("fit", "predict", "predict_confidence", "predict_proba", "predict_interval")
 

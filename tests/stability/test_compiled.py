@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.polynomial.chebyshev import chebval, chebvander
 from numpy.polynomial.polynomial import polyval
 
-from hokical._core import jit
+from hokical._core import runtime
 from hokical._core.special import contract
 from hokical.rules import Logits, as_logits
 from hokical.stability import Draws, Gaussian, Uniform, gaussian, sampled, uniform
@@ -39,7 +39,7 @@ def rows(c: int, spread: float, seed: int, dtype: str = "float64") -> Logits:
 
 @pytest.fixture(autouse=True)
 def _always_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jit, "FEW_CLASSES", 1)
+    monkeypatch.setattr(runtime, "FEW_CLASSES", 1)
 
 
 @given(CLASSES, WIDTHS, SPREADS, SEEDS, st.sampled_from(["float16", "float32", "float64"]))
@@ -92,7 +92,7 @@ def test_probabilities_of_every_class(c: int, spread: float, seed: int, dtype: s
     powers = series @ series_to_powers()
     fast = gaussian.probabilities_from_powers(logits, 0.7, powers)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jit, "FEW_CLASSES", c)
+        patch.setattr(runtime, "FEW_CLASSES", c)
         slow = gaussian.probabilities_from_powers(logits, 0.7, powers)
     np.testing.assert_allclose(fast, slow, rtol=1e-11, atol=1e-250)
     assert (fast[logits.values == -np.inf] == 0.0).all()

@@ -36,18 +36,16 @@ def test_noise_is_immutable_hashable_and_readable() -> None:
 @pytest.mark.parametrize("scale", [0, -1, 1e-310, 1e200, float("nan"), float("inf")])
 def test_widths_must_be_positive_and_finite(scale: float) -> None:
     for family in (Gaussian, Gumbel):
-        with pytest.raises(
-            ValueError, match=r"`scale` must be positive and finite, from 1e-100 to 1e[+]100; got"
-        ):
+        with pytest.raises(ValueError, match=r"`scale` must be .* from 1e-100 to 1e[+]100; got"):
             family(scale)
 
 
 def test_bad_parameters_name_the_rule() -> None:
     with pytest.raises(ValueError, match="`high` must lie above `low`"):
         Uniform(2, 2)
-    with pytest.raises(ValueError, match="`mean` must be finite"):
+    with pytest.raises(ValueError, match=r"`mean` must be a number from .*; got inf"):
         Gaussian(1.0, float("inf"))
-    with pytest.raises(TypeError, match="`scale` must be a number; got '2'"):
+    with pytest.raises(ValueError, match=r"`scale` must be a number .*; got '2'"):
         Gaussian("2")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="noise family must be one of"):
         family_named("cauchy")

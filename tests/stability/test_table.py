@@ -54,7 +54,7 @@ def test_tables_add_up_in_any_order(seed: int) -> None:
 
 
 def test_tables_of_different_shape_do_not_add() -> None:
-    with pytest.raises(ValueError, match="same levels"):
+    with pytest.raises(ValueError, match="equal levels"):
         random_table(0) + random_table(0, levels=21)
     with pytest.raises(TypeError):
         random_table(0) + 1

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hokical.io import chunks
+from hokical import streams
 from tests.conftest import synthetic_logits
 
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of some 500 rows."""
-    monkeypatch.setattr(chunks, "_KERNEL_BLOCKS", 2)
-    monkeypatch.setattr(chunks, "_FLOATS_BESIDE", 1000)
+    monkeypatch.setattr(streams, "_KERNEL_BLOCKS", 2)
+    monkeypatch.setattr(streams, "_FLOATS_BESIDE", 1000)
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,6 @@ STREAMED = [("temps", {}), ("vecs", {}), ("ets", {})]
 HOKIS = [
     {"noise": Gaussian(4.0)},
     {"noise": Uniform(-3, 5), "n_bins": 7},
-    {"noise": Gaussian(4.0), "init": "confidence"},
     {"noise": Gaussian(4.0), "draws": 50, "random_state": 3},
     {},
 ]
@@ -46,8 +45,8 @@ def test_hoki_is_the_same_to_the_bit(examples, options) -> None:
 
 
 def test_the_noise_is_found_on_a_scout_as_in_memory(examples, monkeypatch) -> None:
-    monkeypatch.setattr("hokical._fitting.hoki._SAMPLE_ROWS", 400)
-    monkeypatch.setattr("hokical._fitting.hoki._STAGE_ROWS", (75, 300))
+    monkeypatch.setattr("hokical.calibrators.hoki._SAMPLE_ROWS", 400)
+    monkeypatch.setattr("hokical.calibrators.hoki._STAGE_ROWS", (75, 300))
     weights = np.random.default_rng(0).integers(0, 3, size=4000)
     whole = quiet_fit(Hoki(), *examples, weights)
     streamed = quiet_fit(Hoki(), open_source(*examples, weights, chunk_rows=123))
@@ -216,5 +215,8 @@ def test_memory_does_not_grow_with_the_rows(name: str, monkeypatch) -> None:
         return found
 
     peak(2)  # imports
+    if name == "hoki":  # whose recursion holds the levels that occur: most do in 80,000 rows
+        assert peak(160) < 1.25 * peak(80)  # one number for each row would be too many
+        return
     # Ten times the rows. How many blocks are held at a time is up to the threads.
     assert peak(80) < 1.5 * peak(8)

@@ -15,8 +15,7 @@ from hokical import Gaussian, Hoki
 from hokical._core.reading import Rows
 from hokical.calibrators import make
 from hokical.io import DataFileError
-from hokical.io.chunks import reblock, rows_per_chunk
-from hokical.streams import fit, open_source
+from hokical.streams import fit, open_source, reblock, rows_per_chunk
 from tests.conftest import max_examples
 
 
@@ -159,15 +158,21 @@ def test_formats_that_cannot_be_cut_are_read_at_once(examples, tmp_path) -> None
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: open_source(3), "a sequence of chunks, an iterator or a function"),
+        (lambda: open_source(3), "chunks or a function that returns them"),
         (lambda: fit(make("temps"), np.zeros((3, 2))), "labels are needed"),
         (lambda: list(open_source([3])), r"a chunk must be logits \(n, classes\), or a"),
-        (lambda: list(open_source([np.zeros(3)])), r"2-D \(n, classes\); got shape \(3,"),
+        (
+            lambda: list(open_source([np.zeros(3)])),
+            r"chunk must be logits \(n, classes\); got shape \(3,",
+        ),
         (
             lambda: list(open_source([(np.zeros((3, 2)), np.zeros(2))])),
-            r"one entry per row of its logits; got shape \(2,\) for 3 rows",
+            r"one entry per row \(3\); got shape \(2,\)",
         ),
-        (lambda: open_source(np.zeros((3, 2)), np.zeros(4, int)), r"got shape \(4,\) for 3 rows"),
+        (
+            lambda: open_source(np.zeros((3, 2)), np.zeros(4, int)),
+            r"per row \(3\); got shape \(4,\)",
+        ),
         (lambda: open_source(np.zeros(3)), r"must have a shape \(n, classes\); got \(3,\)"),
         (lambda: open_source([]).n_classes, "at least one row; got none"),
     ],
@@ -380,5 +385,5 @@ def a_table(logits: np.ndarray) -> Any:
     ],
 )
 def test_labels_and_weights_that_would_be_ignored_are_refused(work) -> None:
-    with pytest.raises(TypeError, match="come with files, tables and chunks"):
+    with pytest.raises(TypeError, match="cannot stand beside such a source"):
         work(np.zeros((4, 2)), np.zeros(4, int))

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from hokical.cli.application import EXIT_CODES
+from hokical.cli import EXIT_CODES
 from hokical.cli.console import new_table, say, show_json, show_table
 from hokical.cli.options import Json
 from hokical_paper.cli_calarena import calarena

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hokical.cli.application import EXIT_CODES
+from hokical.cli import EXIT_CODES
 from hokical.cli.console import say, show_facts
 
 

@@ -5,23 +5,23 @@ from hokical._core.checks import (
     LARGEST_COEFFICIENT,
     LARGEST_TEMPERATURE,
     LEAST_TEMPERATURE,
-    MOST_STEPS,
+    ArrayOf,
+    Checked,
+    Coefficient,
+    Temperature,
+    Within,
+    bin_edges,
     bin_index,
     check_array,
     check_count,
     check_positive,
-    store_count,
-    store_float,
-    store_temperature,
     sum_by,
 )
 from hokical._core.logits import MAX_MARGIN, Tail, by_blocks, per_row
-from hokical._core.messages import ConvergenceWarning, progress_bar, track, warn_user
-from hokical._core.parallel import thread_count
 from hokical._core.reading import as_labels, as_weights
+from hokical._core.runtime import ConvergenceWarning, progress_bar, thread_count, track, warn_user
 from hokical._core.special import contract, uniform_draws
 from hokical._core.storage import storable
-from hokical.rules.automatic import AveragedRule
 from hokical.rules.base import (
     LEAST,
     as_log_proba,
@@ -30,8 +30,12 @@ from hokical.rules.base import (
     log_norms,
     softmax,
 )
+from hokical.rules.scaling import AutoRule
 from hokical.stability.sampled import draw_seed
-from hokical.stability.tables import EXACT_LEVELS, stability_levels
+from hokical.stability.tables import EXACT_LEVELS
+
+#: Steps of a recorded recursion, more than any fit is allowed.
+MOST_STEPS = 100_000
 
 __all__ = [
     "EXACT_LEVELS",
@@ -41,13 +45,19 @@ __all__ = [
     "LEAST_TEMPERATURE",
     "MAX_MARGIN",
     "MOST_STEPS",
-    "AveragedRule",
+    "ArrayOf",
+    "AutoRule",
+    "Checked",
+    "Coefficient",
     "ConvergenceWarning",
     "Tail",
+    "Temperature",
+    "Within",
     "as_labels",
     "as_log_proba",
     "as_weights",
     "backend_of",
+    "bin_edges",
     "bin_index",
     "by_blocks",
     "check_array",
@@ -61,11 +71,7 @@ __all__ = [
     "per_row",
     "progress_bar",
     "softmax",
-    "stability_levels",
     "storable",
-    "store_count",
-    "store_float",
-    "store_temperature",
     "sum_by",
     "thread_count",
     "to_float64",

@@ -17,6 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from hokical import Gaussian, Hoki, Uniform, make, select_noise
 from hokical.metrics import Estimate, ece, summary
 from hokical.plots import reliability
+from hokical_paper.from_confidence import HokiFromConfidence
 from hokical_paper.input_stability import fit_inputs, fit_mix, input_stability
 from hokical_paper.isotonic import Fitted, fit_irm, fit_irova_ts
 from hokical_paper.methods import EXACT, INPUT, IRM, IROVA_TS, MIXED, RECAL, SAMPLED
@@ -28,7 +29,7 @@ from hokical_paper.suite import Pair
 from hokical_paper.theory import bound_facts, sufficiency_facts
 
 if TYPE_CHECKING:
-    from hokical._fitting.hoki import NoiseSelection
+    from hokical.calibrators.hoki import NoiseSelection
     from hokical.stability import Noise
 
 FloatArray = NDArray[np.float64]
@@ -168,7 +169,7 @@ def _hoki_outcome(hoki: Hoki, data: PairData, chosen: NoiseSelection) -> _PairAn
     instead, and when it learns from a quarter of the validation set.
     """
     fitted, seconds, notes = _time_fit(hoki, data)
-    other, _, other_notes = _time_fit(clone(hoki).set_params(init="confidence"), data, times=1)
+    other, _, other_notes = _time_fit(HokiFromConfidence(**hoki.get_params()), data, times=1)
     few, _, _ = _time_fit(clone(hoki), _quarter(data), times=1)
     correct = data.test_correct
     facts = {

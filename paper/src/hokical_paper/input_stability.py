@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical._fitting.hoki import learn_schedule
-from hokical.rules import Curve, Steps
+from hokical.calibrators.hoki import learn_schedule
+from hokical.rules.hoki import Curve
 from hokical.stability import StabilityTable
-from hokical_paper.core import EXACT_LEVELS, stability_levels
+from hokical_paper.core import EXACT_LEVELS
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -43,15 +43,15 @@ class StabilityCalibrator:
         >>> found.confidence(np.array([0.2, 1.0])).round(3).tolist()
         [0.5, 0.9]
         """
-        level = stability_levels(stability, levels)
+        level = np.rint(stability * levels).astype(np.int64)
         table = StabilityTable.from_examples(level, correct, levels=levels)
         learned = learn_schedule(table, n_bins, _MAX_ITERATIONS)
-        steps = Steps(learned.alpha, learned.beta)
-        return cls(Curve.from_steps(steps, levels, table.accuracy), levels)
+        numbers = learned.alpha, learned.beta
+        return cls(Curve.from_steps(*numbers, levels, table.accuracy), levels)
 
     def confidence(self, stability: FloatArray) -> FloatArray:
         """Calibrated confidence (n,) for a stability of shape (n,)."""
-        return self.curve.table(self.levels)[stability_levels(stability, self.levels)]
+        return self.curve.at(np.rint(stability * self.levels).astype(np.int64), self.levels)
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hokical import Gaussian, Uniform, label_stability
-from hokical._fitting.hoki import NoiseSelection, Trial
+from hokical.calibrators.hoki import NoiseSelection, Trial
 
 #: Settings whose exact spread is below this share of the best are not sampled.
 WITHIN_REACH = 0.9
@@ -53,7 +53,8 @@ def select_on_grid(
         if exact[_family_and_width(noise)] >= least:
             stability = label_stability(logits, noise, draws=draws, random_state=seed + place)
             trials.append(Trial(noise, *_spread(stability, correct), correct.size))
-    return NoiseSelection.of(max(trials, key=lambda trial: trial.sigma_hat), trials)
+    best = max(trials, key=lambda trial: trial.sigma_hat)
+    return NoiseSelection(**vars(best), trials=tuple(trials))
 
 
 def paper_grid() -> Iterator[Gaussian | Uniform]:

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from hokical.report.page import Standing, TableOutput, TextCells
+from hokical.report.results import Cell, TableOutput, TextCells
+from hokical_paper.standings import Standing
 from hokical_paper.study import SCORES, Outcome
 
 BASE = "uncalibrated"
@@ -50,7 +51,7 @@ class Group(TableOutput):
         """Every number, by method."""
         return [asdict(row) for row in self.standings]
 
-    def cells(self, mark: str) -> TextCells:
+    def cells(self) -> TextCells:
         """Means and ranks, and how each method compares with the subject."""
         heads = [
             "method",
@@ -77,7 +78,7 @@ class Group(TableOutput):
                 f"{row.failed}",
                 f"{row.fit_ratio:.2f}",
             )
-            rows.append([(text, "{}") for text in texts])
+            rows.append([Cell(text) for text in texts])
         return heads, rows
 
     def _markdown(self) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hokical import Hoki
-from hokical._fitting.hoki import survival_rates
+from hokical.calibrators.hoki import survival_rates
 from hokical.rules import as_logits
 from hokical_paper.core import as_labels, as_weights, bin_index, sum_by, to_host
 from hokical_paper.types import FloatArray

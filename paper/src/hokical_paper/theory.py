@@ -15,7 +15,7 @@ from sklearn.base import clone
 from hokical import Hoki, calibration_bound
 from hokical.guarantees.bounds import Method
 from hokical.metrics import brier, ece
-from hokical.rules import Curve, Steps
+from hokical.rules.hoki import Curve
 from hokical_paper.pair_data import PairData
 from hokical_paper.sufficiency import SufficiencyGap, measure_sufficiency
 
@@ -51,10 +51,10 @@ def _gap_after(
     hoki: Hoki, n_steps: int, stability: NDArray[np.float64], correct: NDArray[np.bool_]
 ) -> SufficiencyGap:
     """Both sides after the first `n_steps` steps, with the bins of the confidence at that point."""
-    steps = Steps(hoki.alpha_[:n_steps], hoki.beta_[:n_steps])
-    curve = Curve.from_steps(steps, hoki.rule_.levels, hoki.accuracy_)
+    numbers = hoki.alpha_[:n_steps], hoki.beta_[:n_steps]
+    curve = Curve.from_steps(*numbers, hoki.rule_.levels, hoki.accuracy_)
     levels = np.rint(stability * hoki.rule_.levels).astype(np.int64)
-    confidence = curve.table(hoki.rule_.levels)[levels]
+    confidence = curve.at(levels, hoki.rule_.levels)
     return measure_sufficiency(confidence, stability, correct, n_bins=hoki.n_bins_)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from tests.conftest import max_examples
+from tests.conftest import max_examples, quiet_fit
 
 from hokical import threads
 from paper.tests.odir.worlds import both, noisy
@@ -117,9 +117,7 @@ def test_all_right_is_reported_as_having_no_optimum(method):
 def test_all_wrong_learns_to_avoid_the_label(method):
     logits, _ = noisy(300, 3)
     labels = logits.argmin(axis=1)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        fitted = method(lambdas=0.1).fit(logits, labels)
+    fitted = quiet_fit(method(lambdas=0.1), logits, labels)
     assert (fitted.predict(logits) == labels).mean() > 0.9
 
 

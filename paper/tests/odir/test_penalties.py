@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.special import log_softmax
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import KFold
-from tests.conftest import max_examples, read_pair
+from tests.conftest import max_examples, quiet_fit, read_pair
 
 from hokical.calibrators import Examples, load
 from hokical.rules import as_logits
@@ -143,9 +143,7 @@ def test_quick_is_as_good_as_trying_everything(method, kind):
 @both
 @pytest.mark.parametrize("seed", [0, 3])
 def test_the_choice_is_past_the_plateau(method, seed):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        fitted = method().fit(*plateau_first(seed))
+    fitted = quiet_fit(method(), *plateau_first(seed))
     results = fitted.cv_results_
     on_plateau = results["log_loss"][results["lambda"] >= 1e5].min()
     assert fitted.lambda_ <= 100.0
@@ -193,9 +191,7 @@ def test_quick_and_paper_grids(method):
     assert set(ends["mu"]) == {0.5}
     assert min(search.paper_grid(100)[1]) == 0.01
     assert len(search.paper_grid(100)[0]) * len(search.paper_grid(100)[1]) == 243
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        paper = method(lambdas="paper", cv=2, max_iter=1).fit(logits, labels)
+    paper = quiet_fit(method(lambdas="paper", cv=2, max_iter=1), logits, labels)
     lambdas, mus = search.paper_grid(3)
     assert paper.cv_results_["log_loss"].size == len(lambdas) * len(mus) == 432
 

@@ -12,10 +12,10 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
-from tests.conftest import max_examples
+from tests.conftest import max_examples, quiet_fit
 
 from hokical import threads
-from hokical._fitting import softmax_objective
+from hokical._fitting import structured
 from hokical.calibrators import Examples
 from hokical.rules import as_logits
 from hokical_paper.odir import DirichletODIR, MatrixScalingODIR, objective
@@ -65,7 +65,7 @@ def test_preconditioner_is_the_inverse_of_diagonal_plus_outer_product():
     slope = np.random.default_rng(0).normal(size=coef.shape)
     chance = np.concatenate(point.proba)
     inputs = np.concatenate([block.inputs for block in examples.blocks])
-    solved = softmax_objective.ClassBlocks(point).solve(slope.ravel()).reshape(slope.shape)
+    solved = structured.ClassBlocks(point).solve(slope.ravel()).reshape(slope.shape)
     for row in range(examples.n_classes):
         weights = examples.weights * chance[:, row] * (1 - chance[:, row])
         mean = weights @ inputs / weights.sum()
@@ -81,7 +81,7 @@ def test_block_sums_do_not_depend_on_threads_or_blocks(monkeypatch):
         return len(point.proba), point.gradient
 
     one, whole = slope()
-    monkeypatch.setattr(softmax_objective, "BLOCK_SIZE", 1)
+    monkeypatch.setattr(structured, "BLOCK_SIZE", 1)
     with threads(1):
         several, cut = slope()
     with threads(4):
@@ -95,7 +95,7 @@ def test_block_sums_do_not_depend_on_threads_or_blocks(monkeypatch):
 @max_examples(10)
 def test_some_of_the_examples_are_as_if_there_were_no_others(seed, masked):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(softmax_objective, "BLOCK_SIZE", 1)
+        patch.setattr(structured, "BLOCK_SIZE", 1)
         rng = np.random.default_rng(seed)
         logits, labels, weights = rng.normal(size=(90, 3)), rng.integers(3, size=90), rng.random(90)
         logits[:30, 0] = -np.inf if masked else 0.0
@@ -220,9 +220,7 @@ def test_a_diagonal_that_only_the_ridge_holds_is_named(monkeypatch):
 def test_tiny_and_huge_logits_are_fine(method):
     logits, labels = noisy(100, 3)
     for size in (1e-300, 1e-310, 1e-80, 1e90, 1e150):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            fitted = method(lambdas=[1.0, 0.1]).fit(logits * size, labels)
+        fitted = quiet_fit(method(lambdas=[1.0, 0.1]), logits * size, labels)
         assert np.isfinite(fitted.weight_).all()
         assert np.isfinite(fitted.predict_proba(logits * size)).all()
 

@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from tests.conftest import read_pair, synthetic_logits
 
 from hokical import Gaussian, TopK, load, threads
-from hokical._fitting.pooled_terms import binary_losses
+from hokical._fitting.partial_pooling import binary_losses
 from hokical.calibrators import Hoki, make
 from hokical.metrics import brier, log_loss
 from hokical.rules import as_logits
@@ -329,6 +329,7 @@ def test_the_correction_stays_within_what_was_seen(overconfident: Data) -> None:
         assert (added[inside] <= cal.range_[1] + 1e-2).all()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("n_classes", [2, 20_000])
 def test_few_and_many_classes(n_classes: int) -> None:
     rng = np.random.default_rng(0)

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from scipy.special import expit, log_softmax, softmax
 from tests.conftest import max_examples, synthetic_logits
-from tests.libraries import NAMES, get_library
+from tests.libraries import NAMES, answers, get_library
 from tests.references import gaussian_distribution
 from tests.rules.making import assert_chances, class_counts, make_rows, seeds
 
 import hokical
-from hokical._core.arrays import to_host
-from hokical.rules import AutoRule, AveragedRule, Rule, as_logits
+from hokical.rules import as_logits
 from hokical.rules.base import Output, predict_blocks
+from hokical.rules.scaling import AutoRule, Average
 from hokical_paper.profile import ProfiledAverageRule, ProfileRule, StabilityProfile
 from hokical_paper.profile.novelty import Novelty
 
@@ -66,10 +66,6 @@ def confidence_by_hand(rule: ProfileRule, row: Row) -> float:
     trust = min(1.0, rule.familiar.reach / distance)
     chance = expit(np.clip(features[0] + correction * trust, -34.0, 34.0))
     return max(float(chance), 1.0 / max(2, np.isfinite(row).sum()))
-
-
-def answers(rule: Rule, rows: object) -> list[np.ndarray]:
-    return [to_host(predict_blocks(rule, what, as_logits(rows))) for what in ANSWERS]
 
 
 @given(seed=seeds, n_classes=class_counts)
@@ -170,9 +166,9 @@ def test_an_old_record_needs_a_profile_or_none() -> None:
     rule = old_default()
     base = rule.average.base
     stored = {"weights": base.weights, "structured": base.structured, "keep_labels": True}
-    assert isinstance(AutoRule.from_stored(stored | {"profile": None}), AveragedRule)
-    assert isinstance(AutoRule.from_stored(dict(stored)), AveragedRule)
+    assert isinstance(AutoRule.from_stored(stored | {"profile": None}).base, Average)
+    assert isinstance(AutoRule.from_stored(dict(stored)).base, Average)
     with pytest.raises(ValueError, match="`profile` must be a ProfileRule or None; got 3"):
         AutoRule.from_stored(stored | {"profile": 3})
-    with pytest.raises(ValueError, match="`average` must be an AveragedRule"):
+    with pytest.raises(ValueError, match="`average` must be an AutoRule"):
         replace(rule, average=rule.profile)

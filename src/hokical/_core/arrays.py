@@ -6,11 +6,11 @@ has a `Backend`. Backends are declared by the name of their library and imported
 array of that library is seen.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from importlib import import_module
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from array_api_compat import array_namespace, device, is_array_api_obj
@@ -56,29 +56,16 @@ class Kernels:
         return None
 
 
-class LazyArrays(Protocol):
-    """Arrays that are not in memory, and are computed block by block."""
-
-    def partition(self, logits: Array, labels: Any, sample_weight: Any) -> Any:
-        """A partition of examples, for a fit."""
-
-    def predict(self, calibrator: Any, what: str, array: Array, **options: Any) -> Array:
-        """A calibrator's predictions, as a lazy array."""
-
-    def reduce_rows(
-        self, make: Callable[..., Any], combine: Callable[[Any, Any], Any], arrays: Sequence[Any]
-    ) -> Any:
-        """Apply `make` to every block of arrays (n, ...) and combine the results in order."""
-
-
 class Backend:
     """Arrays of a library: what they are, where, and how to convert them, as in the standard."""
 
     #: Approximate number of elements that a temporary array of a block may have.
     block_size = 1 << 24
     kernels = Kernels()
-    #: None: arrays are in memory.
-    lazy: LazyArrays | None = None
+    #: What works on arrays that are not in memory, block by block; None if they are.
+    lazy: Any = None
+    #: Makes a context in which the library has float64.
+    in_float64: Callable[[], AbstractContextManager[Any]] = nullcontext
 
     def namespace(self, array: Array) -> Namespace:
         return array_namespace(array)
@@ -117,10 +104,6 @@ class Backend:
     def follow(self, rounded: Array, smooth: Array) -> Array:
         """The rounded values, with the gradient of the smooth ones if there is one."""
         return rounded
-
-    def in_float64(self) -> AbstractContextManager[Any]:
-        """A context in which the library has float64."""
-        return nullcontext()
 
 
 @lru_cache(256)
@@ -175,10 +158,9 @@ def backend_of(data: Any) -> Backend | None:
     return _STANDARD if is_array_api_obj(data) else None
 
 
-def lazy_arrays(data: Any) -> LazyArrays | None:
+def lazy_arrays(data: Any) -> Any:
     """What works on an array block by block; None for arrays in memory and other data."""
-    backend = backend_of(data)
-    return None if backend is None else backend.lazy
+    return getattr(backend_of(data), "lazy", None)
 
 
 @lru_cache(256)

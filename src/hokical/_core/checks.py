@@ -37,19 +37,22 @@ def sum_by(group: IntArray, values: FloatArray, n_groups: int) -> FloatArray:
     return np.bincount(group, values, n_groups).astype(np.float64, copy=False)
 
 
-def check_count(value: Any, *, name: str = "n_bins", least: int = 1, most: float = math.inf) -> int:
+def check_count(
+    value: Any, *, name: str = "n_bins", least: int = 1, most: float = math.inf, remedy: str = ""
+) -> int:
     """Check a count (of bins by default): an integer of at least `least`, and at most `most`."""
     whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     if not whole or not least <= value <= most:
         rule = f"of at least {least}" if most == math.inf else f"from {least} to {most}"
-        raise ValueError(f"`{name}` must be an integer {rule}; got {value!r}.")
+        raise ValueError(f"`{name}` must be an integer {rule}; got {value!r}. {remedy}".rstrip())
     return int(value)
 
 
-def check_choice(name: str, value: Any, choices: Any) -> None:
+def check_choice(name: str, value: Any, choices: Any, remedy: str = "") -> None:
     """Check that a value is one of those of a `Literal` type."""
-    if value not in get_args(choices):
-        raise ValueError(f"`{name}` must be one of {list(get_args(choices))}; got {value!r}.")
+    plain = isinstance(value, (str, bool, np.bool_, NoneType))  # 1 is not True
+    if value not in (known := [*get_args(choices)]) or not plain:
+        raise ValueError(f"`{name}` must be one of {known}; got {value!r}. {remedy}".rstrip())
 
 
 def check_positive(name: str, value: Any, remedy: str) -> None:
@@ -63,55 +66,6 @@ def check_positive(name: str, value: Any, remedy: str) -> None:
 LEAST_TEMPERATURE, LARGEST_TEMPERATURE = 1e-140, 1e140
 #: Coefficients; products with margins stay finite.
 LARGEST_COEFFICIENT = 1e100
-#: Steps of a recorded recursion, more than any fit is allowed.
-MOST_STEPS = 100_000
-
-
-def store_float(record: Any, name: str, low: float, high: float) -> None:
-    """Check a field that is a number from `low` to `high`, and keep it as a float."""
-    value = getattr(record, name)
-    number = isinstance(value, (int, float, np.integer, np.floating))
-    if isinstance(value, bool) or not number or not low <= value <= high:
-        raise ValueError(f"`{name}` must be a number from {low:g} to {high:g}; got {value!r}.")
-    object.__setattr__(record, name, float(value))
-
-
-def store_temperature(record: Any, name: str = "temperature") -> None:
-    """`store_float` for what margins are divided by."""
-    store_float(record, name, LEAST_TEMPERATURE, LARGEST_TEMPERATURE)
-
-
-def store_count(record: Any, name: str, least: int, most: int) -> None:
-    """Check a field that is a whole number from `least` to `most`, and keep it as an int."""
-    count = check_count(getattr(record, name), name=name, least=least, most=most)
-    object.__setattr__(record, name, count)
-
-
-def check_array(
-    name: str,
-    array: Any,
-    shape: tuple[int | None, ...],
-    low: float = -LARGEST_COEFFICIENT,
-    high: float = LARGEST_COEFFICIENT,
-    dtype: Any = np.float64,
-    nan_allowed: bool = False,
-) -> None:
-    """An array of this shape (None: one or more) with numbers from `low` to `high`."""
-    fits = (
-        isinstance(array, np.ndarray)
-        and array.dtype == dtype
-        and array.ndim == len(shape)
-        and all(
-            has >= 1 if want is None else has == want
-            for want, has in zip(shape, array.shape, strict=True)
-        )
-    )
-    if not fits:
-        got = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else repr(array)
-        raise ValueError(f"`{name}` must be {np.dtype(dtype)} of shape {shape}; got {got}.")
-    inside = (array >= low) & (array <= high)
-    if not (inside | np.isnan(array) if nan_allowed else inside).all():
-        raise ValueError(f"`{name}` must hold numbers from {low:g} to {high:g}.")
 
 
 def check_rising(name: str, array: NDArray[Any]) -> None:
@@ -128,7 +82,12 @@ class Within:
     high: float = LARGEST_COEFFICIENT
 
     def check(self, record: Any, name: str, sizes: dict[Any, int]) -> None:
-        store_float(record, name, self.low, self.high)
+        value = getattr(record, name)
+        number = isinstance(value, (int, float, np.integer, np.floating))
+        if isinstance(value, bool) or not number or not self.low <= value <= self.high:
+            rule = f"a number from {self.low:g} to {self.high:g}"
+            raise ValueError(f"`{name}` must be {rule}; got {value!r}.")
+        object.__setattr__(record, name, float(value))
 
 
 @dataclass(frozen=True)
@@ -145,10 +104,28 @@ class ArrayOf:
     nan_allowed: bool = False
 
     def check(self, record: Any, name: str, sizes: dict[Any, int]) -> None:
-        array, options = getattr(record, name), (self.dtype, self.nan_allowed)
+        self.check_value(name, getattr(record, name), sizes)
+
+    def check_value(self, name: str, array: Any, sizes: dict[Any, int]) -> None:
         shape = tuple(sizes.get(n) if isinstance(n, str) else n for n in self.shape)
-        check_array(name, array, shape, self.low, self.high, *options)
+        known = isinstance(array, np.ndarray)
+        fits = known and array.dtype == self.dtype and array.ndim == len(shape)
+        if not fits or any(
+            has < 1 if want is None else has != want
+            for want, has in zip(shape, array.shape, strict=True)
+        ):
+            got = f"{array.dtype} {array.shape}" if known else repr(array)
+            rule = f"{np.dtype(self.dtype)} of shape {shape}"
+            raise ValueError(f"`{name}` must be {rule}; got {got}.")
+        inside = (array >= self.low) & (array <= self.high)
+        if not (inside | np.isnan(array) if self.nan_allowed else inside).all():
+            raise ValueError(f"`{name}` must hold numbers from {self.low:g} to {self.high:g}.")
         sizes.update(zip(self.shape, array.shape, strict=True))
+
+
+def check_array(name: str, array: Any, *kind: Any, **more: Any) -> None:
+    """Raise unless an array is an `ArrayOf` what follows."""
+    ArrayOf(*kind, **more).check_value(name, array, {})
 
 
 Temperature = Annotated[float, Within(LEAST_TEMPERATURE, LARGEST_TEMPERATURE)]
@@ -164,20 +141,16 @@ class Checked:
     """
 
     def __post_init__(self) -> None:
-        check_fields(self)
-
-
-def check_fields(record: Any) -> None:
-    """Raise unless the fields of a dataclass are what their annotations say; see `Checked`."""
-    sizes: dict[Any, int] = {}
-    for name, (kinds, checks) in _field_checks(record.__class__).items():
-        value = getattr(record, name)
-        if kinds and not isinstance(value, kinds):
-            words = {bool: "True or False", NoneType: "None"}
-            rule = " or ".join(words.get(kind, kind.__name__) for kind in kinds)
-            raise ValueError(f"`{name}` must be {rule}; got {value!r}.")
-        for each in checks:
-            each.check(record, name, sizes)
+        """Raise unless the fields are what their annotations say."""
+        sizes: dict[Any, int] = {}
+        for name, (kinds, checks) in _field_checks(type(self)).items():  # type: ignore[arg-type]
+            value = getattr(self, name)
+            if kinds and not isinstance(value, kinds):
+                words = {bool: "True or False", NoneType: "None"}
+                rule = " or ".join(words.get(kind, kind.__name__) for kind in kinds)
+                raise ValueError(f"`{name}` must be {rule}; got {value!r}.")
+            for each in checks:
+                each.check(self, name, sizes)
 
 
 @cache
@@ -191,11 +164,7 @@ def _field_checks(kind: Any) -> dict[str, tuple[tuple[type[Any], ...], tuple[Any
     for name in (field.name for field in fields(kind)):
         kinds = get_args(hints[name]) if isinstance(hints[name], UnionType) else (hints[name],)
         checks = getattr(hints[name], "__metadata__", ())
-        found[name] = kinds if all(map(_is_known, kinds)) else (), checks
+        plain = (bool, NoneType, Checked)
+        known = [is_dataclass(k) or (isinstance(k, type) and issubclass(k, plain)) for k in kinds]
+        found[name] = kinds if all(known) else (), checks
     return found
-
-
-def _is_known(kind: Any) -> bool:
-    """Whether the class of a field is checked: of records, and bool and None."""
-    known = isinstance(kind, type) and issubclass(kind, (bool, NoneType, Checked))
-    return known or is_dataclass(kind)

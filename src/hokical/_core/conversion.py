@@ -3,46 +3,50 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 
-from hokical._core.arrays import NUMPY, AnyArray, Array, Backend, FloatArray, backend_of
-from hokical._core.logits import Logits, per_row
-from hokical._core.messages import FitDataWarning, warn_user
-from hokical._core.reading import first_true, to_floats, to_numpy
+from hokical._core.arrays import NUMPY, Array, Backend, backend_of
+from hokical._core.checks import check_choice
+from hokical._core.logits import Logits
+from hokical._core.reading import refuse, to_floats, to_numpy
+from hokical._core.runtime import FitDataWarning, warn_user
 
 #: What a probability of 0 means: a class that is very unlikely, or one that cannot be.
 Zeros = Literal["unlikely", "impossible"]
 #: The logit of a probability of 0 that is "unlikely": the log of the smallest positive float64.
 LOG_ZERO = -744.4400719213812
 #: Rows of up to ten probabilities that were rounded to two digits sum to 1 within this.
-_SUM_SLACK = 5e-2
-#: So many rows are looked at first.
-_FIRST_ROWS = 16
+SUM_SLACK = 5e-2
 #: Sums that are taken for 1 as they are: up to the precision of float16.
 _SUM_ERROR = 1e-2
+#: For numbers outside of [0, 1].
+_NO_SHARES = "If these are percentages, divide by 100; if they are logits, use them as they are."
 
 
-def _as_floats(data: Any, name: str, kinds: str = "fiu") -> tuple[Array, Backend]:
-    """Real numbers in their own library, at least float32; float64 of NumPy for all else."""
+def _as_floats(data: Any, name: str, kinds: str = "fiu") -> tuple[Array, Array, Backend]:
+    """Real numbers in their own library, at least float32; float64 of NumPy for all else.
+
+    And the same without a gradient, and their backend.
+    """
     backend = backend_of(data)
     if backend is None or backend is NUMPY or backend.lazy is not None:
-        return to_floats(data, name, kinds), NUMPY
+        array = to_floats(data, name, kinds)
+        return array, array, NUMPY
     array, xp = backend.check(data, name), backend.namespace(data)
     if backend.kind(array)[0] not in kinds:
         raise TypeError(f"`{name}` must be real numbers; got dtype {array.dtype}.")
-    if backend.kind(array) != "float":
-        return xp.astype(array, xp.float64), backend
-    wide = array.dtype in (xp.float32, xp.float64)
-    return array if wide else xp.astype(array, xp.float32), backend
+    if array.dtype not in (xp.float32, xp.float64):
+        array = xp.astype(array, xp.float32 if backend.kind(array) == "float" else xp.float64)
+    return array, backend.without_gradient(array), backend
 
 
-def _first_bad(is_good: Array, backend: Backend) -> tuple[int, ...]:
-    """The place of the first value that is not good; () if there is none, or none is known."""
-    if backend.is_traced(is_good) or bool(backend.namespace(is_good).all(is_good)):
-        return ()
-    return first_true(~backend.to_host(is_good))
+def _require(good: Array, values: Array, rule: str, remedy: str, first_row: int = 0) -> None:
+    """`refuse` the first value that is not good, unless none is known yet."""
+    backend = backend_of(values) or NUMPY
+    if not (backend.is_traced(good) or bool(backend.namespace(good).all(good))):
+        refuse(~backend.to_host(good), backend.to_host(values), rule, remedy, first_row)
 
 
 def from_binary_scores(scores: Any, *, name: str = "scores") -> Any:
@@ -54,19 +58,12 @@ def from_binary_scores(scores: Any, *, name: str = "scores") -> Any:
     array([[ 0., -1.],
            [ 0.,  2.]])
     """
-    column, backend = _as_floats(scores, name)
+    column, plain, backend = _as_floats(scores, name)
     if column.ndim != 1:
-        remedy = "Scores (n, classes) are logits: use them as they are."
-        if tuple(column.shape[1:]) == (1,):
-            remedy = f"Use `{name}[:, 0]`."
+        remedy = f"Use `{name}[:, 0]` of one column; scores (n, classes) are logits already."
         raise ValueError(f"`{name}` must be 1-D (n,); got shape {tuple(column.shape)}. {remedy}")
     xp = backend.namespace(column)
-    plain = backend.without_gradient(column)
-    if place := _first_bad(xp.isfinite(plain), backend):
-        raise ValueError(
-            f"`{name}` must be finite; got {float(plain[place])} in row {place[0]}. Fix or drop "
-            "the row."
-        )
+    _require(xp.isfinite(plain), plain, f"`{name}` must be finite", "Fix or drop the row.")
     return xp.stack([xp.zeros_like(column), column], axis=1)
 
 
@@ -83,28 +80,18 @@ def from_binary_probabilities(probabilities: Any, *, name: str = "probabilities"
     """
     if isinstance(probabilities, (list, tuple)):
         probabilities = _join_labels(probabilities, name)
-    proba, backend = _as_floats(probabilities, name, "fiub")
+    proba, plain, backend = _as_floats(probabilities, name, "fiub")
     pairs = backend is NUMPY and proba.ndim == 3 and proba.shape[2] == 2
     if pairs and np.allclose(proba.sum(axis=2), 1.0):
-        raise ValueError(
-            f"`{name}` must be of events; got shape {proba.shape} with probabilities of no and of "
-            f"yes. Pass the list of arrays (n, 2), one for each label, or `{name}[..., 1].T`."
-        )
-    plain = backend.without_gradient(proba)
-    if place := _first_bad((plain >= 0.0) & (plain <= 1.0), backend):
-        raise ValueError(
-            f"`{name}` must lie in [0, 1]; got {float(plain[place])} at {place}. "
-            f"{_remedy(backend.to_host(plain))}"
-        )
+        remedy = f"Pass the list of arrays (n, 2), one for each label, or `{name}[..., 1].T`."
+        raise ValueError(f"`{name}` must be of yes, not of no too; got {proba.shape}. {remedy}")
+    _require((plain >= 0.0) & (plain <= 1.0), plain, f"`{name}` must lie in [0, 1]", _NO_SHARES)
     _tell_certain(plain, name, backend)
-    return log_odds(proba, backend)
-
-
-def _remedy(values: AnyArray) -> str:
-    """What to do about numbers that are no probabilities."""
-    if values.size and values.min() >= 0.0 and 1.0 < values.max() <= 100.0:
-        return "If these are percentages, divide by 100; if they are logits, use them as they are."
-    return "If these are logits, use them as they are."
+    xp = backend.namespace(proba)
+    # The float next to 0 is taken for 0 on a GPU.
+    low = np.nextafter(0.0, 1.0) if backend is NUMPY else xp.finfo(proba.dtype).smallest_normal
+    proba = xp.clip(proba, float(low), 1.0 - 0.5 * float(xp.finfo(proba.dtype).eps))
+    return xp.log(proba) - xp.log1p(-proba)
 
 
 def _tell_certain(proba: Array, name: str, backend: Backend) -> None:
@@ -116,19 +103,9 @@ def _tell_certain(proba: Array, name: str, backend: Backend) -> None:
     if any(counts):
         warn_user(
             f"`{name}` are exactly 0 in {counts[0]:,} places and exactly 1 in {counts[1]:,}, of "
-            f"{math.prod(proba.shape):,}: their logits are bounds, not values. Save more digits, "
-            "or the logits.",
+            f"{math.prod(proba.shape):,}: their logits are bounds. Save more digits, or logits.",
             FitDataWarning,
         )
-
-
-def log_odds(proba: Array, backend: Backend) -> Array:
-    """Those of probabilities that nobody checked, without infinities."""
-    xp = backend.namespace(proba)
-    # The float next to 0 is taken for 0 on a GPU.
-    low = np.nextafter(0.0, 1.0) if backend is NUMPY else xp.finfo(proba.dtype).smallest_normal
-    proba = xp.clip(proba, float(low), 1.0 - 0.5 * float(xp.finfo(proba.dtype).eps))
-    return xp.log(proba) - xp.log1p(-proba)
 
 
 def _join_labels(parts: Any, name: str) -> Any:
@@ -178,34 +155,23 @@ def from_probabilities(
     array([[-1.4, -0.3],
            [-inf,  0. ]])
     """
-    check_zeros(zeros)
-    given, backend = _as_floats(probabilities, name)
+    remedy = '"impossible" is for classes that cannot be the true one.'
+    check_choice("zeros", zeros, Zeros, remedy)
+    given, plain, backend = _as_floats(probabilities, name)
     xp = backend.namespace(given)
     proba = xp.stack([1.0 - given, given], axis=1) if given.ndim == 1 else given
     if proba.ndim != 2 or proba.shape[0] == 0 or proba.shape[1] < 2:
-        raise ValueError(
-            f"`{name}` must be (n, classes) with at least one row and two classes, or (n,) for "
-            f"class 1 of two; got shape {tuple(given.shape)}."
-        )
+        rule = "(n, classes) with at least one row and two classes, or (n,) for class 1 of two"
+        raise ValueError(f"`{name}` must be {rule}; got shape {tuple(given.shape)}.")
     if not backend.is_traced(proba):
-        plain = backend.without_gradient(given)
-        remedy = _remedy(backend.to_host(plain))
-        if given.ndim == 1 and (place := _first_bad((plain >= 0.0) & (plain <= 1.0), backend)):
-            raise ValueError(
-                f"`{name}` must lie in [0, 1]; got {float(plain[place]):g} in row {place[0]}. "
-                f"{remedy}"
-            )
+        if given.ndim == 1:
+            rule = f"`{name}` must lie in [0, 1]"
+            _require((plain >= 0.0) & (plain <= 1.0), plain, rule, _NO_SHARES)
         proba = _undo_rounding(proba, name, backend)
-        check_probability_rows(backend.without_gradient(proba), name, remedy=remedy)
+        check_probability_rows(backend.without_gradient(proba), name)
         _tell_certain(plain, name, backend)
-    return log_probabilities(xp.clip(proba, None, 1.0), backend, zeros)
-
-
-def log_probabilities(proba: Array, backend: Backend, zeros: Zeros = "unlikely") -> Array:
-    """Logarithms of probabilities (..., classes) that nobody checked, with the same labels."""
-    xp = backend.namespace(proba)
+    proba, is_zero = xp.clip(proba, None, 1.0), proba <= 0.0
     least = LOG_ZERO if zeros == "unlikely" else -np.inf
-    is_zero = proba <= 0.0
     logs = xp.log(xp.where(is_zero, xp.ones_like(proba), proba))
     logs = xp.where(is_zero, xp.full_like(proba, least), logs)
     # Neighbouring floats can have one logarithm, and the first of them would become the label.
@@ -224,14 +190,13 @@ def _undo_rounding(proba: Array, name: str, backend: Backend) -> Array:
     xp = backend.namespace(proba)
     sums = xp.sum(proba, axis=1)
     error = xp.abs(sums - 1.0)
-    rounded = (error > _SUM_ERROR) & (error <= _SUM_SLACK) & (xp.min(proba, axis=1) >= 0.0)
+    rounded = (error > _SUM_ERROR) & (error <= SUM_SLACK) & (xp.min(proba, axis=1) >= 0.0)
     if not bool(xp.any(rounded)):
         return proba
     found = backend.to_host(sums)[backend.to_host(rounded)]
     warn_user(
         f"`{name}` seem to be rounded: {found.size:,} of {sums.shape[0]:,} rows sum to "
-        f"{found.min():.6g} - {found.max():.6g} and were divided by their sum. More digits are "
-        "better.",
+        f"{found.min():.6g} - {found.max():.6g} and were divided by it. More digits are better.",
         FitDataWarning,
     )
     return proba / xp.where(rounded, sums, xp.ones_like(sums))[:, None]
@@ -252,58 +217,19 @@ def as_two_columns(scores: Any, *, fitting: bool = False) -> Any:
     if backend.kind(array) == "integer":
         array = xp.astype(array, xp.float64)
     if fitting and array.shape[0] and bool(xp.all((array >= 0.0) & (array <= 1.0))):
-        raise ValueError(
-            "1-D `logits` must be scores (log-odds) of class 1; got numbers that all lie in "
-            "[0, 1]. For probabilities use `from_probabilities`, for scores in this range "
-            "`from_binary_scores`."
-        )
+        told = "scores (log-odds) of class 1; got numbers that all lie in [0, 1]"
+        remedy = "Use `from_probabilities`, or `from_binary_scores` if they are scores."
+        raise ValueError(f"1-D `logits` must be {told}. {remedy}")
     return xp.stack([xp.zeros_like(array), array], axis=1)
 
 
-def check_zeros(zeros: Any) -> None:
-    """Raise unless it says what a probability of 0 means."""
-    if zeros not in get_args(Zeros):
-        raise ValueError(
-            f'`zeros` must be "unlikely" or "impossible"; got {zeros!r}. Use "impossible" only if '
-            "a class with probability 0 cannot be the true one."
-        )
-
-
 def check_probability_rows(
-    proba: Array, name: str, *, remedy: str, first_row: int = 0, slack: float = 1e-6
+    proba: Array, name: str, *, remedy: str = "", first_row: int = 0, slack: float = 1e-6
 ) -> None:
     """Entries in [0, 1] up to `slack`, row sums of 1 up to the precision of float16."""
-    backend = backend_of(proba) or NUMPY
-    if place := _first_bad((proba >= 0.0) & (proba <= 1.0 + slack), backend):
-        raise ValueError(
-            f"`{name}` must lie in [0, 1]; got {float(proba[place]):g} in row "
-            f"{first_row + place[0]}, column {place[1]}. {remedy}"
-        )
-    xp = backend.namespace(proba)
-    sums = xp.sum(proba, axis=1)
-    if place := _first_bad(xp.abs(sums - 1.0) <= _SUM_ERROR, backend):
-        raise ValueError(
-            f"`{name}` rows must sum to 1; row {first_row + place[0]} sums to "
-            f"{float(sums[place]):.6g}. Divide each row by its sum if that is what you mean. "
-            f"{remedy}"
-        )
-
-
-def probability_scale(logits: Logits, top: FloatArray) -> float:
-    """1 if all rows sum to 1 like probabilities, 100 if they sum to 100 like percentages; else 0.
-
-    `top` (n,) are the row maxima, by which logits are quickly ruled out.
-    """
-    if logits.tail is not None or top.min() <= 0.0 or top.max() > 100.0:
-        return 0.0
-    scale = 1.0 if top.max() <= 1.0 else 100.0
-
-    def work(block: Logits) -> Array:
-        xp, values = block.xp, block.xp.astype(block.values, block.xp.float64)
-        near = xp.abs(xp.sum(values, axis=1) - scale) <= _SUM_SLACK * scale
-        return near & (xp.min(values, axis=1) >= 0.0)
-
-    for rows in (logits.take(slice(0, _FIRST_ROWS)), logits):  # a few rule most logits out
-        if not per_row(work, rows).all():
-            return 0.0
-    return scale
+    good = (proba >= 0.0) & (proba <= 1.0 + slack)
+    _require(good, proba, f"`{name}` must lie in [0, 1]", remedy or _NO_SHARES, first_row)
+    xp = (backend_of(proba) or NUMPY).namespace(proba)
+    sums, rule = xp.sum(proba, axis=1), f"`{name}` rows must sum to 1"
+    told = f"Divide each row by its sum if that is what you mean. {remedy}"
+    _require(xp.abs(sums - 1.0) <= _SUM_ERROR, sums, rule, told, first_row)

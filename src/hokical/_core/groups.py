@@ -16,19 +16,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from hokical._core.arrays import (
-    AnyArray,
-    Array,
-    BoolArray,
-    FloatArray,
-    IntArray,
-    Namespace,
-    float64_scope,
-    lazy_arrays,
-)
+from hokical._core import arrays
+from hokical._core.arrays import AnyArray, Array, IntArray
 from hokical._core.logits import Logits, as_logits
-from hokical._core.messages import warn_user
-from hokical._core.reading import to_numpy
+from hokical._core.reading import check_length, to_numpy
+from hokical._core.runtime import warn_user
 from hokical._core.storage import storable
 
 #: Numbers with more different values than this are cut into the second number of parts; in fits
@@ -36,6 +28,7 @@ from hokical._core.storage import storable
 MANY, PARTS, FINE_PARTS, FINE_FROM = 20, 10, 30, 50_000
 #: The name of a column that came without one, and of a row's group that is not known.
 NAMELESS, UNKNOWN = "group", "missing or unknown"
+_MISSING = ("", "nan", "<NA>", "NaT")
 
 
 @storable("groups")
@@ -53,31 +46,22 @@ class GroupCoding:
 
     def __post_init__(self) -> None:
         parts = (self.columns, self.levels, self.cut)
-        if not all(isinstance(part, tuple) for part in (*parts, *self.levels)):
-            raise ValueError("`columns`, `levels` and `cut` of groups must be tuples.")
-        if not self.columns or len({*map(len, parts)}) != 1:
-            raise ValueError("`groups` must have columns, each with its levels.")
-        if not all(type(name) is str for name in self.columns):
-            raise ValueError(f"`columns` of groups must be text; got {self.columns!r}.")
+        tuples = all(isinstance(part, tuple) for part in (*parts, *self.levels))
+        texts = tuples and self.columns and all(type(name) is str for name in self.columns)
+        if not texts or len({*map(len, parts)}) != 1:
+            raise ValueError("`groups` must be tuples of columns, called by text, and of levels.")
         for levels, cut in zip(self.levels, self.cut, strict=True):
             if len(set(levels)) != len(levels) or (cut and sorted(levels) != [*levels]):
                 raise ValueError("`levels` must be different names, or rising numbers.")
 
     @classmethod
-    def learn(
-        cls, groups: Any, n_rows: int, weights: AnyArray | None = None, parts: int = PARTS
-    ) -> Self:
-        """The groups that occur, in one or more columns; see `read_columns`.
-
-        Rows of weight 0 are not looked at.
-        """
-        return cls.read(groups, n_rows, weights, parts)[0]
-
-    @classmethod
     def read(
         cls, groups: Any, n_rows: int, weights: AnyArray | None = None, parts: int = PARTS
     ) -> tuple[Self, IntArray]:
-        """The same, and the code (n, columns) of the group of each row."""
+        """The groups that occur, in one or more columns, and the code (n, columns) of each row's.
+
+        Rows of weight 0 are not looked at. See `read_columns`.
+        """
         seen = slice(None) if weights is None else weights > 0.0
         learned, codes = {}, []
         for name, column in read_columns(groups, n_rows).items():
@@ -125,58 +109,29 @@ def read_columns(groups: Any, n_rows: int) -> dict[str, AnyArray]:
     names = groups if isinstance(groups, Mapping) else getattr(groups, "columns", fields)
     if names is not None:
         found = {str(name): _as_array(groups[name]) for name in names}
+    elif (array := _as_array(groups)).ndim == 2:
+        found = {str(k): array[:, k] for k in range(array.shape[1])}
     else:
-        array = _as_array(groups)
-        several = array.ndim == 2
-        found = {str(k): array[:, k] for k in range(array.shape[1])} if several else {}
-        found = found or {NAMELESS: array}
+        found = {NAMELESS: array}
+    remedy = "Pass an array (n,), or several columns as a mapping, a DataFrame or (n, columns)."
     for name, column in found.items():
-        if column.shape != (n_rows,):
-            of = "" if name == NAMELESS else f" in column {name!r}"
-            raise ValueError(
-                f"`groups` must have one entry per row ({n_rows}); got shape {column.shape}{of}. "
-                "Pass an array (n,), or several columns as a mapping, a DataFrame or (n, columns)."
-            )
+        called = "groups" if name == NAMELESS else f"groups[{name!r}]"
+        check_length(column, n_rows, called, remedy)
     if not found:
         raise ValueError("`groups` must have at least one column; got none.")
     return found
 
 
-def read_cells(groups: Any, n_rows: int) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-    """The names of the columns, and the values of each row: text, a number, None if missing."""
-    columns = read_columns(groups, n_rows)
-    return tuple(columns), _cells(columns.values())
-
-
-def row_names(groups: Any, n_rows: int) -> list[Any]:
-    """The value of each row, or the values of several columns."""
-    return [cell[0] if len(cell) == 1 else cell for cell in read_cells(groups, n_rows)[1]]
-
-
-def match_cells(
-    groups: Any, n_rows: int, columns: Sequence[str], cells: Sequence[tuple[Any, ...]]
-) -> IntArray:
-    """The place (n,) of each row's values among known `cells`; their number where it is not there.
-
-    Columns are matched by name, in any order, and must be those known; values by `look_up`.
-    """
-    given = _same_columns(groups, n_rows, columns, "`certify`", no_others=True)
-    names, place = _number(_cells(given))
-    return np.array(look_up(names, cells), np.int64)[place]
-
-
-def _same_columns(
-    groups: Any, n_rows: int, columns: Sequence[str], source: str, *, no_others: bool = False
-) -> list[AnyArray]:
+def _same_columns(groups: Any, n_rows: int, columns: Sequence[str], source: str) -> list[AnyArray]:
     """The columns (n,) of groups that have these names; a column alone needs none."""
     given = read_columns(groups, n_rows)
     if len(given) == len(columns) == 1 and NAMELESS in (*given, *columns):
         return [*given.values()]
-    if not {*columns} <= {*given} or (no_others and len(given) > len(columns)):
+    others = " and no others" if source == "`certify`" else ""
+    if not {*columns} <= {*given} or (others and len(given) > len(columns)):
         raise ValueError(
             f"`groups` must have the columns of {source}, {', '.join(columns)}; got "
-            f"{', '.join(given)}. Pass a mapping or a DataFrame with these columns"
-            f"{' and no others' * no_others}."
+            f"{', '.join(given)}. Pass a mapping or a DataFrame with these columns{others}."
         )
     return [given[name] for name in columns]
 
@@ -196,7 +151,7 @@ def look_up(names: Sequence[Any], known: Sequence[Any]) -> list[int]:
     return [exact.get(name, alike.get(_text(name), len(exact))) for name in names]
 
 
-def combine_codes(columns: Sequence[Array], sizes: Sequence[int], xp: Namespace) -> Array:
+def combine_codes(columns: Sequence[Array], sizes: Sequence[int], xp: arrays.Namespace) -> Array:
     """The number (n,) of each row's combination of groups, from the codes (n,) of columns.
 
     A code that no group has is that of an unknown group, the last.
@@ -210,8 +165,7 @@ def combine_codes(columns: Sequence[Array], sizes: Sequence[int], xp: Namespace)
 
 def count_rows(groups: Any) -> int:
     """How many rows an array, or several columns, have."""
-    first = next(iter(groups.values()), ()) if isinstance(groups, Mapping) else groups
-    return len(first)
+    return len(next(iter(groups.values()), ()) if isinstance(groups, Mapping) else groups)
 
 
 def take_rows(groups: Any, rows: slice | IntArray) -> dict[str, AnyArray]:
@@ -234,7 +188,15 @@ def _learn_levels(
     if len(known) > MANY and not whole and all(_is_number(name) for name in known):
         numbers = np.array([*map(_to_float, names)])[place]
         points = np.nanquantile(numbers, np.arange(1, parts) / parts, method="higher")
-        return _cut_between(np.unique(numbers[~np.isnan(numbers)]), np.unique(points)), True
+        values, points = np.unique(numbers[~np.isnan(numbers)]), np.unique(points)
+        points = points[points > values[0]] if points[-1] > values[0] else values[1:2]
+        if (values != np.floor(values)).any():
+            # Halfway to the next lower value, so that a fraction that is rounded on its way, to
+            # single precision say, stays on its side.
+            with np.errstate(invalid="ignore"):
+                halfway = 0.5 * points + 0.5 * values[np.searchsorted(values, points) - 1]
+            points = np.unique(np.where(np.isfinite(halfway), halfway, points))
+        return tuple(points.tolist()), True
     return tuple(sorted(known, key=lambda name: (isinstance(name, str), name))), False
 
 
@@ -247,24 +209,12 @@ def _encode(names: list[Any], place: IntArray, levels: tuple[Any, ...], cut: boo
     return np.asarray(np.where(np.isnan(values), len(levels) + 1, codes)[place])
 
 
-def _cut_between(values: FloatArray, points: FloatArray) -> tuple[float, ...]:
-    """Cuts at points above the least of the rising values, or halfway to the next lower value.
-
-    A fraction that is rounded on its way, to single precision say, then stays on its side.
-    """
-    points = points[points > values[0]] if points[-1] > values[0] else values[1:2]
-    if (values == np.floor(values)).all():
-        return tuple(points.tolist())
-    with np.errstate(invalid="ignore"):
-        halfway = 0.5 * points + 0.5 * values[np.searchsorted(values, points) - 1]
-    return tuple(np.unique(np.where(np.isfinite(halfway), halfway, points)).tolist())
-
-
 def _distinct(column: AnyArray) -> tuple[list[Any], IntArray]:
-    """The different names of a column, and the place (n,) of each row's among them."""
+    """The different names of a column, each tidied once, and the place (n,) of each row's."""
+    raw = column.tolist() if column.dtype.kind in "iufbUO" else column
     if column.dtype.kind not in "iubU":
-        return _number(_plain(column))
-    names, place = _number(column.tolist())  # each is tidied once
+        return _number(map(_tidy, raw))
+    names, place = _number(raw)
     return [_tidy(name) for name in names], place
 
 
@@ -277,19 +227,18 @@ def _number(names: Iterable[Any]) -> tuple[list[Any], IntArray]:
 
 def _cells(columns: Iterable[AnyArray]) -> list[tuple[Any, ...]]:
     """The names of each row."""
-    return list(zip(*map(_plain, columns), strict=True))
-
-
-def _plain(column: AnyArray) -> list[Any]:
-    """Names that JSON can hold: text and numbers as they are, others as text, None if missing."""
-    names = column.tolist() if column.dtype.kind in "iufbUO" else list(column)
-    plain = (bool, int, float, str)
-    return [n if type(n) in plain and n == n and n != "" else _tidy(n) for n in names]
+    pairs = map(_distinct, columns)
+    return list(zip(*([names[k] for k in place.tolist()] for names, place in pairs), strict=True))
 
 
 def _tidy(name: Any) -> Any:
-    """None for what is missing: nothing, NaN, NaT, pandas' NA; text for what is no plain value."""
-    if name is None or str(name) in ("", "nan", "<NA>", "NaT"):
+    """A name that JSON can hold: text or a number as it is, others as text.
+
+    None for what is missing: nothing, NaN, NaT, pandas' NA.
+    """
+    if type(name) in (int, float, str) and name == name and name not in _MISSING:
+        return name  # most are: in a fraction of the time that their texts take
+    if name is None or str(name) in _MISSING:
         return None
     name = name.item() if isinstance(name, np.generic) else name
     return name if isinstance(name, (bool, int, float, str)) else str(name)
@@ -321,13 +270,13 @@ def _is_number(name: Any) -> bool:
 
 def with_groups(logits: Any, groups: Any, coding: GroupCoding, fitted_by: Any = None) -> Any:
     """Logits with the codes of their rows' groups; a warning counts those that are not known."""
-    if lazy_arrays(logits) is not None:
+    if arrays.lazy_arrays(logits) is not None:
         raise TypeError(
             "`logits` must be in memory where there are `groups`; got a Dask array. Compute it, or "
             "call the calibrator on each block: `dask.array.blockwise(lambda x, g: "
             "cal.predict_proba(x, groups=g), 'ik', logits, 'ik', groups, 'i', dtype=float)`."
         )
-    with float64_scope(logits):
+    with arrays.float64_scope(logits):
         data = as_logits(logits, fitted_by=fitted_by)
         if type(data) is not Logits:
             return data  # refused for what it is
@@ -336,7 +285,7 @@ def with_groups(logits: Any, groups: Any, coding: GroupCoding, fitted_by: Any = 
     return replace(data, codes=codes)
 
 
-def code_groups(groups: Any, counting: BoolArray) -> tuple[GroupCoding, IntArray]:
+def code_groups(groups: Any, counting: arrays.BoolArray) -> tuple[GroupCoding, IntArray]:
     """The coding of groups (n,) that is learned from rows that count (n,), and all codes."""
     parts = FINE_PARTS if np.count_nonzero(counting) >= FINE_FROM else PARTS
     coding, codes = GroupCoding.read(groups, counting.size, counting, parts)
@@ -353,7 +302,6 @@ def tell_unknown(codes: Any, coding: GroupCoding) -> None:
         warn_user(
             f"`groups` has rows, of {len(codes):,}, whose group is missing or was not in the fit: "
             f"{counts}. They get the predictions for all groups together.",
-            UserWarning,
         )
 
 
@@ -372,37 +320,31 @@ class GroupNames:
     @classmethod
     def from_rows(cls, groups: Any, n_rows: int) -> tuple[Self, IntArray]:
         """The groups that occur, and the place (n,) of each row's among them."""
-        columns, cells = read_cells(groups, n_rows)
-        places: dict[Any, int] = {}
-        place = np.array([places.setdefault(cell, len(places)) for cell in cells], np.int64)
-        return cls(columns, tuple(places)), place
+        columns = read_columns(groups, n_rows)
+        names, place = _number(_cells(columns.values()))
+        return cls(tuple(columns), tuple(names)), place
 
-    def check_countable(self, alike: bool) -> None:
-        """Raise unless groups can be counted: all are known, and examples count `alike`."""
-        if not alike:
-            raise ValueError(
-                '`by="new group"` needs examples that count alike; those of `certify` have unequal '
-                "weights. Leave `sample_weight` out, or pass `counts=True` if they are counts."
-            )
-        if any(value is None for name in self.names for value in name):
-            raise ValueError(
-                '`by="new group"` counts groups, and some rows of `certify` have none (None or '
-                "NaN in `groups`). Leave these rows out."
-            )
+    def places(self, groups: Any, n_rows: int) -> IntArray:
+        """The place (n,) of each row's group; the number of groups where it is not known.
+
+        Columns are matched by name, in any order; values by `look_up`.
+        """
+        given = _same_columns(groups, n_rows, self.columns, "`certify`")
+        names, place = _number(_cells(given))
+        return np.array(look_up(names, self.names), np.int64)[place]
 
     def match(self, groups: Any, n_rows: int, what: str) -> tuple[IntArray, int]:
         """The place (n,) of each row's group, and the number of rows of unknown groups.
 
         The place of these is the number of groups. A warning counts them: `what` they get.
         """
-        place = match_cells(groups, n_rows, self.columns, self.names)
+        place = self.places(groups, n_rows)
         n_unknown = int((place == len(self.names)).sum())
         if n_unknown:
             warn_user(
                 f"`groups` has {n_unknown:,} of {n_rows:,} rows whose group was not in `certify`: "
                 f"they {what}. Certify with examples of all groups, or ask for "
                 '`by="new group"`, whose guarantee is for groups that were never seen.',
-                UserWarning,
             )
         return place, n_unknown
 

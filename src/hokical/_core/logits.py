@@ -11,28 +11,25 @@ rows. Every row is computed independently, so results do not depend on blocks or
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import isfinite
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from hokical._core.arrays import (
-    NUMPY,
-    AnyArray,
-    Array,
-    Backend,
-    FloatArray,
-    IntArray,
-    backend_of,
-    ignore_overflow,
-    to_float64,
-    to_host,
+from hokical._core import arrays
+from hokical._core.arrays import NUMPY, AnyArray, Array, Backend, FloatArray, IntArray, backend_of
+from hokical._core.checks import check_count
+from hokical._core.reading import (
+    check_length,
+    first_true,
+    order_columns,
+    refuse,
+    to_floats,
+    to_numpy,
 )
-from hokical._core.lazy import cached_property
-from hokical._core.parallel import cut_rows, map_slices
-from hokical._core.reading import first_true, order_columns, to_numpy
-from hokical._core.special import at_most
+from hokical._core.runtime import cut_rows, map_slices
+from hokical._core.special import clip
 
 #: NumPy's tables of at most this many columns are stored column by column: sums and maxima over
 #: short rows are several times as fast that way.
@@ -43,93 +40,122 @@ MAX_MARGIN = 1e150
 
 @dataclass(frozen=True, eq=False)
 class Tail:
-    """Equal classes without a column: `count` (n,) of them, each `margin` (n,) below the top."""
+    """Equal classes without a column: `count` (n,) of them, each `margin` (n,) below the top.
+
+    Where there are none, the margin is infinite.
+    """
 
     margin: FloatArray
     count: FloatArray
 
+    def __getitem__(self, rows: Any) -> Tail:
+        return Tail(self.margin[rows], self.count[rows])
+
     def scaled_margin(self, width: float) -> FloatArray:
-        """The margin in units of noise of that width, (n,); MAX_MARGIN where there is no class."""
-        some = self.count > 0.0
-        margin = np.where(some, self.margin, 0.0)
+        """The margin in units of noise of that width, (n,), at most MAX_MARGIN."""
         with np.errstate(over="ignore"):
-            return np.asarray(np.where(some, np.minimum(margin / width, MAX_MARGIN), MAX_MARGIN))
+            return np.minimum(self.margin / width, MAX_MARGIN)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Logits:
     """Checked logits: `values` (n, classes) of some library and `top`, their row maxima (n,).
 
     Here every class has a column. In the subclass `TopK` some classes have none; sums over classes
     are then sums over the columns and over the `tail`. `codes` (n, columns) are those of the rows'
-    groups (`GroupCoding`), for rules that need them.
+    groups (`GroupCoding`), for rules that need them. What is found of the rows on demand (`labels`,
+    `margins`, ...) is kept, so ask for tables on blocks of rows.
     """
 
     values: Array
     top: Array
     backend: Backend = NUMPY
     codes: Any = None
-    is_numpy: bool = field(init=False)
-    #: None (unknown) while an ONNX graph is traced.
-    n_rows: int = field(init=False)
-    #: Number of logits stored per row.
-    n_columns: int = field(init=False)
+    #: The classes without a column; None if every class has one.
+    tail: ClassVar[Tail | None] = None
 
     def __post_init__(self) -> None:
         """Note what is asked for again and again."""
-        rows, columns = self.values.shape
-        vars(self).update(is_numpy=self.backend is NUMPY, n_rows=rows, n_columns=columns)
+        self.is_numpy = self.backend is NUMPY
+        #: The namespace of the array API standard for the values.
+        self.xp: Any = np if self.is_numpy else self.backend.namespace(self.values)
+        #: None (unknown) while an ONNX graph is traced.
+        self.n_rows: int = self.values.shape[0]
+        #: Number of logits stored per row.
+        self.n_columns: int = self.values.shape[1]
+        self.n_classes: int = self.n_columns
+        #: The memory order of NumPy's tables, whatever that of the values is. It decides how a sum
+        #: over classes is rounded; an operation on tables of both orders gives either, by size.
+        self.order: Any = "F" if self.n_columns <= FEW_COLUMNS else "C"
+        #: What was found of the rows; and where NumPy's margins are to be, see `by_blocks`.
+        self._labels: Array = None
+        self._margins: Array = None
+        self._possible: Array = None
+        self._all_possible: bool | None = None
+        self._room: Array = None
 
-    @property
-    def xp(self) -> Any:
-        """The namespace of the array API standard for the values."""
-        return np if self.is_numpy else self.backend.namespace(self.values)
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickling, without the namespace."""
+        return {name: value for name, value in vars(self).items() if name != "xp"}
 
-    @property
-    def n_classes(self) -> int:
-        return self.n_columns
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        vars(self)["xp"] = self.backend.namespace(self.values)
 
     @property
     def is_traced(self) -> bool:
         return self.backend.is_traced(self.values)
 
     @property
-    def tail(self) -> Tail | None:
-        """The classes without a column; None if every class has one."""
-        return None
-
-    @cached_property
     def labels(self) -> Array:
         """The classifier's own label per row, (n,): the first maximum."""
-        return self.xp.argmax(self.values, axis=1)
+        if self._labels is None:
+            self._labels = self.xp.argmax(self.values, axis=1)
+        return self._labels
+
+    #: The column of each row's label, (n,).
+    label_columns = labels
 
     @property
-    def label_columns(self) -> Array:
-        """The column of each row's label, (n,)."""
-        return self.labels
-
-    @cached_property
     def margins(self) -> Array:
-        """Distance of every logit below its row's top, (n, columns) float64, 0 to MAX_MARGIN.
+        """Distance of every logit below its row's top, (n, columns) float64, 0 to MAX_MARGIN."""
+        if self._margins is None and self.is_numpy:
+            self._margins = clip(self.new_margins(), None, MAX_MARGIN, np)
+        elif self._margins is None:
+            with arrays.ignore_overflow(self.xp):  # 1e308 above -1e308 overflows: as good as masked
+                below = self.top[:, None] - arrays.to_float64(self.values, self.xp)
+                self._margins = clip(below, None, MAX_MARGIN, self.xp)
+        return self._margins
 
-        Cached, so compute it on blocks of rows.
-        """
-        with ignore_overflow(self.xp):  # 1e308 above -1e308 overflows: as good as masked
-            return at_most(new_margins(self), MAX_MARGIN, self.xp)
+    def new_margins(self, factor: Array = 1.0) -> Array:
+        """`margins` times a factor, in an array that may be overwritten; NumPy's up to infinity."""
+        if not self.is_numpy:
+            return self.margins * factor
+        below, self._room = self._room, None
+        if below is None:
+            below = np.empty(self.values.shape, order=self.order)
+        np.copyto(below, self.values)
+        with np.errstate(over="ignore"):
+            np.subtract(self.top[:, None], below, out=below)
+            return below if factor == 1.0 else np.multiply(below, factor, out=below)
 
-    @cached_property
+    @property
     def possible(self) -> Array:
         """Which classes are possible (above -inf), (n, columns)."""
-        if self.is_numpy:
-            return np.greater(self.values, -np.inf, order=table_order(self))
-        return self.values > -self.xp.inf
+        if self._possible is None and self.is_numpy:
+            self._possible = np.greater(self.values, -np.inf, order=self.order)
+        elif self._possible is None:
+            self._possible = self.values > -self.xp.inf
+        return self._possible
 
-    @cached_property
+    @property
     def all_possible(self) -> bool:
         """Whether every class is known to be possible: a look at NumPy's values."""
-        return self.is_numpy and bool(self.values.min() > -np.inf)
+        if self._all_possible is None:
+            self._all_possible = self.is_numpy and bool(self.values.min() > -np.inf)
+        return self._all_possible
 
-    @cached_property
+    @property
     def possible_counts(self) -> Array:
         """Number of possible classes of each row, (n,) float64."""
         if self.all_possible:
@@ -138,137 +164,86 @@ class Logits:
             counts = self.xp.sum(self.xp.astype(self.possible, self.xp.float64), axis=1)
         return counts if self.tail is None else counts + self.tail.count
 
-    @cached_property
+    @property
     def gaps(self) -> Array:
         """Gap between the two largest logits, (n,); inf where all others are masked."""
         xp = self.xp
-        with ignore_overflow(xp):
+        with arrays.ignore_overflow(xp):
             own = xp.full_like(self.values[:, :1], -xp.inf)
-            others = put_at_label(self.values.copy() if self.is_numpy else self.values, own, self)
-            return self.top - to_float64(xp.max(others, axis=1), xp)
-
-    def group_column(self, k: int) -> Array:
-        """The codes (n,) of a column of groups, where the values are."""
-        own = self.codes[:, k]
-        return self.from_host(own) if isinstance(own, np.ndarray) else own
+            others = self.put_at_label(self.values.copy() if self.is_numpy else self.values, own)
+            return self.top - arrays.to_float64(xp.max(others, axis=1), xp)
 
     def of_class(self, classes: IntArray) -> FloatArray:
         """The logit of one class per row, (n,) float64 on the host."""
         column = self.from_host(classes)[:, None]
         found = self.xp.take_along_axis(self.values, column, axis=1)[:, 0]
-        return self.to_host(to_float64(found, self.xp))
+        return self.to_host(arrays.to_float64(found, self.xp))
 
     def from_host(self, array: AnyArray) -> Array:
         """A NumPy array in the library and on the device of the logits."""
-        return self.backend.from_host(array, self.values)
+        return array if self.is_numpy else self.backend.from_host(array, self.values)
 
     def to_host(self, array: Array) -> AnyArray:
         """An array of this library as a NumPy array."""
-        return self.backend.to_host(array)
+        return np.asarray(array) if self.is_numpy else self.backend.to_host(array)
 
     def take(self, rows: AnyArray | slice) -> Self:
         """Rows selected by number or by a mask (host arrays), or by a slice."""
-        if not isinstance(rows, slice) and rows.dtype == np.bool_:
-            rows = np.flatnonzero(rows)
-        return self._take(rows)
-
-    def _take(self, rows: Any) -> Self:
-        """Rows by a slice or by their numbers on the host."""
         if isinstance(rows, slice) or self.is_numpy:
             values, top = self.values[rows, ...], self.top[rows]
         else:
-            xp, where = self.xp, self.from_host(rows)
-            values, top = (xp.take(array, where, axis=0) for array in (self.values, self.top))
-        twin = type(self)(
-            values, top, self.backend, None if self.codes is None else self.codes[rows]
-        )
-        if isinstance(rows, slice) and "labels" in self.__dict__:
-            twin.__dict__["labels"] = self.labels[rows]
+            where = self.from_host(np.flatnonzero(rows) if rows.dtype == np.bool_ else rows)
+            values, top = (self.xp.take(part, where, axis=0) for part in (self.values, self.top))
+        codes = None if self.codes is None else self.codes[rows]
+        twin = type(self)(values, top, self.backend, codes)
+        if isinstance(rows, slice) and self._labels is not None:
+            twin._labels = self._labels[rows]
         return twin
 
     def without_gradient(self) -> Self:
         """The same values, detached from any gradient graph."""
+        if self.is_numpy:
+            return self
         values, top = map(self.backend.without_gradient, (self.values, self.top))
         return self if values is self.values else replace(self, values=values, top=top)
-
-    def _simplify(self) -> Logits:
-        """Logits with one column per class if all classes are known, else itself."""
-        return self
 
     def with_every_class(self, caller: str, remedy: str) -> Logits:
         """Itself, or an error if some class has no column, which `caller` needs."""
         return self
 
+    def kernel_rows(self) -> AnyArray:
+        """The values, C-contiguous in native float32 or float64 (float16 is widened)."""
+        dtype = np.float64 if self.values.dtype.itemsize == 8 else np.float32
+        return np.ascontiguousarray(self.values, dtype=dtype)
 
-def table_order(logits: Logits) -> Any:
-    """The memory order of NumPy's tables, whatever that of the values is.
+    def label_mask(self) -> Array:
+        """(n, columns), true at the label."""
+        columns = self.from_host(np.arange(self.n_columns))[None, :]
+        labels = self.label_columns[:, None]
+        return np.equal(columns, labels, order=self.order) if self.is_numpy else columns == labels
 
-    The order decides how a sum over classes is rounded. All tables have the same, as an operation
-    on tables of both orders gives the one or the other by their size.
-    """
-    return "F" if logits.n_columns <= FEW_COLUMNS else "C"
+    def at_label(self, table: Array) -> Array:
+        """The entry (n,) of each row of a table (n, columns) at its label."""
+        if self.is_numpy:
+            return table[np.arange(self.n_rows), self.label_columns]
+        xp = self.xp
+        return xp.sum(xp.where(self.label_mask(), table, xp.zeros_like(table)), axis=1)
 
+    def put_masked(self, table: Array, value: float) -> Array:
+        """A table (n, columns) with `value` for masked classes; NumPy's is overwritten."""
+        if self.all_possible:
+            return table
+        if self.is_numpy:
+            np.copyto(table, value, where=~self.possible)
+            return table
+        return self.xp.where(self.possible, table, value)
 
-def new_margins(logits: Logits) -> Array:
-    """`Logits.margins` that may be overwritten, up to infinity; warnings are the caller's."""
-    if not logits.is_numpy:
-        return logits.top[:, None] - to_float64(logits.values, logits.xp)
-    below = vars(logits).pop("_room", None)
-    if below is None:
-        below = np.empty(logits.values.shape, order=table_order(logits))
-    np.copyto(below, logits.values)
-    return np.subtract(logits.top[:, None], below, out=below)
-
-
-def lend_room(logits: Logits, room: FloatArray) -> None:
-    """Give the next `new_margins` a place, (n, columns) of NumPy: where predictions will be."""
-    if logits.tail is None and table_order(logits) == "C":
-        vars(logits)["_room"] = room
-
-
-def kernel_rows(logits: Logits) -> AnyArray:
-    """The values, C-contiguous in native float32 or float64 (float16 is widened)."""
-    dtype = np.float64 if logits.values.dtype.itemsize == 8 else np.float32
-    return np.ascontiguousarray(logits.values, dtype=dtype)
-
-
-def label_mask(logits: Logits) -> Array:
-    """(n, columns), true at the label."""
-    columns, labels = column_numbers(logits)[None, :], logits.label_columns[:, None]
-    if logits.is_numpy:
-        return np.equal(columns, labels, order=table_order(logits))
-    return columns == labels
-
-
-def column_numbers(logits: Logits) -> Array:
-    """0, 1, ... (columns,), on the device of the values."""
-    return logits.from_host(np.arange(logits.n_columns))
-
-
-def at_label(table: Array, logits: Logits) -> Array:
-    """The entry (n,) of each row of a table (n, columns) at its label."""
-    if logits.is_numpy:
-        return table[np.arange(logits.n_rows), logits.label_columns]
-    xp = logits.xp
-    return xp.sum(xp.where(label_mask(logits), table, xp.zeros_like(table)), axis=1)
-
-
-def put_masked(table: Array, value: float, logits: Logits) -> Array:
-    """A table (n, columns) with `value` for masked classes; NumPy's is overwritten."""
-    if logits.all_possible:
-        return table
-    if logits.is_numpy:
-        np.copyto(table, value, where=~logits.possible)
-        return table
-    return logits.xp.where(logits.possible, table, value)
-
-
-def put_at_label(table: Array, own: Array, logits: Logits) -> Array:
-    """A table (n, columns) with `own` (n, 1) at the labels; NumPy's is overwritten."""
-    if logits.is_numpy:
-        table[np.arange(logits.n_rows), logits.label_columns] = own[:, 0]
-        return table
-    return logits.xp.where(label_mask(logits), own, table)
+    def put_at_label(self, table: Array, own: Array) -> Array:
+        """A table (n, columns) with `own` (n, 1) at the labels; NumPy's is overwritten."""
+        if self.is_numpy:
+            table[np.arange(self.n_rows), self.label_columns] = own[:, 0]
+            return table
+        return self.xp.where(self.label_mask(), own, table)
 
 
 def as_logits(
@@ -286,43 +261,63 @@ def as_logits(
     >>> checked.n_classes, checked.possible.tolist()
     (3, [[True, True, False]])
     """
-    if isinstance(logits, Logits):
-        _check_column_count((logits.n_rows, logits.n_classes), name, fitted_by)
-        return logits._simplify()
-    plain = type(logits) is np.ndarray and logits.dtype.names is None
+    given = logits if isinstance(logits, Logits) else None
+    plain = given is not None or (type(logits) is np.ndarray and logits.dtype.names is None)
     if fitted_by is not None and not plain:
         known, names = (getattr(fitted_by, own, ()) for own in ("_columns", "class_names"))
         logits = order_columns(logits, name, known or names, strict=bool(known))
         logits = getattr(fitted_by, "_convert_frame", lambda frame: frame)(logits)
-    with (backend_of(logits) or NUMPY).in_float64():
-        values, backend = as_float_matrix(logits, name)
-        _check_column_count(tuple(values.shape), name, fitted_by)
+    with arrays.float64_scope(logits):
+        values, backend = (logits, NUMPY) if given is not None else as_float_matrix(logits, name)
+        shape = tuple(values.shape) if given is None else (given.n_rows, given.n_classes)
+        if fitted_by is not None and shape[1] != fitted_by.n_classes_:
+            kind, known = type(fitted_by).__name__, fitted_by.n_classes_
+            raise ValueError(
+                f"`{name}` must have one column per class, as in `fit`: X has {shape[1]} features, "
+                f"but {kind} is expecting {known} features as input."
+            )
+        if shape[1] < 2:
+            raise ValueError(
+                f"`{name}` must have at least two columns: found array with {shape[1]} feature(s) "
+                f"(shape={shape}) while a minimum of 2 is required. See `from_binary_scores`."
+            )
+        if given is not None:
+            return given.fill() if isinstance(given, TopK) and not given.hidden.any() else given
         data = Logits(values, row_maxima(values, backend), backend)
-        if not (late and backend.queues_work(values)):
+        if data.is_numpy or not (late and backend.queues_work(values)):
             check_rows(data, name)
     return data
 
 
 def as_float_matrix(logits: Any, name: str) -> tuple[Array, Backend]:
     """A real 2-D float array with at least one row, not copied if it is one; and its backend."""
-    backend = backend_of(logits)
-    if backend is None or backend is NUMPY:
-        array, backend = to_numpy(logits, name), NUMPY
+    backend = backend_of(logits) or NUMPY
+    if backend is NUMPY:
+        array = logits if type(logits) is np.ndarray else to_numpy(logits, name)
         if array.dtype == object:
-            array = _numbers_from_objects(array, name)
+            try:
+                array = array.astype(np.float64)
+            except (TypeError, ValueError) as error:
+                raise TypeError(
+                    f"`{name}` must be numbers; got an object array with something else in it: "
+                    f"{error}. Every entry's argument must be a string or a number."
+                ) from error
     else:
         array = backend.check(logits, name)
         host = backend.host_view(array)
         if host is not None:  # NumPy's kernels are the fastest
             array, backend = host, NUMPY
-    kind = backend.kind(array)
+    kind, shape = backend.kind(array), tuple(array.shape)
     if kind == "complex":
         raise ValueError(f"`{name}` must be real. Complex data not supported.")
     if kind not in ("float", "integer"):
-        raise TypeError(
-            f"`{name}` must be floating point; got dtype {array.dtype}. Convert it to float32."
-        )
-    _check_matrix_shape(tuple(array.shape), name)
+        raise TypeError(f"`{name}` must be floating point; got dtype {array.dtype}. Use float32.")
+    if len(shape) != 2:
+        remedy = _REMEDIES[len(shape) == 1].format(name)
+        raise ValueError(f"`{name}` must be 2-D (n, classes); got shape {shape}. {remedy}")
+    if shape[0] == 0:
+        told = f"found array with 0 sample(s) (shape={shape}) while a minimum of 1 is required"
+        raise ValueError(f"`{name}` must have at least one row: {told}.")
     long = backend is NUMPY and array.dtype.itemsize not in (2, 4, 8)
     if kind == "integer" or long:
         xp = backend.namespace(array)
@@ -330,18 +325,28 @@ def as_float_matrix(logits: Any, name: str) -> tuple[Array, Backend]:
     return array, backend
 
 
+#: For arrays that are not 2-D: of more dimensions, and of one.
+_REMEDIES = (
+    "For maps and tokens use `hokical.Dense` (`ignore_label=-100` leaves out labels of -100), or "
+    "`.reshape(-1, n_classes)`.",
+    "For probabilities of class 1 use `from_probabilities`, for its scores (log-odds) "
+    "`from_binary_scores`. Reshape your data if it is one example: `{}[None, :]`.",
+)
+
+
 def row_maxima(values: Array, backend: Backend) -> Array:
     """Row maxima (n,) float64, for `check_rows`."""
     if backend is NUMPY:
         if values.shape[1] > FEW_COLUMNS:
             return np.maximum.reduce(values, axis=1).astype(np.float64, copy=False)
-        top = np.empty(values.shape[0])
-        for rows in cut_rows(values.shape[0], NUMPY.block_size // FEW_COLUMNS):
-            top[rows] = np.maximum.reduce(np.asfortranarray(values[rows]), axis=1)
+        top, step = np.empty(values.shape[0]), NUMPY.block_size // FEW_COLUMNS
+        for start in range(0, top.size, step):
+            some = np.asfortranarray(values[start : start + step])
+            top[start : start + step] = np.maximum.reduce(some, axis=1)
         return top
     xp = backend.namespace(values)
-    with ignore_overflow(xp):
-        return to_float64(xp.max(values, axis=1), xp)
+    with arrays.ignore_overflow(xp):
+        return arrays.to_float64(xp.max(values, axis=1), xp)
 
 
 def check_rows(logits: Logits, name: str = "logits") -> None:
@@ -352,76 +357,23 @@ def check_rows(logits: Logits, name: str = "logits") -> None:
     xp, top, backend = logits.xp, logits.top, logits.backend
     if logits.is_numpy and np.isfinite(top).all():
         return
-    with ignore_overflow(xp):
+    with arrays.ignore_overflow(xp):
         # On a GPU a sum is the quickest look at all of them. It can overflow, so it only clears.
         if logits.is_traced or isfinite(float(xp.sum(backend.without_gradient(top)))):
             return
     if place := first_true(~np.isfinite(backend.to_host(top))):
-        own = backend.to_host(to_float64(logits.values[place[0], ...], xp))
-        remedy = "Fix or drop the row; only -inf is allowed, for a masked class."
+        own = backend.to_host(arrays.to_float64(logits.values[place[0], ...], xp))
+        told = f"row {place[0]} has no finite value: every class is -inf"
         if bad := first_true(np.isnan(own) if np.isnan(own).any() else np.isposinf(own)):
             word = "NaN" if np.isnan(own[bad]) else "+inf"
-            raise ValueError(
-                f"`{name}` must not hold NaN or +inf; got {word} in row {place[0]}, column "
-                f"{bad[0]}. {remedy}"
-            )
-        raise ValueError(
-            f"`{name}` row {place[0]} has no finite value: every class is -inf. {remedy}"
-        )
+            told = f"must not hold NaN or +inf; got {word} in row {place[0]}, column {bad[0]}"
+        remedy = "Fix or drop the row; only -inf is allowed, for a masked class."
+        raise ValueError(f"`{name}` {told}. {remedy}")
 
 
-def _check_matrix_shape(shape: tuple[Any, ...], name: str) -> None:
-    """Two dimensions, and at least one row."""
-    if len(shape) != 2:
-        hint = (
-            " For probabilities of class 1 use `from_probabilities`, for its scores (log-odds) "
-            "`from_binary_scores`. "
-            f"Reshape your data if it is one example: `{name}[None, :]`."
-            if len(shape) == 1
-            else " For maps and tokens use `hokical.Dense` (`ignore_label=-100` leaves out labels "
-            "of -100), or `.reshape(-1, n_classes)`."
-        )
-        raise ValueError(f"`{name}` must be 2-D (n, classes); got shape {shape}.{hint}")
-    if shape[0] == 0:
-        raise ValueError(
-            f"`{name}` must have at least one row: found array with 0 sample(s) (shape={shape}) "
-            "while a minimum of 1 is required."
-        )
-
-
-def _check_column_count(shape: tuple[Any, ...], name: str, fitted_by: Any) -> None:
-    """At least two classes, and as many as the calibrator was fitted with."""
-    columns = shape[1]
-    if fitted_by is not None and columns != fitted_by.n_classes_:
-        raise ValueError(
-            f"`{name}` must have one column per class, in the order used in `fit`: X has {columns} "
-            f"features, but {type(fitted_by).__name__} is expecting {fitted_by.n_classes_} "
-            "features as input."
-        )
-    if columns < 2:
-        raise ValueError(
-            f"`{name}` must have at least two columns, one per class: found array with {columns} "
-            f"feature(s) (shape={shape}) while a minimum of 2 is required. For binary scores use "
-            "`from_binary_scores`."
-        )
-
-
-def _numbers_from_objects(array: AnyArray, name: str) -> AnyArray:
-    try:
-        return array.astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise TypeError(
-            f"`{name}` must be numbers; got an object array with something else in it: {error}. "
-            "Every entry's argument must be a string or a number."
-        ) from error
-
-
-Rows = TypeVar("Rows")
-
-
-def rows_per_block(floats_per_row: int, block_size: int = NUMPY.block_size) -> int:
-    """Number of rows per block, for that many float64 per row."""
-    return max(1, block_size // max(1, floats_per_row))
+def rows_per_block(floats_per_row: int) -> int:
+    """Number of rows per block of NumPy's, for that many float64 per row."""
+    return max(1, NUMPY.block_size // max(1, floats_per_row))
 
 
 def row_slices(n_rows: int, floats_per_row: int) -> list[slice]:
@@ -429,61 +381,328 @@ def row_slices(n_rows: int, floats_per_row: int) -> list[slice]:
     return cut_rows(n_rows, rows_per_block(floats_per_row))
 
 
-def by_blocks(work: Callable[[Any], Any], logits: Any, floats_per_row: int | None = None) -> Any:
+#: Elements of NumPy's buffers: operations on tables and columns take twice as long with its 8192,
+#: into which it copies the columns.
+_BUFFER = 512
+
+
+def by_blocks(
+    work: Callable[[Any], Any], logits: Any, floats_per_row: int | None = None, *, out: Any = None
+) -> Any:
     """Apply `work` to consecutive blocks of rows; concatenate its results (rows, ...).
 
     `work` makes of `Logits` an array with one entry per row, or a tuple of such arrays, with so
-    many temporary floats per row; by default as many as columns.
+    many temporary floats per row; by default as many as columns. Into `out` (rows, columns), an
+    array of NumPy, the results are written; the margins of a block may be there before.
     """
-    per_row = logits.n_columns if floats_per_row is None else floats_per_row
     if not logits.is_numpy and logits.is_traced:
         return work(logits)
-    step = block_rows(logits, per_row)
-    if logits.n_rows <= step:
-        return work_on_rows(work, logits)
-    parts = map_slices(
-        lambda rows: work_on_rows(work, logits.take(rows)),
-        logits.n_rows,
-        step,
-        threads=logits.is_numpy,
-    )
-    if isinstance(parts[0], tuple):
-        return tuple(logits.xp.concat(list(column), axis=0) for column in zip(*parts, strict=True))
-    return logits.xp.concat(parts, axis=0)
+
+    step = max(1, logits.backend.block_size // (floats_per_row or logits.n_columns))
+    if logits.n_rows > step:
+
+        def part(rows: slice) -> Any:
+            own = None if out is None else out[rows]
+            return by_blocks(work, logits.take(rows), floats_per_row, out=own)
+
+        parts = map_slices(part, logits.n_rows, step, threads=logits.is_numpy)
+        if out is not None or not isinstance(parts[0], tuple):
+            return logits.xp.concat(parts, axis=0) if out is None else out
+        return tuple(logits.xp.concat(column, axis=0) for column in zip(*parts, strict=True))
+    # NumPy adds up the columns of several rows one after the other, those of one row in pairs.
+    alone = logits.is_numpy and logits.n_rows == 1 and logits.n_columns <= FEW_COLUMNS
+    block = logits.take(np.zeros(2, np.int64)) if alone else logits
+    default = None if out is None else np.setbufsize(_BUFFER)
+    if out is not None and block.order == "C" and block.tail is None and out.dtype == np.float64:
+        block._room = out
+    try:
+        found = work(block)
+    finally:
+        if default is not None:
+            np.setbufsize(default)
+    if alone:
+        found = tuple(part[:1] for part in found) if isinstance(found, tuple) else found[:1]
+    if out is None or found is out:
+        return found
+    out[...] = found
+    return out
 
 
-def work_on_rows(work: Callable[[Any], Any], block: Any) -> Any:
-    """`work(block)`, where a single row of few columns is there twice.
-
-    NumPy adds up the columns of several rows one after the other, but those of one row in pairs.
-    """
-    if not (block.is_numpy and block.n_rows == 1 and block.n_columns <= FEW_COLUMNS):
-        return work(block)
-    found = work(block.take(np.zeros(2, np.int64)))
-    return tuple(part[:1] for part in found) if isinstance(found, tuple) else found[:1]
-
-
-def block_rows(logits: Any, floats_per_row: int) -> int:
-    """Rows per block of logits."""
-    return rows_per_block(floats_per_row, logits.backend.block_size)
-
-
-def per_row(
-    work: Callable[[Any], Array], logits: Any, floats_per_row: int | None = None
-) -> AnyArray:
+def per_row(work: Callable[[Any], Any], logits: Any) -> AnyArray:
     """`by_blocks` with the results on the host: for a few numbers per row."""
-    return to_host(by_blocks(work, logits, floats_per_row))
+    found = by_blocks(work, logits)
+    return found if logits.is_numpy else arrays.to_host(found)
 
 
-def sum_over_blocks(logits: Any, work: Callable[[slice, Any], Any]) -> FloatArray:
-    """Sum `work(rows, block)`, arrays of one shape, over all blocks in order.
+def map_blocks(work: Callable[..., Any], logits: Any, floats: int | None = None) -> list[Any]:
+    """`work(rows, block)` of consecutive blocks of rows, in order; see `by_blocks`."""
+    step = max(1, logits.backend.block_size // (floats or logits.n_columns))
+    if logits.n_rows <= step:  # its margins may be known already
+        return [work(slice(0, logits.n_rows), logits)]
 
-    Block sums are added at the end, in order, so the number of threads changes nothing.
+    def part(rows: slice) -> Any:
+        return work(rows, logits.take(rows))
+
+    return map_slices(part, logits.n_rows, step, threads=logits.is_numpy)
+
+
+#: Marks an unused slot in the `indices` of `TopK`, in rows with fewer seen classes than others.
+EMPTY = -1
+#: Tolerance for probabilities and their logs: rounding, storage as float16.
+SLACK = 1e-2
+#: Smallest rest that can be derived from log-probabilities in single precision.
+_PRECISION = 1e-7
+
+
+class TopK(Logits):
+    """The best logits of each row, and which classes they belong to.
+
+    Many systems keep only the k best logits: an API returns the 20 most likely tokens of 100,000.
+    The others are still bounded: no hidden logit is above the smallest one seen. It is accepted
+    wherever logits are, and no array with a column per class is created.
+
+    In sums over classes, such as a softmax, the hidden classes are replaced by as many equal ones
+    (`tail`). Their sum of exponentials is `rest` where that is known. Where it is not, they are
+    placed so that the softmax confidence is the midpoint of its possible range.
+
+    Rows of `values` and `indices` are kept sorted by descending value, ties by class. `labels` (n,)
+    are the uncalibrated ones, the first of each row; `hidden` (n,) counts the hidden classes.
+
+    Parameters
+    ----------
+    values : array-like of shape (n, k)
+        The seen logits or log-probabilities, in any order. -inf marks a masked class.
+    indices : array-like of shape (n, k)
+        The class of each value, each once per row. -1 marks an unused slot, for rows in which
+        fewer are known; its value is ignored.
+    n_classes : int
+        Number of classes, seen and hidden.
+    ceiling : array-like of shape (n,), optional
+        The largest value that a hidden logit can have; by default the smallest seen.
+    rest : array-like of shape (n,), optional
+        The log of the sum of the exponentials of the hidden logits, where known.
+        `from_log_probabilities` and `from_logits` compute it.
+
+    Examples
+    --------
+    >>> from hokical import Gaussian, TopK, label_stability
+    >>> top = TopK([[1.0, 5.0, 0.5]], [[7, 3, 0]], n_classes=1000)
+    >>> top.labels, top.hidden
+    (array([3]), array([997]))
+    >>> label_stability(top, Gaussian(1.5)).round(2)
+    array([0.9])
     """
-    n_rows, step = logits.n_rows, block_rows(logits, logits.n_columns)
-    if n_rows <= step:  # its margins may be known already
-        return np.asarray(to_host(work(slice(0, n_rows), logits)))
-    parts = map_slices(
-        lambda rows: work(rows, logits.take(rows)), n_rows, step, threads=logits.is_numpy
-    )
-    return np.asarray(np.sum([to_host(part) for part in parts], axis=0))
+
+    indices: IntArray
+    hidden: IntArray
+    ceiling: FloatArray
+    rest: FloatArray | None
+    _tail: Tail | None = None
+
+    def __init__(
+        self, values: Any, indices: Any, n_classes: int, *, ceiling: Any = None, rest: Any = None
+    ) -> None:
+        numbers, _ = as_float_matrix(to_numpy(values, "values"), "values")
+        count = check_count(n_classes, name="n_classes", least=2)
+        classes = to_numpy(indices, "indices")
+        if not 1 <= numbers.shape[1] <= count:
+            rule = f"from 1 to n_classes = {count} columns"
+            raise ValueError(f"`values` must have {rule}; got shape {numbers.shape}.")
+        if classes.shape != numbers.shape:
+            rule = f"have the shape of `values`, {numbers.shape}"
+            raise ValueError(f"`indices` must {rule}; got shape {classes.shape}.")
+        if classes.dtype.kind not in "iu":
+            rule = f"integers, the class of each value; got dtype {classes.dtype}"
+            raise TypeError(f"`indices` must be {rule}. Convert with `.astype(int)`.")
+        rule = f"`indices` must lie in [0, {count - 1}], or be -1 for an unused slot"
+        refuse((classes < EMPTY) | (classes >= count), classes, rule, "Check `n_classes`.")
+        classes = classes.astype(np.int64)
+        ranked = np.sort(classes, axis=1)
+        twice = ((ranked[:, 1:] == ranked[:, :-1]) & (ranked[:, 1:] != EMPTY)).any(axis=1)
+        remedy = "Keep the larger value, or combine them with `np.logaddexp`."
+        refuse(twice, classes, "`indices` must name each class once per row", remedy)
+        numbers = np.where(classes == EMPTY, numbers.dtype.type(-np.inf), numbers)
+        top = row_maxima(numbers, NUMPY)
+        check_rows(Logits(numbers, top), "values")
+        # Descending values, ties by class, unused slots last.
+        last = np.where(classes == EMPTY, np.iinfo(np.int64).max, classes)
+        order = np.lexsort((last, -numbers), axis=1)
+        numbers, classes = (np.take_along_axis(a, order, axis=1) for a in (numbers, classes))
+        seen, wide = classes != EMPTY, numbers.astype(np.float64)
+        hidden = count - np.count_nonzero(seen, axis=1)
+        limit = np.min(wide, axis=1, initial=np.inf, where=seen)
+        if ceiling is not None:
+            limit = _one_per_row(ceiling, "ceiling", top.size)
+            rule = "`ceiling` must be at most the smallest seen value of its row"
+            least = np.min(wide, axis=1, initial=np.inf, where=wide > -np.inf)
+            refuse(~(limit <= least), limit, rule, "Larger logits would have been seen.")
+        if rest is not None:
+            with np.errstate(divide="ignore"):
+                most = np.log(hidden) + np.where(hidden > 0, limit, 0.0)
+            known = _one_per_row(rest, "rest", top.size)
+            rule = (
+                "`rest` must be the log of the sum of the exponentials of the hidden logits, at "
+                "most log(hidden classes) + ceiling, as none lies above the smallest seen"
+            )
+            refuse((hidden > 0) & ~(known <= most + SLACK), known, rule)
+            rest = np.minimum(known, most)
+        ceiling = np.where(hidden > 0, limit, -np.inf)
+        vars(self).update(values=numbers, top=top, indices=classes, hidden=hidden)
+        vars(self).update(ceiling=ceiling, rest=rest)
+        self.__post_init__()
+        self.n_classes = count
+
+    @classmethod
+    def from_log_probabilities(cls, values: Any, indices: Any, n_classes: int) -> Self:
+        """From log-probabilities of the best classes, whose sum gives the mass of the others.
+
+        Only for probabilities over exactly the `n_classes` classes. If they are over a larger set,
+        such as a vocabulary that contains the classes, use `TopK`. For probabilities take their
+        logarithms; a class with probability 0 gets the index -1, and so a share of the rest.
+
+        >>> top = TopK.from_log_probabilities(np.log([[0.7, 0.2]]), [[4, 2]], n_classes=10)
+        >>> np.exp(top.rest).round(3)
+        array([0.1])
+        """
+        seen = cls(values, indices, n_classes)
+        sums = np.exp(np.minimum(seen.values.astype(np.float64), 1.0)).sum(axis=1)
+        most, left = seen.hidden * np.exp(seen.ceiling), 1.0 - sums
+        rule = (
+            "`values` must be log-probabilities over all classes: their exponentials sum to at "
+            "most 1, and the hidden classes can hold what is left"
+        )
+        remedy = "For logits, or probabilities of more classes, use `TopK`."
+        refuse((left < -SLACK) | (left > most + SLACK), sums, rule, remedy)
+        with np.errstate(divide="ignore"):
+            rest = np.log(np.clip(left, np.minimum(_PRECISION, most), most))
+        return cls(seen.values, seen.indices, n_classes, rest=rest)
+
+    @classmethod
+    def from_logits(cls, logits: Any, k: int, *, keep_rest: bool = True) -> Self:
+        """The `k` best of dense logits (n, classes), with one number for the rest of each row.
+
+        >>> TopK.from_logits([[1.0, 4.0, 2.0]], 2).indices
+        array([[1, 2]])
+        """
+        if isinstance(logits, Logits):
+            given = logits.with_every_class("from_logits", "Give it all logits")
+            logits = given.to_host(given.values)
+        dense = as_logits(to_numpy(logits, "logits"))
+        k = min(check_count(k, name="k"), dense.n_classes)
+        indices = np.empty((dense.n_rows, k), np.int64)
+        rest = np.full(dense.n_rows, -np.inf)
+        for rows in row_slices(dense.n_rows, dense.n_classes):
+            order = np.argsort(-dense.values[rows], axis=1, kind="stable")
+            indices[rows] = order[:, :k]
+            if k < dense.n_classes:
+                others = np.take_along_axis(dense.values[rows], order[:, k:], axis=1)
+                rest[rows] = np.logaddexp.reduce(others.astype(np.float64), axis=1)
+        values = np.take_along_axis(dense.values, indices, axis=1)
+        return cls(values, indices, dense.n_classes, rest=rest if keep_rest else None)
+
+    def __len__(self) -> int:
+        return self.n_rows
+
+    def __getitem__(self, rows: Any) -> Self:
+        """Rows selected by a slice, a mask or row numbers."""
+        return self.take(rows if isinstance(rows, slice) else np.atleast_1d(rows))
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> AnyArray:
+        told = "has no logit for its hidden classes, so it cannot become an array"
+        raise TypeError(f"a TopK {told}. Use `TopK.to_dense(fill=...)`.")
+
+    def __repr__(self) -> str:
+        return (
+            f"TopK({self.n_rows} rows, the best {self.n_columns} of {self.n_classes} classes, the "
+            f"rest {'unknown' if self.rest is None else 'known in sum'})"
+        )
+
+    @property
+    def labels(self) -> IntArray:
+        """The classifier's own label per row: the best class, on ties the first."""
+        return self.indices[:, 0].copy()
+
+    @property
+    def label_columns(self) -> IntArray:
+        """The best comes first."""
+        return np.zeros(self.n_rows, np.int64)
+
+    @property
+    def tail(self) -> Tail:  # type: ignore[override]
+        """Equal classes in place of the hidden ones; see the class."""
+        if self._tail is not None:
+            return self._tail
+        with np.errstate(over="ignore"):
+            gap = self.top - self.ceiling  # least distance of hidden logits; inf if there are none
+        possible = gap < np.inf if self.rest is None else self.rest > -np.inf
+        count = np.where(possible, self.hidden, 0).astype(np.float64)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            if self.rest is not None:
+                margin = np.maximum(self.top - self.rest + np.log(count), gap)  # up to rounding
+            else:
+                seen = np.exp(-self.margins).sum(axis=1)
+                margin = gap + np.log(2.0 + count * np.exp(-gap) / seen)
+        self._tail = Tail(np.where(count > 0.0, margin, np.inf), count)
+        return self._tail
+
+    def of_class(self, classes: IntArray) -> FloatArray:
+        """The logit of one class per row, (n,); for a hidden class that of the tail."""
+        found = self.indices == classes[:, None]
+        seen = np.max(self.values, axis=1, initial=-np.inf, where=found)
+        below = self.top - self.tail.margin
+        return np.asarray(np.where(found.any(axis=1), seen.astype(np.float64), below))
+
+    @property
+    def gaps(self) -> FloatArray:
+        """Gap between the two largest logits, (n,); the least possible if one is hidden."""
+        second = self.ceiling if self.n_columns == 1 else self.values[:, 1].astype(np.float64)
+        with np.errstate(over="ignore"):
+            return np.asarray(self.top - second)
+
+    def take(self, rows: Any) -> Self:
+        part = object.__new__(type(self))
+        for name in ("values", "top", "indices", "hidden", "ceiling", "rest", "_tail"):
+            own = getattr(self, name)
+            vars(part)[name] = None if own is None else own[rows]
+        part.__post_init__()
+        part.n_classes = self.n_classes
+        return part
+
+    def with_every_class(self, caller: str, remedy: str) -> Logits:
+        raise ValueError(
+            f"`{caller}` needs the logit of every class; got the best {self.n_columns} of "
+            f"{self.n_classes}. {remedy}, or fill in the rest: `TopK.to_dense(fill=...)`."
+        )
+
+    def fill(self) -> Logits:
+        """Plain logits (n, classes), with the tail's value for the hidden classes."""
+        dense = Logits(self.to_dense(), self.top)
+        dense._labels = self.labels  # also where a hidden class ties
+        return dense
+
+    def to_dense(self, *, fill: Any = None) -> AnyArray:
+        """An array (n, classes) with `fill`, a number or one per row, for the hidden classes.
+
+        None uses the value of the `tail`, which shares the rest evenly.
+
+        >>> TopK([[2.0, 1.0]], [[3, 1]], n_classes=4).to_dense(fill=-np.inf)
+        array([[-inf,   1., -inf,   2.]])
+        """
+        below = self.top - self.tail.margin if fill is None else np.asarray(fill, np.float64)
+        dtype = np.float64 if self.hidden.any() else self.values.dtype
+        dense = np.empty((self.n_rows, self.n_classes), dtype)
+        dense[:] = np.broadcast_to(below, (self.n_rows,))[:, None]
+        row, place = np.nonzero(self.indices != EMPTY)
+        dense[row, self.indices[row, place]] = self.values[row, place]
+        return dense
+
+    def mark_seen(self) -> AnyArray:
+        """Which classes have a column, (n, classes) bool."""
+        return ~np.isnan(self.to_dense(fill=np.nan))
+
+
+def _one_per_row(numbers: Any, name: str, n_rows: int) -> FloatArray:
+    array = to_floats(numbers, name)
+    array = np.full(n_rows, array) if array.ndim == 0 else array
+    check_length(array, n_rows, name, "Or pass a number for all.")
+    return array

@@ -6,7 +6,6 @@ Labels and weights are one of each per row of logits, on the host. Columns of ta
 import os
 import re
 from collections.abc import Mapping, Sequence
-from functools import partial
 from numbers import Number
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Self
@@ -14,7 +13,7 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 
 from hokical._core.arrays import AnyArray, BoolArray, FloatArray, IntArray, backend_of, library_of
-from hokical._core.messages import FitDataWarning, warn_user
+from hokical._core.runtime import FitDataWarning, warn_user
 
 #: Whole numbers up to here are exact in float64.
 _EXACT = 2.0**53
@@ -104,6 +103,8 @@ def pair_rows(
     scores: Any, labels: Any, weights: Any, groups: Any, names: Sequence[str] = ("logits", "labels")
 ) -> Rows:
     """Rows of one order; errors call scores and labels by these names."""
+    if type(scores) is np.ndarray:  # has neither an index nor names
+        return Rows(scores, labels, weights, groups)
     for name, part in ((names[1], labels), ("sample_weight", weights), ("groups", groups)):
         for each in part.values() if isinstance(part, Mapping) else (part,):
             check_row_order(scores, each, name, names[0])
@@ -129,28 +130,29 @@ def to_numpy(data: Any, name: str) -> AnyArray:
             f"`{name}` must be dense; got a sparse {type(data).__name__}. Sparse data was passed, "
             "but dense data is required: use `.toarray()`."
         )
-    if is_arrow_table(data) and data.num_columns:
+    arrow = library_of(data) == "pyarrow"
+    if arrow and getattr(data, "column_names", None):
         return np.column_stack([data.column(name).to_numpy() for name in data.column_names])
-    if _is_stream(data):
+    # Neither paths, datasets (rows with labels, not a matrix), iterators nor functions.
+    array_like = isinstance(data, (Sequence, Number)) or any(hasattr(data, a) for a in _ARRAYS)
+    text = isinstance(data, (str, bytes, os.PathLike))
+    if text or (arrow and hasattr(data, "schema")) or not array_like:
         raise TypeError(f"`{name}` must be an array; got {type(data).__name__}. {_STREAMS}")
     try:
         if not hasattr(data, "__array__") and hasattr(data, "__dlpack__"):
             return np.from_dlpack(data)
         return np.asarray(data)
     except (TypeError, ValueError, RuntimeError, BufferError) as error:
-        raise TypeError(
-            f"`{name}` of type {type(data).__name__} cannot be read as a NumPy array: {error}. "
-            f"{_STREAMS}"
-        ) from error
+        told = f"cannot be read as a NumPy array: {error}. {_STREAMS}"
+        raise TypeError(f"`{name}` of type {type(data).__name__} {told}") from error
 
 
-def to_floats(data: Any, name: str, kinds: str = "fiu") -> FloatArray:
+def to_floats(data: Any, name: str, kinds: str = "fiu", remedy: str = "") -> FloatArray:
     """Real numbers of any shape, as float64; "b" among the `kinds` of dtypes allows booleans."""
     array = to_numpy(data, name)
     if array.dtype.kind not in kinds:
-        raise TypeError(
-            f"`{name}` must be real numbers; got dtype {array.dtype}. Use `.astype(float)`."
-        )
+        told = f"got dtype {array.dtype}. Use `.astype(float)`"
+        raise TypeError(f"`{name}` must be real numbers; {told}{remedy}.")
     return array.astype(np.float64)
 
 
@@ -165,6 +167,29 @@ def first_true(mask: AnyArray) -> tuple[int, ...]:
     return tuple(int(i) for i in np.unravel_index(mask.argmax(), mask.shape))
 
 
+def refuse(bad: AnyArray, values: Any, rule: str, remedy: str = "", first_row: int = 0) -> None:
+    """Raise for the first value at which `bad` is true; `{}` in the remedy is that value.
+
+    >>> refuse(np.array([False, True]), np.array([0, 7]), "`labels` must be 0 or 1", "Drop {}.")
+    Traceback (most recent call last):
+    ValueError: `labels` must be 0 or 1; got 7 in row 1. Drop 7.
+    """
+    if place := first_true(bad):
+        value = values[place]
+        value = value.item() if isinstance(value, np.generic) else value
+        value = repr(value) if isinstance(value, str) else value
+        where = f"row {first_row + place[0]}" + "".join(f", column {k}" for k in place[1:])
+        raise ValueError(f"{rule}; got {value} in {where}. {remedy.format(value)}".rstrip())
+
+
+def check_length(array: Any, n_rows: int, name: str, remedy: str = "") -> None:
+    """Raise unless an array has one entry per row."""
+    shape = tuple(array.shape)
+    if shape != (n_rows,):
+        told = f"1-D with one entry per row ({n_rows}); got shape {shape}"
+        raise ValueError(f"`{name}` must be {told}. {remedy}".rstrip())
+
+
 def column_names(data: Any) -> tuple[str, ...]:
     """The columns of a frame, if all have text or a number for a name; none of anything else.
 
@@ -175,11 +200,8 @@ def column_names(data: Any) -> tuple[str, ...]:
 
 
 def _given_names(data: Any) -> tuple[str | int, ...]:
-    names: tuple[Any, ...] = ()
-    if library_of(data) in ("pandas", "polars"):
-        names = tuple(getattr(data, "columns", ()))
-    elif is_arrow_table(data):
-        names = tuple(data.column_names)
+    own = {"pandas": "columns", "polars": "columns", "pyarrow": "column_names"}
+    names = tuple(getattr(data, own.get(library_of(data), ""), ()))
     return names if all(isinstance(name, (str, int, np.integer)) for name in names) else ()
 
 
@@ -213,17 +235,14 @@ def order_names(given: Sequence[str], columns: Sequence[str], classes: Sequence[
 
     Where it knows no columns, numbered ones are in the order of the numbers. Others are refused.
     """
-    matches = (match_columns(given, names) for names in (columns, classes) if names)
-    places = next((found for found in matches if found is not None), None)
-    if places is None and not columns:
-        numbers = [*map(str, range(len(given)))] if classes else given
-        places = match_columns(given, numbers)
-    if places is None:
-        raise ValueError(
-            f"columns must be {describe_columns(given, columns or classes)}. Rename them, or pass "
-            "one column of lists in the order of the fit."
-        )
-    return places
+    numbers = [*map(str, range(len(given)))] if classes else given
+    for names in (columns, classes, () if columns else numbers):
+        places = match_columns(given, names) if names else None
+        if places is not None:
+            return places
+    told = describe_columns(given, columns or classes)
+    remedy = "pass one column of lists in the order of the fit"
+    raise ValueError(f"columns must be {told}. Rename them, or {remedy}.")
 
 
 def describe_columns(own: Sequence[str], known: Sequence[str]) -> str:
@@ -232,17 +251,10 @@ def describe_columns(own: Sequence[str], known: Sequence[str]) -> str:
     def listed(names: Sequence[str]) -> str:
         return ", ".join(names[:6]) + ", ..." * (len(names) > 6)
 
-    parts = {
-        "missing": [name for name in known if name not in own],
-        "not in the fit": [name for name in own if name not in known],
-    }
-    told = "; ".join(f"{what}: {listed(names)}" for what, names in parts.items() if names)
+    lost, more = ([n for n in a if n not in b] for a, b in ((known, own), (own, known)))
+    parts = (("missing", lost), ("not in the fit", more))
+    told = "; ".join(f"{what}: {listed(names)}" for what, names in parts if names)
     return f"the columns used in `fit`, {listed(known)}; got {listed(own)} ({told})"
-
-
-def is_arrow_table(data: Any) -> bool:
-    """Whether it is a table or a record batch of pyarrow."""
-    return library_of(data) == "pyarrow" and hasattr(data, "column_names")
 
 
 def order_columns(data: Any, name: str, known: tuple[str, ...], *, strict: bool = True) -> Any:
@@ -260,13 +272,12 @@ def order_columns(data: Any, name: str, known: tuple[str, ...], *, strict: bool 
         places = [own.index(number) for number in numbers]
     if places is not None and places != [*range(len(own))]:
         names = [given[k] for k in places]
-        return data.select(names) if is_arrow_table(data) else data[names]
+        return data.select(names) if library_of(data) == "pyarrow" else data[names]
     if places is not None or not (strict and known and column_names(data)):
         return data
-    raise ValueError(
-        f"`{name}` must have {describe_columns(own, known)}. Rename them, or pass "
-        f"`{name}.to_numpy()` if they are the same columns in the same order."
-    )
+    told = describe_columns(own, known)
+    remedy = f"pass `{name}.to_numpy()` if they are the same columns in the same order"
+    raise ValueError(f"`{name}` must have {told}. Rename them, or {remedy}.")
 
 
 def check_row_order(first: Any, second: Any, name: str, of: str = "logits") -> None:
@@ -288,15 +299,6 @@ def check_row_order(first: Any, second: Any, name: str, of: str = "logits") -> N
         warn_user(message, FitDataWarning)
     else:
         raise ValueError(message)
-
-
-def _is_stream(data: Any) -> bool:
-    """Whether it is a path, a dataset, an iterator or a function instead of an array."""
-    if isinstance(data, (str, bytes, os.PathLike)):
-        return True
-    if library_of(data) == "pyarrow" and hasattr(data, "schema"):  # rows with labels, not a matrix
-        return True
-    return not isinstance(data, (Sequence, Number)) and not any(hasattr(data, a) for a in _ARRAYS)
 
 
 def to_column(column: Any) -> AnyArray:
@@ -321,33 +323,41 @@ def as_labels(
     array = to_numpy(labels, name)
     if classes and array.ndim == 1 and any(isinstance(label, str) for label in array[:1].tolist()):
         array = class_index(array, classes, name)
-    if array.ndim != 1:
-        raise ValueError(
-            f"`{name}` must be 1-D (n,); got shape {array.shape}. For one-hot rows use "
-            "`.argmax(axis=1)`, for a column `.ravel()`; several labels of a row are a multilabel "
-            "problem, for `hokical.MultilabelCalibrator`."
-        )
-    array = _as_integers(array, name)
+    remedy = (
+        "For one-hot rows use `.argmax(axis=1)`, for a column `.ravel()`; several labels of a row "
+        "are a multilabel problem, for `hokical.MultilabelCalibrator`."
+    )
+    check_length(array, n_rows, name, remedy * (array.ndim != 1))
+    if array.dtype.kind not in "iub":
+        values, whole = array.tolist(), (int, np.integer)
+        if not all(isinstance(each, whole) and abs(int(each)) < 2**63 for each in values):
+            known = [
+                isinstance(v, whole) or (isinstance(v, float) and v.is_integer()) for v in values
+            ]
+            row = known.index(False) if False in known else 0
+            raise TypeError(
+                f"`{name}` must be integers, the index of each example's class; got "
+                f"{values[row]!r} in row {row} (dtype {array.dtype}). Encode names as column "
+                "indices, or name the columns: `hokical.auto(logits, labels, classes=[...])`. "
+                "Drop rows without a label, and cut a regression target into classes; whole "
+                "numbers become integers by `.astype(int)`."
+            )
+        array = array.astype(np.int64)
     if array.dtype.kind == "b" and n_classes > 2:
         raise TypeError(
             f"`{name}` must be integers, the class of each row; got booleans for {n_classes} "
             "classes. Whether a label is right goes with a confidence: `calibrate_confidence`."
         )
-    if array.shape[0] != n_rows:
-        raise ValueError(
-            f"`{name}` must have one entry per row; got {array.shape[0]} for {n_rows} rows."
-        )
-    if place := first_true((array < 0) | (array >= n_classes)):
-        remedy = (
-            "Drop rows that do not count; for tokens and maps give "
-            f"`ignore_label={array[place]}` to `hokical.Dense` or to `calibrate`."
-        )
+    bad = (array < 0) | (array >= n_classes)
+    remedy = (
+        "Drop rows that do not count; for tokens and maps give `ignore_label={}` to "
+        "`hokical.Dense` or to `calibrate`."
+    )
+    if bad.any():
         if array.min() >= 1 and array.max() == n_classes:
             remedy = f"Labels count from 0: pass `{name} - 1`."
-        raise ValueError(
-            f"`{name}` must lie in [0, {n_classes - 1}], one index per column of the logits; got "
-            f"{array[place]} in row {place[0]}. {remedy}"
-        )
+        rule = f"`{name}` must lie in [0, {n_classes - 1}], one index per column of the logits"
+        refuse(bad, array, rule, remedy)
     return array.astype(np.int64)
 
 
@@ -358,14 +368,12 @@ def as_partial_labels(
     array = to_numpy(np.full(n_rows, -1) if labels is None else labels, name)
     array = whole_numbers(np.atleast_1d(array))
     known = are_known(array)
-    check = partial(as_labels, n_rows=n_rows, n_classes=n_classes, name=name, classes=classes)
-    if known.all() or array.shape != (n_rows,):
-        return check(array)
-    found = np.full(n_rows, -1)
-    if known.any():  # others are filled, so that errors name the right row
-        filled = whole_numbers(np.where(known, array, array[known][0]))
-        found[known] = check(filled)[known]
-    return found
+    if array.shape == (n_rows,) and not known.all():
+        if not known.any():
+            return np.full(n_rows, -1)
+        # Others are filled, so that errors name the right row.
+        array = whole_numbers(np.where(known, array, array[known][0]))
+    return np.where(known, as_labels(array, n_rows, n_classes, name=name, classes=classes), -1)
 
 
 def are_known(labels: Any) -> BoolArray:
@@ -388,59 +396,27 @@ def whole_numbers(labels: AnyArray) -> AnyArray:
 
 def class_index(labels: AnyArray, classes: Sequence[Any] | AnyArray, name: str) -> IntArray:
     """The position of each label (n,) in `classes`."""
-    names, values = np.asarray(classes).tolist(), labels.tolist()
+    names = np.asarray(classes).tolist()
     place = {label: index for index, label in enumerate(names)}
-    found = [place.get(label, -1) for label in values]
-    if -1 in found:
-        row = found.index(-1)
-        raise ValueError(
-            f"`{name}` must be names of the classes, {names[:6]}; got {values[row]!r} in "
-            f"row {row}. Correct the names, or drop such rows."
-        )
-    return np.array(found, np.int64)
-
-
-def _as_integers(array: AnyArray, name: str) -> AnyArray:
-    """Integers (n,), also from an object array; anything else raises an error."""
-    if array.dtype.kind in "iub":
-        return array
-    values: list[Any] = array.tolist()
-    if all(isinstance(value, (int, np.integer)) and abs(int(value)) < 2**63 for value in values):
-        return array.astype(np.int64)
-    row = next((row for row, value in enumerate(values) if not _is_whole(value)), 0)
-    raise TypeError(
-        f"`{name}` must be integers, the index of each example's class; got {values[row]!r} in row "
-        f"{row} (dtype {array.dtype}). Encode names as column indices, or name the columns: "
-        "`hokical.auto(logits, labels, classes=[...])`. Drop rows without a label, and cut a "
-        "regression target into classes; whole numbers become integers by `.astype(int)`."
-    )
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, (int, np.integer)) or (isinstance(value, float) and value.is_integer())
+    found = np.array([place.get(label, -1) for label in labels.tolist()], np.int64)
+    rule = f"`{name}` must be names of the classes, {names[:6]}"
+    refuse(found < 0, labels, rule, "Correct the names, or drop such rows.")
+    return found
 
 
 def as_clusters(cluster: Any, n_rows: int) -> IntArray:
     """The number (n,) of the cluster of each row, of names or numbers (n,)."""
     array = to_numpy(cluster, "cluster")
-    if array.shape != (n_rows,):
-        raise ValueError(
-            f"`cluster` must be 1-D with one entry per row ({n_rows}); got shape {array.shape}. "
-            "Give the id of the patient, question or item that each row belongs to."
-        )
+    remedy = "Give the id of the patient, question or item that each row belongs to."
+    check_length(array, n_rows, "cluster", remedy)
     lacking = np.array([each is None or each != each for each in array.tolist()])
-    if place := first_true(lacking):
-        raise ValueError(
-            f"`cluster` must be known; it is missing in row {place[0]}. Give rows that belong to "
-            "no other an id of their own."
-        )
-    names, codes = np.unique(array.astype(str) if array.dtype == object else array,
-                             return_inverse=True)  # fmt: skip
+    remedy = "Give rows that belong to no other their own id."
+    refuse(lacking, array, "`cluster` must be known", remedy)
+    array = array.astype(str) if array.dtype == object else array
+    names, codes = np.unique(array, return_inverse=True)
     if names.size < 2:
-        raise ValueError(
-            "`cluster` must have at least two different values; got one. Rows of one cluster say "
-            "nothing about others."
-        )
+        told = "got one. Rows of one cluster say nothing about others"
+        raise ValueError(f"`cluster` must have at least two different values; {told}.")
     return codes.ravel().astype(np.int64)
 
 
@@ -453,32 +429,17 @@ def as_weights(
     """
     if weights is None:
         return None
-    array = to_numpy(weights, name)
-    if array.dtype.kind not in "fiub":
-        raise TypeError(
-            f"`{name}` must be real numbers; got dtype {array.dtype}. Use `.astype(float)`, and "
-            "pass groups by name: `groups=...`."
-        )
-    array = array.astype(np.float64)
+    array = to_floats(weights, name, "fiub", ", and pass groups by name: `groups=...`")
     if array.ndim == 0:
         array = np.full(n_rows, float(array))
-    if array.shape != (n_rows,):
-        raise ValueError(
-            f"`{name}` must be 1-D with one entry per row ({n_rows}); got shape "
-            f"{array.shape}. Sample weights must be 1D array or scalar."
-        )
-    if place := first_true(~np.isfinite(array) | (array < 0)):
-        raise ValueError(
-            f"`{name}` must be finite and >= 0; got {array[place]} in row {place[0]}. Use 0 to "
-            "ignore a row."
-        )
+    check_length(array, n_rows, name, "Sample weights must be 1D array or scalar.")
+    bad = ~np.isfinite(array) | (array < 0)
+    refuse(bad, array, f"`{name}` must be finite and >= 0", "Use 0 to ignore a row.")
     with np.errstate(over="ignore"):
         total = array.sum()
     if not (0.0 < total < np.inf or (of_block and total == 0.0)):
-        raise ValueError(
-            f"`{name}` must not be zero everywhere, and must have a finite sum; got {total}. "
-            "Weights are relative: divide them by their largest."
-        )
+        told = f"zero everywhere, and must have a finite sum; got {total}"
+        raise ValueError(f"`{name}` must not be {told}. Divide weights by their largest.")
     return array
 
 

@@ -9,6 +9,7 @@ themselves.
 """
 
 import math
+from collections.abc import Sequence
 from functools import reduce
 
 import numpy as np
@@ -63,11 +64,6 @@ def exponential(x: Array, xp: Namespace) -> Array:
     return np.exp(x, out=x) if xp is np else xp.exp(x)
 
 
-def logarithm(x: Array, xp: Namespace) -> Array:
-    """log(x); NumPy's x is overwritten."""
-    return np.log(x, out=x) if xp is np else xp.log(x)
-
-
 def times(x: Array, factor: Array, xp: Namespace) -> Array:
     """x times a factor; NumPy's x is overwritten."""
     return np.multiply(x, factor, out=x) if xp is np else x * factor
@@ -87,26 +83,21 @@ def normalized_exponential(x: Array, xp: Namespace) -> Array:
     weights = exponential(x, xp)
     total = row_sums(weights, xp)[:, None]
     # A product takes a quarter of the time of a division.
-    return times(weights, 1.0 / total, xp) if xp is np else weights / total
+    return np.multiply(x, 1.0 / total, out=x) if xp is np else weights / total
 
 
-def clip(x: Array, low: float, high: float, xp: Namespace) -> Array:
-    """`xp.clip`, which NumPy takes four times as long for on small arrays."""
-    return np.minimum(np.maximum(x, low), high) if xp is np else xp.clip(x, low, high)
+def clip(x: Array, low: float | None, high: float | None, xp: Namespace) -> Array:
+    """`xp.clip`, which NumPy takes four times as long for on small arrays.
 
-
-def at_least(x: Array, low: float, xp: Namespace) -> Array:
-    """`xp.clip` from below alone, which NumPy does only where needed: finding out is quicker."""
+    Large ones are clipped only where needed: finding out is quicker, and x itself is returned.
+    """
     if xp is not np:
-        return xp.clip(x, low, None)
-    return x if x.size > _FEW and x.min() >= low else np.maximum(x, low)
-
-
-def at_most(x: Array, high: float, xp: Namespace) -> Array:
-    """`xp.clip` from above alone, likewise."""
-    if xp is not np:
-        return xp.clip(x, None, high)
-    return x if x.size > _FEW and x.max() <= high else np.minimum(x, high)
+        return xp.clip(x, low, high)
+    if low is not None and (x.size <= _FEW or not x.min() >= low):
+        x = np.maximum(x, low)
+    if high is not None and (x.size <= _FEW or not x.max() <= high):
+        x = np.minimum(x, high)
+    return x
 
 
 def row_sums(table: Array, xp: Namespace) -> Array:
@@ -155,10 +146,7 @@ def erfcx(y: Array) -> Array:
     if own is not None:
         return own
     t = (y - _ERFCX_CENTRE) / (y + _ERFCX_CENTRE)
-    value = t * _ERFCX[0] + _ERFCX[1]
-    for coefficient in _ERFCX[2:]:
-        value = value * t + coefficient
-    return value / (1.0 + 2.0 * y)
+    return _horner(_ERFCX, t) / (1.0 + 2.0 * y)
 
 
 def contract(rows: Array, matrix: Array, xp: Namespace) -> Array:
@@ -192,7 +180,7 @@ def log(x: FloatArray) -> FloatArray:
     power = exponent.astype(np.float64) - low
     s = (mantissa - 1.0) / (mantissa + 1.0)
     s2 = s * s
-    series = _horner([2.0 / (2 * k + 1) for k in range(12, -1, -1)], s2)
+    series: FloatArray = _horner([2.0 / (2 * k + 1) for k in range(12, -1, -1)], s2)
     return power * _LN2_HIGH + (power * _LN2_LOW + s * series)
 
 
@@ -205,18 +193,17 @@ def normal_quantile(p: FloatArray) -> FloatArray:
     central = np.abs(q) <= 0.425
     inner = np.where(central, q, 0.0)
     r = 0.180625 - inner * inner
-    middle = q * _horner(_CENTRE[0], r) / _horner(_CENTRE[1], r)
+    middle: FloatArray = q * _horner(_CENTRE[0], r) / _horner(_CENTRE[1], r)
     tail = np.sqrt(-log(np.where(central, 0.5, np.minimum(p, 1.0 - p))))
     near = _horner(_NEAR_TAIL[0], tail - 1.6) / _horner(_NEAR_TAIL[1], tail - 1.6)
     far = _horner(_FAR_TAIL[0], tail - 5.0) / _horner(_FAR_TAIL[1], tail - 5.0)
-    outer = np.where(tail <= 5.0, near, far)
+    outer: FloatArray = np.where(tail <= 5.0, near, far)
     return np.where(central, middle, np.where(q < 0.0, -outer, outer))
 
 
-def _horner(coefficients: list[float], x: FloatArray) -> FloatArray:
+def _horner(coefficients: Sequence[float], x: Array) -> Array:
     """Polynomial with the highest power first, one rounding per operation."""
-    start = np.full_like(x, coefficients[0])
-    return reduce(lambda value, c: value * x + c, coefficients[1:], start)
+    return reduce(lambda value, c: value * x + c, coefficients)
 
 
 _CENTRE = (

@@ -20,12 +20,15 @@ from typing import IO, Any, TypeVar
 import numpy as np
 
 from hokical._core.arrays import AnyArray
-from hokical._core.checks import Checked, check_fields
+from hokical._core.checks import Checked
 
 try:
     import fcntl
 except ImportError:  # Windows, where files are not locked
     fcntl = None  # type: ignore[assignment]
+
+
+StrPath = str | os.PathLike[str]
 
 
 def printable(text: str) -> str:
@@ -37,14 +40,14 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def write_text_atomically(path: str | os.PathLike[str], text: str) -> None:
+def write_text_atomically(path: StrPath, text: str) -> None:
     """Write a text file so that a crash leaves either the old file or the new one."""
     with replace_file(path) as stream:
         stream.write(text.encode("utf-8"))
 
 
 @contextmanager
-def replace_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+def replace_file(path: StrPath) -> Iterator[IO[bytes]]:
     """A stream to a temporary file, which replaces the target when it is complete."""
     target = Path(os.path.realpath(path))  # a link stays a link
     temporary = target.with_name(f".{target.name}.{os.urandom(6).hex()}")
@@ -65,7 +68,7 @@ def replace_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def lock_file(path: str | os.PathLike[str]) -> Iterator[None]:
+def lock_file(path: StrPath) -> Iterator[None]:
     """Wait for a lock and hold it; it ends with the process at the latest. The file stays."""
     with open(path, "ab") as stream:
         if fcntl is not None:
@@ -91,6 +94,7 @@ _TAGS = {"$record", "$array", "$tuple", "$float", "$dict"}
 _records: dict[str, type[Any]] = {}
 _names: dict[type[Any], str] = {}
 Record = TypeVar("Record", bound=type[Any])
+Finder = Callable[[str], None] | None
 
 
 class CalibratorFileError(ValueError):
@@ -126,21 +130,17 @@ def record_class(name: str) -> type[Any]:
     return _records[name]
 
 
-def write_document(path: str | os.PathLike[str], body: dict[str, Any]) -> None:
+def write_document(path: StrPath, body: dict[str, Any]) -> None:
     """Write `body` with format, version and checksum, atomically."""
     document = {"format": FORMAT, "format_version": FORMAT_VERSION, **_encode(body)}
     document["checksum"] = checksum(document)
     write_text_atomically(path, json.dumps(document, indent=1, allow_nan=False) + "\n")
 
 
-def read_document(
-    path: str | os.PathLike[str],
-    find_record: Callable[[str], None] | None = None,
-    kind: str = "calibrator",
-) -> dict[str, Any]:
+def read_document(path: StrPath, find: Finder = None, kind: str = "calibrator") -> dict[str, Any]:
     """Read what `write_document` wrote, or raise CalibratorFileError with the reason.
 
-    `find_record(name)` is called for records with an unknown name, and may declare them; `kind` is
+    `find(name)` is called for records with an unknown name, and may declare them; `kind` is
     what the file must hold.
     """
     content = Path(path).read_bytes()
@@ -160,9 +160,8 @@ def read_document(
     version = document.get("format_version")
     if version != FORMAT_VERSION:
         raise CalibratorFileError(
-            f"{path} has format version {version!r}; this hokical reads version {FORMAT_VERSION}. "
-            "Fit and save it again, or install the version that wrote it "
-            f"({document.get('library_version', 'unknown')})."
+            f"{path} has format version {version!r}; this hokical reads {FORMAT_VERSION}. Fit and "
+            f"save it again, or install hokical {document.get('library_version', '(unknown)')}."
         )
     stored = document.pop("checksum", None)
     try:
@@ -170,9 +169,8 @@ def read_document(
     except ValueError:  # a number that no float64 can hold
         intact = False
     if not intact:
-        raise CalibratorFileError(
-            f"{path} does not match its checksum: it was edited or damaged. Save it again."
-        )
+        told = "does not match its checksum: it was edited or damaged"
+        raise CalibratorFileError(f"{path} {told}. Save it again.")
     found = document.get("kind", "calibrator")
     if found != kind:
         raise CalibratorFileError(
@@ -180,7 +178,7 @@ def read_document(
             "calibrators, `hokical.CalibrationMonitor.load(path)` for monitors."
         )
     try:
-        return dict(_decode(document, find_record))
+        return dict(_decode(document, find))
     except _UNUSABLE as error:
         raise CalibratorFileError(f"{path} does not hold a usable {kind}: {error}") from error
 
@@ -239,18 +237,31 @@ def _encode_array(array: AnyArray, readable: int = _READABLE_SIZE) -> dict[str, 
     return head | {"base64": base64.b64encode(raw).decode("ascii")}
 
 
-Finder = Callable[[str], None] | None
-
-
 def _decode(value: Any, find: Finder = None) -> Any:
     if isinstance(value, list):
         return [_decode(item, find) for item in value]
     if not isinstance(value, dict):
         return value
     if "$record" in value:
-        return _decode_record(value, find)
+        name = value["$record"]
+        if name not in _records and find is not None:
+            find(name)
+        kind: Any = record_class(name)
+        given = {key: _decode(item, find) for key, item in value.items() if key != "$record"}
+        made = kind.from_stored(given) if hasattr(kind, "from_stored") else kind(**given)
+        if is_dataclass(made) and not isinstance(made, Checked):  # which has checked itself
+            Checked.__post_init__(made)  # type: ignore[arg-type]  # a dataclass of any kind
+        return made
     if "$array" in value:
-        return _decode_array(value["$array"])
+        stored, dtype = value["$array"], np.dtype(value["$array"]["dtype"])
+        if dtype.kind not in "fiub":
+            raise ValueError(f"array of dtype {dtype} is not allowed")
+        if "values" in stored:
+            flat = np.array([_decode(item) for item in stored["values"]], dtype=dtype)
+        else:
+            raw = base64.b64decode(stored["base64"], validate=True)
+            flat = np.frombuffer(raw, dtype.newbyteorder("<")).astype(dtype)
+        return flat.reshape(stored["shape"])
     if "$tuple" in value:
         return tuple(_decode(item, find) for item in value["$tuple"])
     if "$float" in value:
@@ -258,30 +269,6 @@ def _decode(value: Any, find: Finder = None) -> Any:
     if "$dict" in value:
         return {str(key): _decode(item, find) for key, item in value["$dict"]}
     return {key: _decode(item, find) for key, item in value.items()}
-
-
-def _decode_record(stored: dict[str, Any], find: Finder) -> Any:
-    name = stored["$record"]
-    if name not in _records and find is not None:
-        find(name)
-    kind: Any = record_class(name)
-    given = {key: _decode(item, find) for key, item in stored.items() if key != "$record"}
-    made = kind.from_stored(given) if hasattr(kind, "from_stored") else kind(**given)
-    if is_dataclass(made) and not isinstance(made, Checked):  # which has checked itself
-        check_fields(made)
-    return made
-
-
-def _decode_array(stored: dict[str, Any]) -> AnyArray:
-    dtype = np.dtype(stored["dtype"])
-    if dtype.kind not in "fiub":
-        raise ValueError(f"array of dtype {dtype} is not allowed")
-    if "values" in stored:
-        flat = np.array([_decode(item) for item in stored["values"]], dtype=dtype)
-    else:
-        raw = base64.b64decode(stored["base64"], validate=True)
-        flat = np.frombuffer(raw, dtype.newbyteorder("<")).astype(dtype)
-    return flat.reshape(stored["shape"])
 
 
 def json_values(value: Any) -> Any:

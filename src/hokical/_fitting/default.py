@@ -26,33 +26,19 @@ with g (2,) and W (2, 2) the derivatives of its own log loss, and F (2, 16) its 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from hokical._core.arrays import Array, FloatArray, IntArray, ignore_overflow
-from hokical._core.logits import Logits, block_rows, per_row
-from hokical._core.parallel import map_slices
+from hokical._core.arrays import Array, FloatArray, ignore_overflow
+from hokical._core.logits import Logits, per_row
 from hokical._core.special import row_dots
+from hokical._fitting import searches
 from hokical._fitting.examples import Examples, spaced_rows
-from hokical._fitting.newton import least_on_simplex, minimize_newton
-from hokical._fitting.structured import RidgeFits, fit_class_ridges, fit_ridges
-from hokical._fitting.temperature import (
-    choose_base,
-    host_moments,
-    moment_sums,
-    sharpen_without_each,
-)
-from hokical.rules.automatic import (
-    LARGEST_LOG_SCALE,
-    LARGEST_SHIFT,
-    AutoRule,
-    RowCorrection,
-    row_features,
-    standardise,
-)
+from hokical._fitting.searches import DensePoint, log_losses, mean_loss, minimize_newton
+from hokical._fitting.structured import fit_classes, fit_ridges
+from hokical.rules import scaling as rules
 from hokical.rules.base import LEAST, as_scores, softmax, uncalibrated
 from hokical.rules.scaling import StructuredRule
 
@@ -65,39 +51,39 @@ TOLERANCE, MAX_ITER = 0.05, 50
 MOST_FOR_NONE = 0.5
 #: Standard errors of the gain are doubled with so many examples.
 FEW_TO_CORRECT = 50.0
-_LIMITS = np.array([LARGEST_LOG_SCALE, LARGEST_SHIFT])
+_LIMITS = np.array([rules.LARGEST_LOG_SCALE, rules.LARGEST_SHIFT])
 
 
 def fit_row_correction(
     examples: Examples, temperature: float = 1.0, features: FloatArray | None = None
-) -> tuple[RowCorrection | None, FloatArray]:
+) -> tuple[rules.RowCorrection | None, FloatArray]:
     """A correction of logits divided by a temperature, or None.
 
     And each row's (log a, b) by a fit without it, (n, 2). The `features` (n, 7) are those of the
     logits by default; of logits that are held out, they would tell their labels.
     """
     problem = CorrectionProblem(examples, temperature, features)
-    rows = problem.uncorrected
-    found, left_out, scores = [], [rows.raw], [0.0]
+    point = problem.uncorrected
+    found, left_out, scores = [], [point.raw], [0.0]
     for ridge in CORRECTION_RIDGES:
-        point = problem.fit(ridge, rows)
-        rows = point.rows
+        point = problem.fit(ridge, point)
         left_out.append(problem.leave_out(point))
         gain, error = problem.gain(left_out[-1])
         scores.append(examples.effective_size * (gain - error))
-        found.append(rows.coef)
+        found.append(point.coef)
     weights = np.exp(np.array(scores) - max(scores))
     weights /= weights.sum()
     if weights[0] > MOST_FOR_NONE or max(scores) <= 0.0:
         return None, left_out[0]
-    mean = np.einsum("r,rij->ij", weights[1:], np.array(found))
-    correction = RowCorrection(problem.centre, problem.spread, mean[0], mean[1])
+    mean = (weights[1:] @ np.array(found)).reshape(2, -1)
+    correction = rules.RowCorrection(problem.centre, problem.spread, *mean)
     return correction, np.einsum("r,rni->ni", weights, np.array(left_out))
 
 
-class _Rows(NamedTuple):
-    """Every row's (log a, b) by coefficients (2, 8), not yet clipped, (n, 2); its log loss (n,);
-    and the derivatives of that by the two numbers, (n, 2), and second ones, (n, 2, 2).
+class _Point(NamedTuple):
+    """Every row's (log a, b) by coefficients (16,), not yet clipped, (n, 2); its log loss (n,);
+    and the derivatives of that by the two numbers, (n, 2), and second ones, (n, 2, 2). With a
+    ridge, also the penalised sum of log losses, its gradient (16,) and Hessian (16, 16).
     """
 
     coef: FloatArray
@@ -105,55 +91,42 @@ class _Rows(NamedTuple):
     losses: FloatArray
     slopes: FloatArray
     curvatures: FloatArray
-
-
-class _Point(NamedTuple):
-    """The penalised sum of log losses, its gradient (2, 8) and Hessian (16, 16)."""
-
-    value: float
-    gradient: FloatArray
-    hessian: FloatArray
-    rows: _Rows
+    value: float = np.nan
+    gradient: FloatArray = np.empty(0)
+    hessian: FloatArray = np.empty((0, 0))
 
 
 class CorrectionProblem:
     """Rows with a `design` of features (n, 8), and what each counts, (n,)."""
 
-    def __init__(
-        self, examples: Examples, temperature: float, features: FloatArray | None = None
-    ) -> None:
+    def __init__(self, examples: Examples, temperature: float, features: Any = None) -> None:
         self.examples, self.temperature = examples, temperature
         share = examples.share
         if features is None:
-            features = per_row(lambda block: row_features(block, temperature).T, examples.logits)
+            features = per_row(lambda b: rules.row_features(b, temperature).T, examples.logits)
         self.centre = share @ features
         self.spread = np.sqrt(np.maximum(share @ (features - self.centre) ** 2, 1e-6))
-        self.design = standardise(features.T, self.centre, self.spread, np).T
+        self.design = rules.standardise(features.T, self.centre, self.spread, np).T
         self.counts = share * examples.effective_size
+        self.uncorrected = self.at(np.zeros(2 * self.design.shape[1]))
 
-    @cached_property
-    def uncorrected(self) -> _Rows:
-        return self.at(np.zeros((2, self.design.shape[1])))
-
-    def fit(self, ridge: float, start: _Rows) -> _Point:
+    def fit(self, ridge: float, start: _Point) -> _Point:
         """The minimum with a ridge, from that with another."""
 
         def evaluate(coef: FloatArray) -> _Point:
             return self.penalise(start if coef is start.coef else self.at(coef), ridge)
 
-        def newton_step(point: _Point) -> tuple[FloatArray, bool]:
-            step = np.linalg.solve(point.hessian, -point.gradient.ravel())
-            return np.asarray(step.reshape(point.gradient.shape)), True
+        def step(point: _Point) -> tuple[FloatArray, bool]:
+            return np.asarray(np.linalg.solve(point.hessian, -point.gradient), np.float64), True
 
-        found = minimize_newton(evaluate, start.coef, newton_step, tol=TOLERANCE, max_iter=MAX_ITER)
-        point: _Point = found.point
-        return point
+        found = minimize_newton(evaluate, start.coef, step, tol=TOLERANCE, max_iter=MAX_ITER)
+        return cast(_Point, found.point)
 
-    def at(self, coef: FloatArray, raw: FloatArray | None = None) -> _Rows:
-        """The rows at coefficients (2, 8), or at (log a, b) (n, 2)."""
-        raw = self.design @ coef.T if raw is None else raw
-        pair = np.clip(raw, -_LIMITS, _LIMITS)
-        zeroth, first, second = self._moments(np.exp(pair[:, 0]) / self.temperature)
+    def at(self, coef: FloatArray, raw: FloatArray | None = None) -> _Point:
+        """The rows at coefficients (16,), or at (log a, b) (n, 2)."""
+        raw = self.design @ coef.reshape(2, -1).T if raw is None else raw
+        logits, pair = self.examples.logits, np.clip(raw, -_LIMITS, _LIMITS)
+        zeroth, first, second = searches.moment_sums(logits, np.exp(pair[:, 0]) / self.temperature)
         correct, shift, odds = self.examples.correct, pair[:, 1], np.exp(pair[:, 1])
         true = np.exp(pair[:, 0]) * (self.examples.true_margins / self.temperature)
         total = odds + zeroth - 1.0  # without the label's own
@@ -163,7 +136,7 @@ class CorrectionProblem:
         curvatures[:, 0, 0] = (square - mean * mean) * log_scale_free
         curvatures[:, 0, 1] = curvatures[:, 1, 0] = label * mean * log_scale_free * shift_free
         curvatures[:, 1, 1] = label * (1.0 - label) * shift_free
-        return _Rows(
+        return _Point(
             coef,
             raw,
             np.log(total) + true - shift * correct,
@@ -171,29 +144,15 @@ class CorrectionProblem:
             curvatures,
         )
 
-    def _moments(self, beta: FloatArray) -> FloatArray:
-        """Sums over the classes of exp(-x), x exp(-x) and x^2 exp(-x), (3, n)."""
-        logits = self.examples.logits
-
-        def work(rows: slice) -> FloatArray:
-            whole = rows == slice(0, logits.n_rows)  # whose margins are known
-            block = logits if whole else logits.take(rows)
-            return host_moments(block, logits.from_host(beta[rows]))
-
-        step = block_rows(logits, logits.n_columns)
-        parts = map_slices(work, logits.n_rows, step, threads=logits.is_numpy)
-        return np.concatenate(parts, axis=1)
-
-    def penalise(self, rows: _Rows, ridge: float) -> _Point:
-        design, counts, size = self.design, self.counts, rows.coef.size
-        hessian = ridge * np.eye(size).reshape(*rows.coef.shape, *rows.coef.shape)
+    def penalise(self, rows: _Point, ridge: float) -> _Point:
+        design, counts, coef = self.design, self.counts, rows.coef
+        hessian = np.empty((2, 2, design.shape[1], design.shape[1]))
         for i, j in np.ndindex(2, 2):
-            hessian[i, :, j] += design.T @ (design * (rows.curvatures[:, i, j] * counts)[:, None])
-        return _Point(
-            float(counts @ rows.losses) + 0.5 * ridge * float(np.vdot(rows.coef, rows.coef)),
-            (rows.slopes * counts[:, None]).T @ design + ridge * rows.coef,
-            hessian.reshape(size, size),
-            rows,
+            hessian[i, j] = design.T @ (design * (rows.curvatures[:, i, j] * counts)[:, None])
+        return rows._replace(
+            value=float(counts @ rows.losses) + 0.5 * ridge * float(coef @ coef),
+            gradient=((rows.slopes * counts[:, None]).T @ design).ravel() + ridge * coef,
+            hessian=hessian.swapaxes(1, 2).reshape(coef.size, -1) + ridge * np.eye(coef.size),
         )
 
     def gain(self, pair: FloatArray) -> tuple[float, float]:
@@ -207,17 +166,17 @@ class CorrectionProblem:
 
     def leave_out(self, point: _Point) -> FloatArray:
         """(log a, b) of each row by a fit without it, (n, 2)."""
-        design, rows, (n_numbers, size) = self.design, point.rows, point.rows.coef.shape
-        inverse = np.linalg.inv(point.hessian).reshape(n_numbers, size, n_numbers, size)
-        spread = np.empty_like(rows.curvatures)
+        design, size = self.design, self.design.shape[1]
+        inverse = np.linalg.inv(point.hessian).reshape(2, size, 2, size)
+        spread = np.empty_like(point.curvatures)
         for i, j in np.ndindex(2, 2):
             spread[:, i, j] = np.einsum("np,np->n", design @ inverse[i, :, j], design)
         spread *= self.counts[:, None, None]
-        (a, b), (c, d) = np.moveaxis(np.eye(2) - rows.curvatures @ spread, 0, -1)
-        first, second = rows.slopes.T
+        (a, b), (c, d) = np.moveaxis(np.eye(2) - point.curvatures @ spread, 0, -1)
+        first, second = point.slopes.T
         solved = np.stack([d * first - b * second, a * second - c * first]) / (a * d - b * c)
         away = np.einsum("nij,jn->ni", spread, solved)
-        return np.asarray(np.clip(rows.raw + away, -_LIMITS, _LIMITS))
+        return np.asarray(np.clip(point.raw + away, -_LIMITS, _LIMITS))
 
 
 def standard_error(
@@ -239,15 +198,16 @@ def standard_error(
 #: Structured scaling has terms between classes up to this many classes. Of more, each class has a
 #: scale and a bias.
 CROSS_UP_TO = 30
-#: Ridges, in examples, of few and of many classes; each fit starts from the one before.
-RIDGES, CLASS_RIDGES = (10.0, 0.1), (0.3,)
+#: Ridges of few classes, in examples, each of whose fits starts from the one before; and of many.
+RIDGES, CLASS_RIDGE = (10.0, 0.1), 0.3
 #: Any ridge but the infinite one costs so many nats by class beyond two, and at most.
 FOR_TEMPERATURE, MOST_FOR_TEMPERATURE = 0.75, 6.0
 #: How many standard errors the held-out gain is lowered by: over temperature scaling, with two and
 #: with more classes, and over the uncalibrated scores.
 BINARY_ERRORS, CLASS_ERRORS, ERRORS = 0.5, 1.0, 0.6
-#: A smaller weight is left out.
-LEAST_WEIGHT = 0.03
+#: A search for weights is over when its next step is expected to gain no more than the first; a
+#: weight smaller than the second is left out.
+_GAIN, LEAST_WEIGHT = 5e-14, 0.03
 #: Logits of larger temperatures are not moved back: their coefficients would be too large.
 LARGEST_MOVED = 1e50
 ROUNDING = 1e-12
@@ -256,41 +216,36 @@ ROUNDING = 1e-12
 WEIGHED_SIZE, WEIGHED_ROWS = 1 << 17, 2500
 
 
-@dataclass(frozen=True, eq=False)
-class BaseFit:
-    """What the default fits before its row correction.
+class DefaultFit(NamedTuple):
+    """The base and the row correction of the default, and how they were chosen.
 
     `held_out` are scores of `examples`, as logits, by a fit without each. `shares` and held-out log
-    `losses` are of what was averaged, by name. `optimism` is that of the floor, which is the one of
-    all examples, and is in the losses.
+    `losses` are of what was averaged, by name, and of the "final" scores. The floor is the one of
+    all examples, for which its optimism is in the losses.
     """
 
-    rule: StructuredRule
+    base: StructuredRule
+    correction: rules.RowCorrection | None
     examples: Examples
     held_out: Logits
     shares: dict[str, float]
     losses: dict[str, float]
-    optimism: float
     converged: bool
 
-    def scores(self, logits: Logits, correction: RowCorrection | None = None) -> Logits:
-        """The scores of a block, as logits; after a correction."""
-        here = AutoRule(self.rule, correction, keep_labels=False).on_device_of(logits)
-        return as_scores(here.scores(logits), logits)
 
-
-def fit_base(examples: Examples) -> BaseFit:
-    """Fit a floor, a temperature and structured scaling, and their weights."""
+def fit_default(examples: Examples) -> DefaultFit:
+    """Fit a floor, a temperature and structured scaling, their weights, and a row correction."""
     few = examples.n_classes <= CROSS_UP_TO
-    base = choose_base(examples, for_noise=few, with_prior=True)
-    if few:
-        fits = fit_ridges(base, RIDGES, weighing_step(examples.logits))
-    else:
-        fits = fit_class_ridges(base, CLASS_RIDGES)
-    floored, temperature = fits.examples, base.temperature.x
-    part, logits = floored.n_rows / examples.n_rows, floored.logits
-    sharper = sharpen_without_each(floored, temperature, part, centre=base.centre)
-    tables = [logits.margins * logits.from_host(-sharper / temperature)[:, None], *fits.held_out]
+    base = searches.choose_base(examples, for_noise=few, with_prior=True)
+    step = weighing_step(examples.logits)
+    fits = fit_ridges(base, RIDGES, step) if few else fit_classes(base, CLASS_RIDGE)
+    fitted, held_out, rows, converged = fits
+    some, floored, temperature = examples, base.examples, base.temperature.x
+    if rows.size < examples.n_rows:
+        some, floored = examples.take(rows), floored.take(rows)
+    part, logits = rows.size / examples.n_rows, floored.logits
+    sharper = searches.sharpen_without_each(floored, temperature, part, centre=base.centre)
+    tables = [logits.margins * logits.from_host(-sharper / temperature)[:, None], *held_out]
     weights, away, losses = _weigh(floored, tables, examples.effective_size)
     if (1.0 - away) * weights[1:].sum() < LEAST_WEIGHT:
         weights = np.eye(weights.size)[0]
@@ -303,32 +258,64 @@ def fit_base(examples: Examples) -> BaseFit:
         scores = (1.0 - away) * scores - away * logits.margins
     shares = {"uncalibrated": away, "temps": (1.0 - away) * float(weights[0])}
     shares["structured"] = 1.0 - sum(shares.values())
-    return BaseFit(
-        _average_rules(fits, weights, away),
-        examples if part == 1.0 else examples.take(fits.rows),
-        as_scores(scores, logits),
+    rule, correction = _average_rules(fitted, weights, away), None
+    unseen = as_scores(scores, logits)
+    if examples.n_classes > 2:
+        correction, unseen = _correct_rows(rule, some, unseen)
+    losses["final"] = mean_loss(unseen, some, rule.even)
+    return DefaultFit(
+        rule,
+        correction,
+        some,
+        unseen,
         {name: share for name, share in shares.items() if share > ROUNDING},
         {name: loss + base.optimism * (name != "uncalibrated") for name, loss in losses.items()},
-        base.optimism,
-        fits.converged and base.temperature.converged,
+        converged and base.temperature.converged,
     )
 
 
-def _average_rules(fits: RidgeFits, weights: FloatArray, away: float) -> StructuredRule:
+def _correct_rows(
+    base: StructuredRule, examples: Examples, held_out: Logits
+) -> tuple[rules.RowCorrection | None, Logits]:
+    """The row correction, and held-out scores after it.
+
+    Held-out scores depend on their own labels a little, and features of them would leak these where
+    rows are near-duplicates: so the features are those of the whole fit.
+    """
+
+    def scores(block: Logits, correction: rules.RowCorrection | None = None) -> Logits:
+        here = rules.AutoRule(base, correction, keep_labels=False).on_device_of(block)
+        found = as_scores(here.base.scores(block), block)
+        return found if here.correction is None else as_scores(here.correction.scores(found), found)
+
+    features = per_row(lambda block: rules.row_features(scores(block)).T, examples.logits)
+    unseen = replace(examples, logits=held_out)
+    correction, pairs = fit_row_correction(unseen, features=features)
+    if correction is None:
+        return None, held_out
+    log_scale, shift = (held_out.from_host(column) for column in pairs.T)
+    found = rules.corrected_scores(held_out, held_out.xp.exp(log_scale), shift)
+    corrected = as_scores(found, held_out)
+    rows = spaced_rows(0, examples.n_rows, max(weighing_step(corrected), 1))
+    some = examples.take(rows)
+    seen = mean_loss(scores(some.logits, correction), some)
+    if seen > mean_loss(corrected.take(rows), some):  # labels leaked into held-out scores
+        return None, held_out
+    return correction, corrected
+
+
+def _average_rules(fits: list[StructuredRule], weights: FloatArray, away: float) -> StructuredRule:
     """The rule of averaged coefficients, moved to the uncalibrated scores by the share `away`."""
-    first, size = fits.rules[0], fits.rules[0].n_classes
+    first, size = fits[0], fits[0].n_classes
     own = np.full(size, away * first.temperature)  # of the uncalibrated scores
-    if not weights[1:].any():
-        none, scale = np.zeros(0), 1.0 - away + own
-        return StructuredRule(
-            first.floor, first.temperature, none, scale, 0.0 * own, none.reshape(0, 0), even=0.0
-        )
     share, even = (1.0 - away) * weights[1:], (1.0 - away) * float(weights[1:].sum()) * first.even
-    found = {
-        name: sum(w * getattr(rule, name) for w, rule in zip(share, fits.rules, strict=True))
+    found: dict[str, Any] = {
+        name: sum(w * getattr(rule, name) for w, rule in zip(share, fits, strict=True))
         for name in ("shape", "scale", "bias", "cross")
     }
     found["scale"] = found["scale"] + (1.0 - away) * weights[0] + own
+    if not share.any():
+        found |= {"shape": np.zeros(0), "cross": np.zeros((0, 0))}
     return replace(first, even=even, **found)
 
 
@@ -339,25 +326,23 @@ def _weigh(
 
     The first scores are those of temperature scaling.
     """
-    logits, step = examples.logits, weighing_step(examples.logits)
+    step = weighing_step(examples.logits)
     if step >= 2:
         rows = spaced_rows(0, examples.n_rows, step)
-        there = logits.from_host(rows)
-        examples = examples.take(rows)
-        tables = [logits.xp.take(table, there, axis=0) for table in tables]
-        logits = examples.logits
-    plain = as_scores(tables[0] + 0.0, logits)
-    losses = {"uncalibrated": mean_loss(logits, examples), "temps": mean_loss(plain, examples)}
-    weights, errors = _best_weights(examples, tables), CLASS_ERRORS
-    if logits.n_classes == 2:
-        errors = BINARY_ERRORS
+        examples, there = examples.take(rows), examples.logits.from_host(rows)
+        tables = [examples.logits.xp.take(table, there, axis=0) for table in tables]
+    logits, plain = examples.logits, as_scores(tables[0] + 0.0, examples.logits)
+    before = {"uncalibrated": logits, "temps": plain}
+    losses = {name: mean_loss(each, examples) for name, each in before.items()}
+    weights = _best_weights(examples, tables)
+    errors = BINARY_ERRORS if logits.n_classes == 2 else CLASS_ERRORS
     if weights[1:].any():
         mixed = as_scores(_mix(tables, weights), logits)
-        gain, error = compare(plain, mixed, examples)
+        gain, error = gain_of(plain, mixed, examples)
         weights = weights * (1.0 - distrust(n_examples, gain, error, errors))
         weights[0] += 1.0 - weights.sum()
         losses["structured"] = mean_loss(mixed, examples)
-    gain, error = compare(logits, as_scores(_mix(tables, weights), logits), examples)
+    gain, error = gain_of(logits, as_scores(_mix(tables, weights), logits), examples)
     return weights, distrust(n_examples, gain, error), losses
 
 
@@ -379,19 +364,27 @@ def _best_weights(examples: Examples, tables: list[Array]) -> FloatArray:
     most = min(FOR_TEMPERATURE * (logits.n_classes - 2.0), MOST_FOR_TEMPERATURE)
     price = np.append(0.0, np.full(size - 1, most / examples.effective_size))
 
-    def evaluate(weights: FloatArray) -> tuple[float, FloatArray, FloatArray]:
+    def evaluate(weights: FloatArray) -> DensePoint:
         proba = softmax(_mix(tables, weights), logits)
         means = [row_dots(proba, table, xp) for table in tables]
         true = xp.take_along_axis(proba, truth, axis=1)[:, 0]
-        value = -float(xp.sum(share * xp.log(xp.clip(true, LEAST, None))))
+        value = float(price @ weights) - float(xp.sum(share * xp.log(xp.clip(true, LEAST, None))))
         weighted, hessian = [proba * table for table in tables], np.empty((size, size))
         for i, j in pairs:
             product = row_dots(weighted[i], tables[j], xp) - means[i] * means[j]
             hessian[i, j] = hessian[j, i] = float(xp.sum(share * product))
-        slope = np.array([float(xp.sum(share * (m - o))) for m, o in zip(means, own, strict=True)])
-        return value + float(price @ weights), slope + price, hessian
+        slope = [float(xp.sum(share * (m - o))) for m, o in zip(means, own, strict=True)] + price
+        # Along the simplex: 0 at the end, where no weight is 0.
+        return DensePoint(value, slope - slope @ weights, hessian, weights)
 
-    found = least_on_simplex(evaluate, size)
+    def step(point: DensePoint) -> tuple[FloatArray, bool]:
+        linear = point.gradient - point.hessian @ point.x
+        return searches.least_quadratic(linear, point.hessian) - point.x, True
+
+    # The steps start inside: where a weight is 0 and all else fails an example, a log loss is so
+    # steep that Newton's method only doubles the weight in a step.
+    start, units = np.full(size, 1.0 / size), np.ones(size)
+    found = minimize_newton(evaluate, start, step, tol=_GAIN, max_iter=MAX_ITER, units=units).x
     found = np.where(found < LEAST_WEIGHT, 0.0, found)
     return np.asarray(found / found.sum())
 
@@ -410,7 +403,7 @@ def weighing_step(logits: Logits) -> int:
     return min(logits.n_rows * logits.n_columns // WEIGHED_SIZE, logits.n_rows // WEIGHED_ROWS)
 
 
-def compare(before: Logits, after: Logits, examples: Examples) -> tuple[float, float]:
+def gain_of(before: Logits, after: Logits, examples: Examples) -> tuple[float, float]:
     """The gain in mean log loss of other scores, and its standard error."""
     share, xp = examples.share, before.xp
     gains = log_losses(before, examples.labels) - log_losses(after, examples.labels)
@@ -421,18 +414,3 @@ def compare(before: Logits, after: Logits, examples: Examples) -> tuple[float, f
     with ignore_overflow(xp):
         variances = before.to_host(row_dots(proba, gaps * gaps, xp) - mean * mean)
     return float(share @ gains), standard_error(gains, variances, share)
-
-
-def mean_loss(logits: Logits, examples: Examples, even: float = 0.0) -> float:
-    """Mean log loss of scores, mixed with a share `even` of the uniform distribution."""
-    losses = log_losses(logits, examples.labels)
-    if even > 0.0:
-        uniform = even / logits.to_host(logits.possible_counts)
-        losses = -np.log((1.0 - even) * np.exp(-losses) + uniform)
-    return float(examples.share @ losses)
-
-
-def log_losses(logits: Logits, labels: IntArray) -> FloatArray:
-    """-log p of the true class, (n,)."""
-    sums = per_row(lambda block: moment_sums(block, 1.0)[0], logits)
-    return np.asarray(np.log(sums) + logits.to_host(logits.top) - logits.of_class(labels))

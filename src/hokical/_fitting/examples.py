@@ -1,9 +1,9 @@
 """Calibration examples, in memory or read block by block, and the rows that a method is fitted on.
 
-`Partition.reduce(work, combine)` calls `work` on every checked block of rows and combines the
-results in the order of the blocks, so the same fit runs on arrays in memory, over files and over a
-cluster. Most methods read all rows this way, or a uniform sample of a large number (`read_sample`);
-Hoki's counts are a sum over all rows.
+`Partition.reduce(work)` calls `work` on every checked block of rows and adds up the results in the
+order of the blocks, so the same fit runs on arrays in memory, over files and over a cluster. Most
+methods read all rows this way, or a uniform sample of a large number (`read_sample`); Hoki's counts
+are a sum over all rows.
 
 One pass over the examples checks every row, notes what guarantees need (`ExampleStats`), and keeps
 the rows whose hashed row numbers are smallest. The sample depends on the row numbers alone: it is
@@ -14,36 +14,24 @@ from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hokical._core.arrays import Array, BoolArray, FloatArray, IntArray
-from hokical._core.conversion import probability_scale
+from hokical._core.conversion import SUM_SLACK
 from hokical._core.groups import GroupCoding, code_groups
-from hokical._core.logits import MAX_MARGIN, Logits, per_row
-from hokical._core.messages import FitDataWarning, warn_user
-from hokical._core.parallel import cut_rows
-from hokical._core.topk import TopK
-from hokical.guarantees.calibration_data import (
-    SAMPLE_SIZE,
-    CalibrationData,
-    RowSketch,
-    row_draws,
-    row_hashes,
-)
-from hokical.guarantees.class_scores import ClassScores, shift_features
-from hokical.guarantees.scores import ScoreTable, Support, conservative_levels, label_log_odds
+from hokical._core.logits import MAX_MARGIN, Logits, TopK, per_row
+from hokical._core.runtime import FitDataWarning, cut_rows, warn_user
+from hokical.guarantees import calibration_data
+from hokical.guarantees.calibration_data import CalibrationData, ClassScores, row_draws
+from hokical.guarantees.scores import ScoreTable, Support, conservative_levels
 from hokical.guarantees.sets import Conformity
-from hokical.rules.base import Rule
-from hokical.rules.scaling import UncalibratedRule
-
-#: What a reduction makes of a block, and of two results; it must be possible to pickle it.
-Result = TypeVar("Result")
+from hokical.rules.base import Rule, UncalibratedRule
 
 _NO_WEIGHT = "`sample_weight` must not be zero everywhere. Give some example a weight."
 _MASKING = "Mask only classes that cannot occur."
@@ -51,144 +39,6 @@ _MASKING = "Mask only classes that cannot occur."
 FEWEST_EXAMPLES = 10
 #: How far `from_probabilities` puts zeros below the top of their row; nothing is farther.
 ZEROS_BELOW = (700.0, 745.0)
-
-
-@dataclass(frozen=True, eq=False)
-class Examples:
-    """Checked rows in memory: `logits`, `labels` (n,), and `weights` (n,) or None for 1 each.
-
-    `first_row` is the number of the first row in the data. If the rows are a sample, `sampled_from`
-    is the number of rows with a weight that it was drawn from. `coding` says which groups the codes
-    of the logits stand for, if there are groups.
-    """
-
-    logits: Logits
-    labels: IntArray
-    weights: FloatArray | None = None
-    first_row: int = 0
-    sampled_from: int | None = None
-    coding: GroupCoding | None = None
-
-    @property
-    def n_rows(self) -> int:
-        return self.logits.n_rows
-
-    @property
-    def n_classes(self) -> int:
-        return self.logits.n_classes
-
-    @cached_property
-    def correct(self) -> BoolArray:
-        """Whether the classifier's own label is the true one, (n,)."""
-        return np.asarray(self.logits.to_host(self.logits.labels) == self.labels)
-
-    @property
-    def counting(self) -> BoolArray:
-        """Rows of a weight above 0, (n,)."""
-        return np.ones(self.n_rows, np.bool_) if self.weights is None else self.weights > 0.0
-
-    @property
-    def counts(self) -> FloatArray:
-        """The weight of each row, (n,), or 1."""
-        return np.ones(self.n_rows) if self.weights is None else self.weights
-
-    @cached_property
-    def share(self) -> FloatArray:
-        """Weights (n,) that sum to 1."""
-        return np.asarray(self.counts / self.counts.sum())
-
-    @cached_property
-    def effective_size(self) -> float:
-        return effective_size(self.share)
-
-    @cached_property
-    def true_margins(self) -> FloatArray:
-        """The margin of the true class below the row's top, (n,), 0 to MAX_MARGIN."""
-        with np.errstate(over="ignore"):
-            margins = self.logits.to_host(self.logits.top) - self.logits.of_class(self.labels)
-        return np.asarray(np.minimum(margins, MAX_MARGIN))
-
-    @cached_property
-    def mean_true_margin(self) -> float:
-        return float(np.sum(self.share * self.true_margins))
-
-    @property
-    def description(self) -> str:
-        """How many of how many rows were used; "" if all were."""
-        if self.sampled_from is None:
-            return ""
-        return f"fitted on {self.n_rows:,} of {self.sampled_from:,} rows"
-
-    def take(self, rows: NDArray[Any]) -> Examples:
-        """Some of the rows, by number or by a mask."""
-        weights = None if self.weights is None else self.weights[rows]
-        some = Examples(self.logits.take(rows), self.labels[rows], weights, coding=self.coding)
-        if "correct" in self.__dict__:  # on a device it takes a pass and a wait to find it
-            some.__dict__["correct"] = self.correct[rows]
-        return some
-
-    def every(self, step: int) -> Examples:
-        """One of `step` rows each."""
-        return self.take(spaced_rows(0, self.n_rows, step))
-
-    def cut(self, n_rows: int) -> Iterator[Examples]:
-        """Itself if it has at most `n_rows`; else consecutive parts of that size, not copied."""
-        if self.n_rows <= n_rows:
-            yield self
-            return
-        for rows in cut_rows(self.n_rows, n_rows):
-            weights = None if self.weights is None else self.weights[rows]
-            first = self.first_row + rows.start
-            yield Examples(self.logits.take(rows), self.labels[rows], weights, first)
-
-    def without_weightless(self) -> Examples:
-        """The same without rows of weight 0, which must leave no trace."""
-        if self.weights is None or self.weights.all():
-            return self
-        return self.take(np.flatnonzero(self.weights))
-
-    @property
-    def is_learnable(self) -> BoolArray:
-        """Rows (n,) of a weight above 0 whose true class is not masked."""
-        return self.counting & ~self._masked_truth
-
-    @property
-    def learnable(self) -> Examples:
-        """The rows that a log-loss fit can learn from, with a warning about the others.
-
-        Where the true class is masked (logit -inf), the log loss is infinite whatever is fitted.
-        """
-        kept, n_masked = self.is_learnable, int(self._masked_truth.sum())
-        if not kept.any():
-            if not n_masked:
-                raise ValueError(_NO_WEIGHT)
-            raise ValueError(
-                "`labels` must name a possible class in at least one example; the logit of the "
-                f"true class is -inf in all {n_masked} that count. Check that `labels` index the "
-                f"columns of `logits`. {_MASKING}"
-            )
-        if n_masked:
-            warn_user(
-                f"{n_masked} of {self.n_rows} examples are left out of the fit: the logit of their "
-                "true class is -inf, which makes the log loss infinite whatever is fitted. "
-                f"{_MASKING}",
-                RuntimeWarning,
-            )
-        return self if kept.all() else self.take(np.flatnonzero(kept))
-
-    def warn_about_masked_truth(self) -> None:
-        """For fits other than those of the log loss, which keep such examples."""
-        count = int(self._masked_truth.sum())
-        if count:
-            warn_user(
-                f"{count} of {self.n_rows} examples have a true class with logit -inf; they only "
-                f"show that the other classes were wrong. {_MASKING}",
-                RuntimeWarning,
-            )
-
-    @cached_property
-    def _masked_truth(self) -> BoolArray:
-        return np.asarray((self.logits.of_class(self.labels) == -np.inf) & self.counting)
 
 
 class Partition(ABC):
@@ -201,23 +51,105 @@ class Partition(ABC):
     groups: Any = None
 
     @abstractmethod
-    def reduce(
-        self, work: Callable[[Examples], Result], combine: Callable[[Result, Result], Result]
-    ) -> Result:
-        """`work` of every block, combined in order; both are pure functions."""
+    def reduce(self, work: Callable[[Examples], Any]) -> Any:
+        """What `work` makes of every block, added up in order; it and `work` can be pickled."""
 
 
-class InMemory(Partition):
-    """All examples in one block."""
+@dataclass(eq=False)
+class Examples(Partition):
+    """Checked rows in memory: `logits`, `labels` (n,), and `weights` (n,) or None for 1 each.
 
-    def __init__(self, block: Examples) -> None:
-        self.block = block
-        self.n_classes = block.logits.n_classes
+    `first_row` is the number of the first row in the data. If the rows are a sample, `sampled_from`
+    is the number of rows with a weight that it was drawn from. `coding` says which groups the codes
+    of the logits stand for, if there are groups. They are a partition of one block.
+    """
 
-    def reduce(
-        self, work: Callable[[Examples], Result], combine: Callable[[Result, Result], Result]
-    ) -> Result:
-        return work(self.block)
+    logits: Logits
+    labels: IntArray
+    weights: FloatArray | None = None
+    first_row: int = 0
+    sampled_from: int | None = None
+    coding: GroupCoding | None = None
+    groups: Any = None
+
+    def __post_init__(self) -> None:
+        self.n_rows, self.n_classes = self.logits.n_rows, self.logits.n_classes
+        #: The weight of each row, (n,), or 1; and whether it is above 0.
+        self.counts = np.ones(self.n_rows) if self.weights is None else self.weights
+        self.counting: BoolArray = self.counts > 0.0
+
+    def reduce(self, work: Callable[[Examples], Any]) -> Any:
+        return work(self)
+
+    @cached_property
+    def correct(self) -> BoolArray:
+        """Whether the classifier's own label is the true one, (n,)."""
+        return np.asarray(self.logits.to_host(self.logits.labels) == self.labels)
+
+    @cached_property
+    def share(self) -> FloatArray:
+        """Weights (n,) that sum to 1."""
+        return np.asarray(self.counts / self.counts.sum())
+
+    @cached_property
+    def effective_size(self) -> float:
+        return 1.0 / float(np.sum(self.share * self.share))
+
+    @cached_property
+    def true_margins(self) -> FloatArray:
+        """The margin of the true class below the row's top, (n,), 0 to MAX_MARGIN."""
+        with np.errstate(over="ignore"):
+            margins = self.logits.to_host(self.logits.top) - self.logits.of_class(self.labels)
+        return np.asarray(np.minimum(margins, MAX_MARGIN))
+
+    @cached_property
+    def mean_true_margin(self) -> float:
+        return float(np.sum(self.share * self.true_margins))
+
+    def take(self, rows: NDArray[Any] | slice) -> Examples:
+        """Some of the rows, by number or by a mask."""
+        weights = None if self.weights is None else self.weights[rows]
+        some = Examples(self.logits.take(rows), self.labels[rows], weights, coding=self.coding)
+        if "correct" in self.__dict__:  # on a device it takes a pass and a wait to find it
+            some.__dict__["correct"] = self.correct[rows]
+        return some
+
+    def without_weightless(self) -> Examples:
+        """The same without rows of weight 0, which must leave no trace."""
+        if self.weights is None or self.weights.all():
+            return self
+        return self.take(np.flatnonzero(self.weights))
+
+    @property
+    def learnable(self) -> Examples:
+        """The rows that a log-loss fit can learn from, with a warning about the others.
+
+        Where the true class is masked (logit -inf), the log loss is infinite whatever is fitted.
+        """
+        kept, n_masked = self.counting & ~self.masked_truth, int(self.masked_truth.sum())
+        if not kept.any():
+            if not n_masked:
+                raise ValueError(_NO_WEIGHT)
+            rule = "`labels` must name a possible class in at least one example"
+            found = f"got logits of -inf in all {n_masked} that count"
+            raise ValueError(f"{rule}; {found}. Check that they index the columns. {_MASKING}")
+        if n_masked:
+            what = f"{n_masked} of {self.n_rows} examples are left out of the fit"
+            why = "the logit of their true class is -inf, so that their log loss is infinite"
+            warn_user(f"{what}: {why}. {_MASKING}", RuntimeWarning)
+        return self if kept.all() else self.take(np.flatnonzero(kept))
+
+    def warn_about_masked_truth(self) -> None:
+        """For fits other than those of the log loss, which keep such examples."""
+        if count := int(self.masked_truth.sum()):
+            what = f"{count} of {self.n_rows} examples have a true class with logit -inf"
+            why = "they only show that the other classes were wrong"
+            warn_user(f"{what}; {why}. {_MASKING}", RuntimeWarning)
+
+    @cached_property
+    def masked_truth(self) -> BoolArray:
+        """Rows (n,) of a weight above 0 whose true class is masked."""
+        return np.asarray((self.logits.of_class(self.labels) == -np.inf) & self.counting)
 
 
 def spaced_rows(first_row: int, n_rows: int, step: int) -> IntArray:
@@ -258,6 +190,30 @@ def has_zeros(logits: Logits) -> bool:
     return bool(ZEROS_BELOW[0] <= per_row(farthest, logits).max() <= ZEROS_BELOW[1])
 
 
+#: A look at so many rows rules most logits out.
+_FIRST_ROWS = 16
+
+
+def probability_scale(logits: Logits, top: FloatArray) -> float:
+    """1 if all rows sum to 1 like probabilities, 100 if they sum to 100 like percentages; else 0.
+
+    `top` (n,) are the row maxima, by which logits are quickly ruled out.
+    """
+    if logits.tail is not None or top.min() <= 0.0 or top.max() > 100.0:
+        return 0.0
+    scale = 1.0 if top.max() <= 1.0 else 100.0
+
+    def work(block: Logits) -> Array:
+        xp, values = block.xp, block.xp.astype(block.values, block.xp.float64)
+        near = xp.abs(xp.sum(values, axis=1) - scale) <= SUM_SLACK * scale
+        return near & (xp.min(values, axis=1) >= 0.0)
+
+    for rows in (logits.take(slice(0, _FIRST_ROWS)), logits):  # a few rule most logits out
+        if not per_row(work, rows).all():
+            return 0.0
+    return scale
+
+
 #: Above this number of logits a sample is used. It has at most as many logits, and at most this
 #: many rows: with 10 classes, 200,000 rows and 1,400,000 rows gave the same log loss to 0.001.
 MOST_LOGITS, MOST_ROWS = 4_000_000, 200_000
@@ -267,11 +223,6 @@ MOST_FOR_CLASSES = 25_000_000
 _NEVER = 2.0
 #: Beyond so many classes, no sample of a `TopK` is kept for sets: each row has all its classes.
 _MOST_COUNTED_CLASSES = 8192
-#: What rows of this sum look like, the sum, and what to do.
-_LOOKS = {
-    1.0: ("probabilities", 1, "Convert them"),
-    100.0: ("percentages", 100, "Divide them by 100 and convert them"),
-}
 #: Methods of papers, fitted without a prior, need so many examples of the rarer class for each
 #: number that they learn, or of each class on average.
 _PER_NUMBER, _NUMBERS = 10, {"platt": 2, "beta": 3, "venn_abers": 1}
@@ -288,22 +239,20 @@ def read_sample(
     The sample has at least `rows_per_class` times as many rows as there are classes, if possible.
     `refusal` is the message of the error for examples that are too many to use all of them.
     """
-    keep = partial(_keep_block, rows_per_class=rows_per_class)
-    kept, stats = reduce_with_stats(examples, keep, partial(_join, refusal=refusal))
+    keep = partial(_keep_block, rows_per_class=rows_per_class, refusal=refusal)
+    stats = examples.reduce(partial(with_stats, keep))
     if not stats.n_examples:
-        raise ValueError("`sample_weight` must not be zero everywhere. Give some example a weight.")
-    kept.refuse(refusal)
-    sample = kept.sample()
-    block, rows = sample.block, slice(None) if kept.is_whole else sample.rows
+        raise ValueError(_NO_WEIGHT)
+    kept: _Kept = stats.found
+    is_whole, kept = kept.n_rows <= kept.whole, kept.sample()
+    block, rows = kept.block, slice(None) if is_whole else kept.rows
     if examples.groups is not None:
         if isinstance(block.logits, TopK):
-            raise TypeError(
-                "`logits` must be (n, classes) where there are `groups`; got a TopK. Leave the "
-                "groups out, or pass all logits."
-            )
+            rule = "`logits` must be (n, classes) where there are `groups`; got a TopK"
+            raise TypeError(f"{rule}. Leave the groups out, or pass all logits.")
         coding, codes = code_groups(examples.groups, np.concatenate(kept.counting))
         block = replace(block, logits=replace(block.logits, codes=codes[rows]), coding=coding)
-    return replace(block, sampled_from=None if kept.is_whole else stats.n_examples), stats
+    return replace(block, sampled_from=None if is_whole else stats.n_examples), stats
 
 
 def sample_block(block: Examples) -> Examples:
@@ -315,7 +264,8 @@ def sample_block(block: Examples) -> Examples:
 class _Kept:
     """How many rows were read, which of them count, and those that can be in the sample, in order.
 
-    `keys` and `rows` (k,) are the hashed numbers and the numbers of the rows in `block`.
+    `keys` and `rows` (k,) are the hashed numbers and the numbers of the rows in `block`. All rows
+    are used up to `whole` of them; more are refused with the message `refusal`, if there is one.
     """
 
     n_rows: int
@@ -324,31 +274,37 @@ class _Kept:
     keys: FloatArray
     rows: IntArray
     block: Examples
-    rows_per_class: int
+    whole: int
+    refusal: str | None = None
 
-    @property
-    def _whole(self) -> int:
-        """The largest number of rows that is used as a whole."""
-        logits = self.block.logits
-        more = min(self.rows_per_class * logits.n_classes * logits.n_columns, MOST_FOR_CLASSES)
-        return max(1, max(MOST_LOGITS, more) // logits.n_columns)
-
-    @property
-    def is_whole(self) -> bool:
-        return self.n_rows <= self._whole
-
-    def refuse(self, refusal: str | None) -> None:
-        if refusal and not self.is_whole:
-            raise ValueError(refusal)
+    def __add__(self, other: _Kept) -> _Kept:
+        """The rows of both, one below the other."""
+        blocks = (self.block, other.block)
+        logits = [block.logits for block in blocks]
+        xp, weights = logits[0].xp, [block.weights for block in blocks if block.weights is not None]
+        if len(weights) == 1:
+            raise ValueError("`weights` must be in every chunk or in none; some chunks lack them.")
+        values, top = xp.concat([x.values for x in logits]), xp.concat([x.top for x in logits])
+        block = Examples(
+            Logits(values, top, logits[0].backend),
+            np.concatenate([block.labels for block in blocks]),
+            np.concatenate(weights) if weights else None,
+        )
+        counts = self.n_rows + other.n_rows, self.n_counting + other.n_counting
+        keys, rows = np.append(self.keys, other.keys), np.append(self.rows, other.rows)
+        known = (*counts, self.counting + other.counting, keys, rows, block)
+        return _Kept(*known, self.whole, self.refusal).sample(spare=2)
 
     def sample(self, spare: int = 1) -> _Kept:
         """The rows with a weight whose keys are smallest, as many as are wanted.
 
         Itself if all rows are used, or if it has no more than `spare` times the rows wanted.
         """
-        whole = self._whole
+        whole = self.whole
+        if self.refusal and self.n_rows > whole:
+            raise ValueError(self.refusal)
         wanted = whole if self.n_counting <= whole else min(MOST_ROWS, whole)
-        if self.is_whole or (spare > 1 and self.keys.size <= spare * wanted):
+        if self.n_rows <= whole or (spare > 1 and self.keys.size <= spare * wanted):
             return self
         size = min(wanted, int(np.count_nonzero(self.keys < _NEVER)))
         chosen = np.sort(np.argpartition(self.keys, size - 1)[:size])
@@ -356,38 +312,14 @@ class _Kept:
         return replace(self, keys=keys, rows=rows, block=block)
 
 
-def _keep_block(block: Examples, rows_per_class: int = 0) -> _Kept:
+def _keep_block(block: Examples, rows_per_class: int = 0, refusal: str | None = None) -> _Kept:
     counting, rows = block.counting, block.first_row + np.arange(block.n_rows)
     keys = np.where(counting, row_draws(block.first_row, block.n_rows), _NEVER)
-    n_rows, n_counting = block.n_rows, int(counting.sum())
-    kept = _Kept(n_rows, n_counting, (counting,), keys, rows, block, rows_per_class)
-    return kept.sample(spare=2)
-
-
-def _join(left: _Kept, right: _Kept, refusal: str | None) -> _Kept:
-    """The rows of both, one below the other."""
-    blocks = (left.block, right.block)
-    logits = [block.logits for block in blocks]
-    values = logits[0].xp.concat([part.values for part in logits])
-    top = logits[0].xp.concat([part.top for part in logits])
-    weights = [block.weights for block in blocks if block.weights is not None]
-    if len(weights) == 1:
-        raise ValueError("`weights` must be in every chunk or in none; some chunks lack them.")
-    found = _Kept(
-        left.n_rows + right.n_rows,
-        left.n_counting + right.n_counting,
-        left.counting + right.counting,
-        np.append(left.keys, right.keys),
-        np.append(left.rows, right.rows),
-        Examples(
-            Logits(values, top, logits[0].backend),
-            np.append(left.block.labels, right.block.labels),
-            np.concatenate(weights) if weights else None,
-        ),
-        left.rows_per_class,
-    )
-    found.refuse(refusal)
-    return found.sample(spare=2)
+    columns = block.logits.n_columns
+    more = min(rows_per_class * block.n_classes * columns, MOST_FOR_CLASSES)
+    whole = max(1, max(MOST_LOGITS, more) // columns)
+    size = block.n_rows, int(counting.sum()), (counting,)
+    return _Kept(*size, keys, rows, block, whole, refusal).sample(spare=2)
 
 
 @dataclass(frozen=True)
@@ -395,15 +327,16 @@ class ExampleStats:
     """How many examples count, for how many the classifier is wrong, and what the rows are like.
 
     `kept` stays with the calibrator; the classifier's scores are counted if all weights are equal.
+    `found` is what else a pass over the rows was for.
     """
 
     n_examples: int
     n_wrong: int
     has_zeros: bool  # probabilities of 0
-    probability_scale: float  # see `hokical._core.conversion.probability_scale`
-    n_classes: int
+    probability_scale: float
     n_second: int  # examples of class 1
     kept: CalibrationData
+    found: Any = None
 
     def __add__(self, other: Self) -> Self:
         """Of both lots of examples; rows without a weight leave no trace."""
@@ -413,120 +346,87 @@ class ExampleStats:
             self.n_wrong + other.n_wrong,
             self.has_zeros or other.has_zeros,
             min(self.probability_scale, other.probability_scale),
-            max(self.n_classes, other.n_classes),
             self.n_second + other.n_second,
             self.kept + other.kept if self.n_examples and other.n_examples else kept,
+            None if self.found is None else self.found + other.found,
         )
 
 
-def block_stats(block: Examples) -> ExampleStats:
-    """The statistics of some rows."""
-    counting, found = block.counting, label_log_odds(block.logits)
-    n_examples = int(counting.sum())
-    log_odds, top = block.logits.to_host(found), block.logits.to_host(block.logits.top)
-    return ExampleStats(
-        n_examples,
-        int((counting & ~block.correct).sum()),
-        has_zeros(block.logits),
-        probability_scale(block.logits, top),
-        block.n_classes,
-        int((counting & (block.labels == 1)).sum()),
-        _keep(block, log_odds, top) if n_examples else CalibrationData(),
-    )
+def with_stats(work: Callable[[Examples], Any], block: Examples) -> ExampleStats:
+    """The statistics of a block's rows, for `Partition.reduce`, with what `work` finds."""
+    parts, step = [block], _ROWS_AT_A_TIME
+    if block.logits.is_numpy and block.n_rows > step:
+        slices = cut_rows(block.n_rows, step)
+        parts = [replace(block.take(p), first_row=block.first_row + p.start) for p in slices]
+    return replace(reduce(operator.add, map(_stats_of, parts)), found=work(block))
 
 
-def _keep(block: Examples, log_odds: FloatArray, top: FloatArray) -> CalibrationData:
-    """What is kept of a block, with a sample of its rows, chosen by their numbers alone."""
-    counting, hashes, scores, sample = block.counting, row_hashes(block.logits), None, None
-    alike = np.ptp(block.counts[counting]) == 0.0  # weights whose scale would change a guarantee
-    if alike:
-        level = conservative_levels([log_odds], ~block.correct, top)
-        scores = ScoreTable.from_examples(level, ~block.correct, counting.astype(np.float64))
-    known = not isinstance(block.logits, TopK) or block.n_classes <= _MOST_COUNTED_CLASSES
-    if known and alike:
-        key = np.where(counting, row_draws(block.first_row, block.n_rows), 2.0)
-        rows = np.argpartition(key, min(SAMPLE_SIZE, key.size) - 1)[:SAMPLE_SIZE]
-        rows = rows[np.argsort(key[rows])][: int(counting.sum())]
-        some, truth = [block.logits.take(rows)], block.labels[rows]
-        found = Conformity.from_rows(UncalibratedRule(), some, truth)
-        sample = replace(found, run=None, key=key[rows])  # ordered sets ask for `certify`
-    cells, n_classes = shift_features(block.logits, log_odds), block.n_classes
-    classes = ClassScores.from_rows(cells, block.labels, block.correct, block.counts, n_classes)
-    return CalibrationData(
-        fit_scores=scores,
-        support=Support.from_rows(log_odds[counting], top[counting]),
-        fit_conformity=sample,
-        fit_rows=RowSketch.from_hashes(hashes[counting]),
-        class_scores=classes,
-    )
-
-
-def reduce_with_stats(
-    examples: Partition,
-    work: Callable[[Examples], Result],
-    combine: Callable[[Result, Result], Result],
-) -> tuple[Result, ExampleStats]:
-    """`Partition.reduce`, and the statistics of all examples, in one pass."""
-    found: tuple[Result, ExampleStats] = examples.reduce(
-        partial(_work_with_stats, work=work), partial(_join_with_stats, combine=combine)
-    )
-    return found
-
-
-def _work_with_stats(block: Examples, work: Callable[[Examples], Result]) -> Any:
-    parts = block.cut(_ROWS_AT_A_TIME) if block.logits.is_numpy else [block]
-    return work(block), reduce(operator.add, map(block_stats, parts))
-
-
-def _join_with_stats(left: Any, right: Any, combine: Callable[[Result, Result], Result]) -> Any:
-    return combine(left[0], right[0]), left[1] + right[1]
+def _stats_of(block: Examples) -> ExampleStats:
+    """The statistics of some rows, with a sample of them, chosen by their numbers alone."""
+    counting, top = block.counting, block.logits.to_host(block.logits.top)
+    n_examples, kept = int(counting.sum()), CalibrationData()
+    if n_examples:
+        hashes, scores, sample = calibration_data.row_hashes(block.logits), None, None
+        log_odds, cells = calibration_data.shift_features(block.logits)
+        # Of weights whose scale would change a guarantee, nothing is counted.
+        alike = np.ptp(block.counts[counting]) == 0.0
+        if alike:
+            level = conservative_levels([log_odds], ~block.correct, top)
+            scores = ScoreTable.from_examples(level, ~block.correct, counting.astype(np.float64))
+        known = not isinstance(block.logits, TopK) or block.n_classes <= _MOST_COUNTED_CLASSES
+        if known and alike:
+            key = np.where(counting, row_draws(block.first_row, block.n_rows), _NEVER)
+            size = min(calibration_data.SAMPLE_SIZE, key.size)
+            rows = np.argpartition(key, size - 1)[:size]
+            rows = rows[np.argsort(key[rows])][:n_examples]
+            some, truth = [block.logits.take(rows)], block.labels[rows]
+            found = Conformity.from_rows(UncalibratedRule(), some, truth)
+            sample = replace(found, run=None, key=key[rows])  # ordered sets ask for `certify`
+        given = (cells, block.labels, block.correct, block.counts)
+        kept = CalibrationData(
+            fit_scores=scores,
+            support=Support.from_rows(log_odds[counting], top[counting]),
+            fit_conformity=sample,
+            fit_rows=calibration_data.RowSketch.from_hashes(hashes[counting]),
+            class_scores=ClassScores.from_rows(*given, block.n_classes),
+        )
+    kinds = (~block.correct, block.labels == 1)
+    n_wrong, n_second = (int((counting & rows).sum()) for rows in kinds)
+    looks = has_zeros(block.logits), probability_scale(block.logits, top)
+    return ExampleStats(n_examples, n_wrong, *looks, n_second, kept)
 
 
 def warn_about_examples(method: str, stats: ExampleStats, rule: Rule) -> None:
-    """Warn of what a user should know about the examples that a method fitted the rule on."""
-    for problem in _find_problems(method, stats, rule):
-        warn_user(problem, FitDataWarning)
+    """Warn of what a user should know about the examples that a method fitted the rule on.
 
-
-def _describe_few(method: str, stats: ExampleStats) -> str:
-    """What a method of a paper has too few of, if so: it is fitted without a prior."""
-    n, wrong, least = stats.n_examples, stats.n_wrong, _PER_NUMBER
-    if method == "temps" and wrong < least:
-        return f"`labels` show {wrong} mistakes; a temperature needs {least}"
+    The methods of papers are fitted without a prior.
+    """
+    n, wrong, least, core = stats.n_examples, stats.n_wrong, _PER_NUMBER, rule.core
+    if scale := stats.probability_scale:
+        first = "percentages: all rows sum to 100. Divide them by 100 and convert"
+        what = "probabilities: all rows sum to 1. Convert" if scale == 1.0 else first
+        remedy = "with `hokical.from_probabilities` (--probabilities), or pass the logits."
+        warn_user(f"`logits` look like {what} them {remedy}", FitDataWarning)
+    if method == "uncalibrated" or (method == "auto" and (n < FEWEST_EXAMPLES or wrong == 0)):
+        return  # it learns nothing; it has priors, or says so
     needed, rarer = least * _NUMBERS.get(method, 0), min(stats.n_second, n - stats.n_second)
-    if rarer < needed:
-        return f"`labels` hold {rarer} examples of the rarer class; {method!r} needs {needed}"
-    if method in _BY_CLASS and n < least * stats.n_classes:
-        many = f"{n:,} examples of {stats.n_classes:,} classes"
-        return f"`labels` hold {many}; {method!r} needs {least} a class"
-    return ""
-
-
-def _find_problems(method: str, stats: ExampleStats, rule: Rule) -> Iterator[str]:
-    """What is wrong, each with its remedy."""
-    if stats.probability_scale in _LOOKS:
-        what, size, first = _LOOKS[stats.probability_scale]
-        yield (
-            f"`logits` look like {what}: all rows lie in [0, {size}] and sum to {size}. {first} "
-            "with `hokical.from_probabilities` (--probabilities), or pass the logits."
-        )
-    n, wrong = stats.n_examples, stats.n_wrong
-    if method == "uncalibrated":  # which learns nothing
-        return
-    if method == "auto" and (n < FEWEST_EXAMPLES or wrong == 0):  # it has priors, or says so
-        return
+    remedy = "Use more examples, or `hokical.auto`, which shrinks what few can tell."
     if n < FEWEST_EXAMPLES:
-        yield f"`logits` hold {n} examples, too few to learn from. Use some hundred or more."
+        problem = f"`logits` hold {n} examples, too few to learn from. Use some hundred or more."
     elif wrong == 0:
-        yield (
-            f"`labels` agree with the classifier on all {n:,} examples, as on data that it was "
-            "trained on: there is no mistake to learn from. Use examples that it has not "
-            "seen, or `hokical.auto`, which shrinks what few can tell."
-        )
-    elif few := _describe_few(method, stats):
-        yield f"{few}. Use more examples, or `hokical.auto`, which shrinks what few can tell."
-    elif wrong < rule.core.n_parameters:
-        yield (
-            f"`labels` show {wrong} mistakes, fewer than the {rule.core.n_parameters} numbers that "
-            f"{rule.core.name!r} learns. Use more examples, or a simpler method such as 'temps'."
-        )
+        found = f"agree with the classifier on all {n:,} examples, as on its training data"
+        problem = f"`labels` {found}. Use examples that it has not seen, or `hokical.auto`."
+    elif method == "temps" and wrong < least:
+        problem = f"`labels` show {wrong} mistakes; a temperature needs {least}. {remedy}"
+    elif rarer < needed:
+        few = f"{rarer} examples of the rarer class; {method!r} needs {needed}"
+        problem = f"`labels` hold {few}. {remedy}"
+    elif method in _BY_CLASS and n < least * (classes := core.n_classes or 0):
+        few = f"{n:,} examples of {classes:,} classes; {method!r} needs {least} a class"
+        problem = f"`labels` hold {few}. {remedy}"
+    elif wrong < (size := core.n_parameters):
+        few = f"{wrong} mistakes, fewer than the {size} numbers that {core.name!r} learns"
+        problem = f"`labels` show {few}. Use more examples, or a simpler method such as 'temps'."
+    else:
+        return
+    warn_user(problem, FitDataWarning)

@@ -18,22 +18,42 @@ last column are the cells, as those of one column or of a pair are, and T is the
 cells act on the others as if C were C (C + T)^-1 T. Of what is left, the groups of the largest
 column do not meet, and have a small block each, so that the cost is linear in their number; those
 of the others, and the common terms, have a dense block, the Schur complement.
+
+`learn_groups` finds the columns that help: columns, and then pairs of columns, are added one at a
+time, if that clearly lowers the held-out log loss.
+
+Scores are linear in the coefficients of each example's cell. Each likelihood has
+
+- `evaluate(coef, sums)`: the loss for coefficients (n, features) or (1, features), its gradient
+  (cells, features), and a state that the others need; `sums` (cells, n) is a sparse matrix that
+  sums examples, which are sorted by cell;
+- `curvature(state, sums)`: the Hessian (cells, features, features);
+- `leave_out(state, rows, spreads, cell)`: scores of some rows by one Newton step of the fit without
+  each; `spreads` (cells, features, features) are the covariances of the coefficients in the cells
+  (rows,).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from itertools import combinations
+from statistics import NormalDist
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from hokical._core.arrays import FloatArray, IntArray
-from hokical._core.parallel import cut_rows
-from hokical._fitting.newton import Solution, StopReason, minimize_newton
-from hokical._fitting.pooled_terms import PooledTerms, take_examples
+from hokical._core.arrays import BoolArray, FloatArray, IntArray
+from hokical._core.groups import PARTS, GroupCoding
+from hokical._core.runtime import cut_rows
+from hokical._core.special import expit
+from hokical._fitting.examples import mean_and_error
+from hokical._fitting.searches import Solution, StopReason, minimize_newton
 
+#: Cells of fewer rows than this on average are summed all at once.
+_FEW_ROWS = 20
 #: Precisions lie within these bounds; the lower is that of terms which are not shrunk, too.
 LEAST_PRECISION, MOST_PRECISION = 1e-2, 1e6
 #: Precisions of common terms start at the first, those of groups between the others.
@@ -45,8 +65,11 @@ _ROUNDS, _STILL, _STEEPEST, _LONGEST = 30, 1.25, 0.9, 30.0
 _LOOSE, _TIGHT, _MAX_ITER = 1e-4, 1e-8, 100
 #: What the data decide of a block about which they say nothing, but for rounding.
 _NOTHING = 1e-9
-#: Coefficients of the groups of all columns but the largest: their Hessian is made whole.
-MOST_DENSE = 2000
+#: Coefficients of the groups of all columns but the largest, whose Hessian is made whole: at most
+#: so many; and with pairs of columns.
+MOST_DENSE, _MOST_WITH_PAIRS = 2000, 300
+#: Examples for each combination of groups that a pair has on average at least.
+_LEAST_EXAMPLES = 4
 #: Numbers of covariances of rows that are held at a time.
 _HELD = 1 << 20
 #: Matrices up to this size are inverted side by side, so many at a time that they stay in a cache:
@@ -54,12 +77,170 @@ _HELD = 1 << 20
 _SMALL, _AT_A_TIME = 12, 512
 
 
+def binary_losses(eta: FloatArray, hits: BoolArray) -> FloatArray:
+    """Log losses (n,) of log-odds."""
+    return np.logaddexp(0.0, np.where(hits, -eta, eta))
+
+
+def _sum_products(left: FloatArray, right: FloatArray, sums: Any) -> FloatArray:
+    """Sums (cells, a, b) of the outer products of rows (n, a) and (n, b), sorted by cell."""
+    if len(left) < _FEW_ROWS * sums.shape[0]:  # a product per cell would be mostly overhead
+        outer = left[:, :, None] * right[:, None, :]
+        found = sums @ outer.reshape(len(left), -1)
+        return np.asarray(found.reshape(-1, *outer.shape[1:]))
+    parts = (np.split(rows, sums.indptr[1:-1]) for rows in (left, right))
+    return np.stack([one.T @ other for one, other in zip(*parts, strict=True)])
+
+
+@dataclass(frozen=True, eq=False)
+class BinaryTerms:
+    """Log-odds `offset` (n,) + `features` (n, c) @ coefficients of `hits` (n,)."""
+
+    features: FloatArray
+    hits: BoolArray
+    offset: FloatArray
+    weights: FloatArray
+
+    @property
+    def n_features(self) -> int:
+        return int(self.features.shape[1])
+
+    def losses(self, scores: FloatArray) -> FloatArray:
+        """Log losses (n,)."""
+        return binary_losses(scores, self.hits)
+
+    def with_prior(self, rows: Any, offset: Any, weights: Any) -> BinaryTerms:
+        """The same, with two more examples for each of the `rows` (m, c): a hit and a miss.
+
+        They come last. A row of features whose scores are known to be near the offset is a prior.
+        """
+        more, known, counts = (np.repeat(each, 2, axis=0) for each in (rows, offset, weights))
+        return BinaryTerms(
+            np.vstack([self.features, more]),
+            np.append(self.hits, np.arange(known.size) % 2 == 0),
+            np.append(self.offset, known),
+            np.append(self.weights, counts),
+        )
+
+    def evaluate(self, coef: FloatArray, sums: Any) -> tuple[float, FloatArray, Any]:
+        eta = self.offset + np.einsum("nf,nf->n", self.features, coef)
+        residuals = self.weights * (expit(eta, np) - self.hits)
+        slope = _sum_products(self.features, residuals[:, None], sums)[:, :, 0]
+        return float(self.weights @ self.losses(eta)), slope, eta
+
+    def curvature(self, state: Any, sums: Any) -> FloatArray:
+        proba: FloatArray = expit(state, np)
+        bent = self.features * (self.weights * proba * (1.0 - proba))[:, None]
+        return _sum_products(bent, self.features, sums)
+
+    def leave_out(self, state: Any, rows: Any, spreads: FloatArray, cell: IntArray) -> FloatArray:
+        eta, proba, features = state[rows], expit(state[rows], np), self.features[rows]
+        if len(spreads) == 1:
+            spread = features @ spreads[0]
+        else:
+            spread = (features[:, None, :] @ spreads[cell])[:, 0]
+        lever = self.weights[rows] * np.einsum("nf,nf->n", spread, features)
+        rest = np.maximum(1.0 - proba * (1.0 - proba) * lever, 1e-6)
+        return np.asarray(eta + lever * (proba - self.hits[rows]) / rest)
+
+    def ridge(self, coef: FloatArray, penalty: float) -> tuple[float, FloatArray, FloatArray]:
+        """Without groups: the loss with a penalty per unit of weight, gradient and Hessian."""
+        sums = _indicators(np.zeros((self.hits.size, 1), np.int64), 1)
+        (loss, (slope,), state), total = self.evaluate(coef[None], sums), float(self.weights.sum())
+        value = loss + 0.5 * penalty * float(coef @ coef)
+        hessian = self.curvature(state, sums)[0] + penalty * np.eye(coef.size)
+        return value / total, (slope + penalty * coef) / total, hessian / total
+
+
+@dataclass(frozen=True, eq=False)
+class SoftmaxTerms:
+    """Scores `offset` (n, K) + scale * `log_proba` (n, K) + bias (K,) of the classes `labels` (n,).
+
+    The coefficients are the scale and, if `biased`, the biases. A masked class has an offset of
+    -inf, and 0 in `log_proba`.
+    """
+
+    log_proba: FloatArray
+    labels: IntArray
+    offset: FloatArray
+    weights: FloatArray
+    biased: bool = True
+
+    @property
+    def n_features(self) -> int:
+        return 1 + int(self.log_proba.shape[1]) if self.biased else 1
+
+    def losses(self, scores: FloatArray) -> FloatArray:
+        """Log losses (n,)."""
+        return self._softmax(scores)[1]
+
+    def evaluate(self, coef: FloatArray, sums: Any) -> tuple[float, FloatArray, Any]:
+        scores = self.offset + self.log_proba * coef[:, :1]
+        if self.biased:
+            scores += coef[:, 1:]
+        proba, losses = self._softmax(scores)
+        slope = self._sum_features(self._residuals(proba)) * self.weights[:, None]
+        return float(self.weights @ losses), sums @ slope, (scores, proba)
+
+    def curvature(self, state: Any, sums: Any) -> FloatArray:
+        _, proba = state
+        mean, drawn = self._sum_features(proba), proba * self.weights[:, None]
+        found = -_sum_products(mean * self.weights[:, None], mean, sums)
+        scaled = drawn * self.log_proba
+        found[:, 0, 0] += sums @ (scaled * self.log_proba).sum(axis=1)
+        if self.biased:
+            k, across = np.arange(1, self.n_features), sums @ scaled
+            found[:, 0, 1:] += across
+            found[:, 1:, 0] += across
+            found[:, k, k] += sums @ drawn
+        return found
+
+    def leave_out(self, state: Any, rows: Any, spreads: FloatArray, cell: IntArray) -> FloatArray:
+        # In terms of the scores: with their covariance M and the second derivatives W of a row's
+        # loss by them, a step is M (I - W M)^-1 times its first derivatives.
+        scores, proba, logs = state[0][rows], state[1][rows], self.log_proba[rows]
+        spread, weights = spreads[cell], self.weights[rows, None, None]
+        residual = self._residuals(proba, rows)
+        if not self.biased:
+            along = (weights * spread)[:, 0, 0]
+            bent = (proba * logs**2).sum(axis=1) - (proba * logs).sum(axis=1) ** 2
+            step = along * (residual * logs).sum(axis=1) / (1.0 - along * bent)
+            return np.asarray(scores + logs * step[:, None])
+        across = logs[:, :, None] * spread[:, :1, 1:]
+        both = spread[:, 1:, 1:] + across + across.swapaxes(1, 2)
+        both += spread[:, :1, :1] * logs[:, :, None] * logs[:, None, :]
+        both *= weights
+        bent = (proba[:, None, :] @ both - both) * proba[:, :, None]
+        bent[:, range(logs.shape[1]), range(logs.shape[1])] += 1.0
+        step = both @ np.linalg.solve(bent, residual[:, :, None])
+        return np.asarray(scores + step[:, :, 0])
+
+    def _softmax(self, scores: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Probabilities (n, K) and log losses (n,)."""
+        top = scores.max(axis=1, keepdims=True)
+        proba = np.exp(scores - top)
+        total = proba.sum(axis=1, keepdims=True)
+        own = np.take_along_axis(scores, self.labels[:, None], axis=1)
+        return proba / total, (np.log(total) + top - own)[:, 0]
+
+    def _residuals(self, proba: FloatArray, rows: Any = slice(None)) -> FloatArray:
+        """Probabilities (n, K) of some rows less their truth."""
+        return np.asarray(proba - (np.arange(proba.shape[1]) == self.labels[rows, None]))
+
+    def _sum_features(self, by_class: FloatArray) -> FloatArray:
+        """Sums (n, features) of what multiplies the coefficients, times (n, K), over classes."""
+        scale = (by_class * self.log_proba).sum(axis=1, keepdims=True)
+        return np.hstack([scale, by_class]) if self.biased else scale
+
+
+PooledTerms = BinaryTerms | SoftmaxTerms
+
+
 class TooManyGroupsError(ValueError):
     """The dense block of the Hessian would be too large."""
 
 
-@dataclass(frozen=True, eq=False)
-class PooledFit:
+class PooledFit(NamedTuple):
     """The result of `fit_pooled`.
 
     `common` (c,); `groups`, a table (groups, c) for each column, to be added to it; and the
@@ -76,7 +257,15 @@ class PooledFit:
 
         The precisions stay those of the whole. See `structured` for the formula.
         """
-        found: FloatArray = self.solution.point.scores_left_out()
+        point: _Point = self.solution.point
+        problem, width = point.problem, self.common.size
+        found: FloatArray = np.empty_like(problem.terms.offset)
+        held = width * width * max(1, problem.n_dense)
+        for part in cut_rows(problem.cell.size, max(1, _HELD // held)):
+            cell = problem.cell[part]
+            covariances = point.inverse.covariances(np.arange(cell[0], cell[-1] + 1))
+            own = problem.terms.leave_out(point.state, part, covariances, cell - cell[0])
+            found[problem.places[part]] = own
         return found
 
     def report(
@@ -128,31 +317,31 @@ def fit_pooled(
         block: a gamma prior of the precisions.
     most_dense : the most numbers that the dense block may have
     """
-    problem = _Problem.from_codes(terms, codes, sizes)
-    width, columns = terms.n_features, len(sizes) + 1
+    problem, width = _Problem(terms, codes, sizes), terms.n_features
     if problem.n_dense * width > most_dense:
-        raise TooManyGroupsError(
-            f"`groups` may have one column of very many groups; got columns of {list(sizes)}. "
-            f"Merge the rare groups of all but one, to {most_dense // width} in all."
-        )
+        rule = f"`groups` may have one column of very many groups; got columns of {list(sizes)}"
+        remedy = f"Merge the rare groups of all but one, to {most_dense // width} in all"
+        raise TooManyGroupsError(f"{rule}. {remedy}.")
     own = np.arange(width) if own_blocks is None else np.array(own_blocks)
     first = np.full(width, -1) if common_blocks is None else np.array(common_blocks)
-    each = first.max() + 1 + np.arange(columns - 1)[:, None] * (own.max() + 1) + own
+    each = first.max() + 1 + np.arange(len(sizes))[:, None] * (own.max() + 1) + own
     blocks = np.vstack([first, each])
     free = int(blocks.max()) + 1
     blocks[blocks < 0] = free
     tau = np.append(np.full(free, _START), LEAST_PRECISION)
     tables = [np.zeros((size, width)) for size in (1, *sizes)]
+    known = [] if start is None else [start.common[None], *start.groups]
     if start is not None:
-        known = [start.common[None], *start.groups]
         tables[: len(known)], tau[blocks[: len(known)]] = known, start.precisions
-    x = np.vstack([tables[k] for k in problem.order])
-    by_row = np.repeat(blocks[problem.order], problem.sizes, axis=0)
-    point = problem.evaluate(x.ravel())
-    new = np.unique(blocks[1 if start is None else 1 + len(start.groups) :])
-    tau[new] = np.clip(point.moments(by_row.ravel(), tau.size)[new], *_STARTS)
-    prior = np.outer(alike, np.append(np.ones(free), 0.0))
-    found, tau = _alternate(point, tau, by_row.ravel(), prior)
+    x = np.vstack([tables[k] for k in problem.order]).ravel()
+    point = problem.evaluate(x, np.zeros(x.size))
+    by_row = np.repeat(blocks[problem.order], problem.sizes, axis=0).ravel()
+    # The precisions of what is new are those with which slopes at 0 are as large as they are.
+    new = np.unique(blocks[max(1, len(known)) :])
+    bent = (problem.members @ np.diagonal(point.blocks, axis1=1, axis2=2)).ravel()
+    excess = np.maximum(np.bincount(by_row, point.slope**2 - bent, tau.size), 1e-100)
+    tau[new] = np.clip((np.bincount(by_row, bent**2, tau.size) / excess)[new], *_STARTS)
+    found, tau = _alternate(point, tau, by_row, np.outer(alike, np.arange(free + 1) < free))
     parts = np.split(found.x.reshape(-1, width), np.cumsum(problem.sizes)[:-1])
     common, *groups = (parts[k] for k in np.argsort(problem.order))
     return PooledFit(common[0], tuple(groups), tau[blocks], found)
@@ -161,52 +350,37 @@ def fit_pooled(
 def _alternate(
     point: _Point, tau: FloatArray, blocks: IntArray, prior: FloatArray
 ) -> tuple[Solution[FloatArray], FloatArray]:
-    """The minimum, and the precisions `tau` of the `blocks` (parameters,); the last is fixed."""
-    still, tried = tau.size == 1, list[tuple[FloatArray, FloatArray]]()
-    while not still and len(tried) < _ROUNDS:
+    """The minimum, and the precisions `tau` of the `blocks` (parameters,); the last is fixed.
+
+    By MacKay's rule: what the data decide of a block, over the sum of squares there, to both of
+    which the `prior` (2, blocks) is added. Where groups do not differ, that alone creeps towards
+    infinity; so the next precisions are where a secant through two rounds meets the fixed point.
+    """
+    still, before, then, rounds = tau.size == 1, np.log(tau), np.log(tau), 0
+    while not still and rounds < _ROUNDS:
         point = replace(point, precision=tau[blocks])
-        found = point.minimize(tol=10.0 * _LOOSE, max_iter=1)
-        updated, slope = _update(tau, blocks, found.x, point.inverse.diagonal(), prior)
-        tried.append((tau, updated))
-        tau, point = _extrapolate(*tried[-2:]), found.point
-        expected = np.abs(slope * np.log(tau / tried[-1][0])).sum()
-        still = bool((np.abs(np.log(updated / tried[-1][0])) <= np.log(_STILL)).all())
-        still &= found.converged and bool(expected <= _LOOSE * point.problem.total)
+        found, variance = point.minimize(tol=10.0 * _LOOSE, max_iter=1), point.inverse.diagonal()
+        decided = np.bincount(blocks, np.maximum(1.0 - tau[blocks] * variance, 0.0), tau.size)
+        decided, squares = decided + prior[0], np.bincount(blocks, found.x**2, tau.size) + prior[1]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            wanted = np.where(decided > _NOTHING, decided / squares, np.inf)
+        wanted = np.append(np.clip(wanted[:-1], LEAST_PRECISION, MOST_PRECISION), tau[-1])
+        now, updated = np.log(tau), np.log(wanted)
+        moved = np.where(now == before, 1.0, now - before)
+        secant = np.clip(np.where(now == before, 0.0, (updated - then) / moved), 0.0, _STEEPEST)
+        longest = np.maximum(np.log(_LONGEST), np.abs(updated - now))
+        following = tau * np.exp(np.clip((updated - now) / (1.0 - secant), -longest, longest))
+        slope = 0.5 * (decided - tau * squares)  # of the log marginal likelihood, by log tau
+        before, then, point, rounds = now, updated, found.point, rounds + 1
+        tau = np.clip(following, LEAST_PRECISION, MOST_PRECISION)
+        expected = np.abs(slope * (np.log(tau) - now)).sum()
+        still = bool((np.abs(updated - now) <= np.log(_STILL)).all()) and found.converged
+        still &= bool(expected <= _LOOSE * point.problem.total)
     found = replace(point, precision=tau[blocks]).minimize(tol=_TIGHT, max_iter=_MAX_ITER)
     reason = found.reason if still or not found.converged else StopReason.MAX_ITER
-    return replace(found, n_iter=len(tried) + found.n_iter, reason=reason), tau
+    return replace(found, n_iter=rounds + found.n_iter, reason=reason), tau
 
 
-def _update(
-    tau: FloatArray, blocks: IntArray, x: FloatArray, variance: FloatArray, prior: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """MacKay's rule: what the data decide of a block, over the sum of squares there.
-
-    And the slope of the log marginal likelihood by that of each precision. The `prior` (2, blocks)
-    is added to both.
-    """
-    decided = np.bincount(blocks, np.maximum(1.0 - tau[blocks] * variance, 0.0), tau.size)
-    decided, squares = decided + prior[0], np.bincount(blocks, x * x, tau.size) + prior[1]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        found = np.where(decided > _NOTHING, decided / squares, np.inf)
-    found = np.append(np.clip(found[:-1], LEAST_PRECISION, MOST_PRECISION), tau[-1])
-    return found, 0.5 * (decided - tau * squares)
-
-
-def _extrapolate(*tried: tuple[FloatArray, FloatArray]) -> FloatArray:
-    """The next precisions: where a secant through the last two rounds meets the fixed point.
-
-    Where groups do not differ, the rule alone creeps towards infinity.
-    """
-    (before, then), (now, updated) = np.log(tried[0]), np.log(tried[-1])
-    moved = np.where(now == before, 1.0, now - before)
-    slope = np.clip(np.where(now == before, 0.0, (updated - then) / moved), 0.0, _STEEPEST)
-    longest = np.maximum(np.log(_LONGEST), np.abs(updated - now))
-    found = tried[-1][0] * np.exp(np.clip((updated - now) / (1.0 - slope), -longest, longest))
-    return np.asarray(np.clip(found, LEAST_PRECISION, MOST_PRECISION))
-
-
-@dataclass(frozen=True, eq=False)
 class _Problem:
     """The likelihood as a function of a vector: a row of coefficients for each group.
 
@@ -217,60 +391,29 @@ class _Problem:
     given.
     """
 
-    terms: PooledTerms
-    sizes: IntArray
-    order: IntArray
-    rows: IntArray
-    cell: IntArray
-    places: IntArray
-
-    @classmethod
-    def from_codes(
-        cls, terms: PooledTerms, codes: IntArray | None, sizes: Sequence[int]
-    ) -> _Problem:
+    def __init__(self, terms: PooledTerms, codes: IntArray | None, sizes: Sequence[int]) -> None:
         counts, common = np.array([1, *sizes]), np.zeros((terms.weights.size, 1), np.int64)
-        order = np.argsort(counts, kind="stable")
-        codes = (common if codes is None else np.hstack([common, codes]))[:, order]
-        places, counts = np.lexsort(codes.T), counts[order]
-        codes = codes[places]
+        self.order = np.argsort(counts, kind="stable")
+        codes = (common if codes is None else np.hstack([common, codes]))[:, self.order]
+        self.places, self.sizes = np.lexsort(codes.T), counts[self.order]
+        codes = codes[self.places]
         first = np.append(True, (codes[1:] != codes[:-1]).any(axis=1))
-        rows = np.where(codes < 0, counts.sum(), np.cumsum(counts) - counts + codes)[first]
-        return cls(take_examples(terms, places), counts, order, rows, np.cumsum(first) - 1, places)
-
-    @cached_property
-    def total(self) -> float:
-        return float(self.terms.weights.sum())
-
-    @cached_property
-    def n_rows(self) -> int:
-        return int(self.sizes.sum())
-
-    @cached_property
-    def own(self) -> IntArray:
-        """The cells that have a row of the last column for themselves; none if some share one."""
+        self.n_rows, self.cell = int(counts.sum()), np.cumsum(first) - 1
+        starts = np.cumsum(self.sizes) - self.sizes
+        self.rows = np.where(codes < 0, self.n_rows, starts + codes)[first]
+        parts = (each[self.places] if np.ndim(each) else each for each in vars(terms).values())
+        self.terms: PooledTerms = type(terms)(*parts)
+        self.total = float(self.terms.weights.sum())
+        # Cells that have a row of the last column for themselves; none if some share one.
         last = self.rows[:, -1]
         alone = np.bincount(last, minlength=self.n_rows)[: self.n_rows].max() <= 1
-        return np.flatnonzero((last < self.n_rows) & alone & (self.sizes.size > 1))
-
-    @cached_property
-    def shared(self) -> IntArray:
-        """The rows (cells, columns) of the other columns."""
-        return self.rows[:, :-1] if self.own.size else self.rows
-
-    @cached_property
-    def n_dense(self) -> int:
-        """How many rows the shared columns have but for the last of them."""
-        return int(self.sizes[: self.shared.shape[1] - 1].sum())
-
-    @cached_property
-    def sums(self) -> Any:
-        """The sparse matrix (cells, n) of 0 and 1 that sums examples by cell."""
-        return _indicators(self.cell[:, None], len(self.rows))
-
-    @cached_property
-    def members(self) -> Any:
-        """The same (rows, cells), by group."""
-        return _indicators(self.rows, self.n_rows)
+        self.own = np.flatnonzero((last < self.n_rows) & alone & (self.sizes.size > 1))
+        # The rows (cells, columns) of the other columns, and how many these have but for the last.
+        self.shared = self.rows[:, :-1] if self.own.size else self.rows
+        self.n_dense = int(self.sizes[: self.shared.shape[1] - 1].sum())
+        # Sparse matrices that sum examples by cell, and cells by group.
+        self.sums = _indicators(self.cell[:, None], len(self.rows))
+        self.members = _indicators(self.rows, self.n_rows)
 
     @cached_property
     def meetings(self) -> tuple[Any, Any, Any]:
@@ -287,11 +430,12 @@ class _Problem:
             _indicators(pairs.reshape(len(last), -1), size * size),
         )
 
-    def evaluate(self, x: FloatArray, precision: FloatArray | float = 0.0) -> _Point:
+    def evaluate(self, x: FloatArray, precision: FloatArray) -> _Point:
         coef = _sum_rows(x.reshape(self.n_rows, -1), self.rows)
         coef = coef if len(coef) == 1 else np.take(coef, self.cell, axis=0)
         loss, slope, state = self.terms.evaluate(coef, self.sums)
-        return _Point(self, x, loss, (self.members @ slope).ravel(), state, precision)
+        blocks = self.terms.curvature(state, self.sums)
+        return _Point(self, x, loss, (self.members @ slope).ravel(), state, blocks, precision)
 
 
 def _indicators(places: IntArray, size: int) -> Any:
@@ -310,44 +454,32 @@ def _sum_rows(table: FloatArray, rows: IntArray) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class _Point:
-    """The likelihood at one place, and precisions; value and gradient are per example."""
+    """The likelihood at one place, and precisions; value and gradient are per example.
+
+    `blocks` (cells, c, c) are the second derivatives of the loss of all examples.
+    """
 
     problem: _Problem
     x: FloatArray
     loss: float
     slope: FloatArray
     state: Any
-    precision: FloatArray | float
-    #: The second derivatives, once they are known, which do not depend on the precisions.
-    known: list[FloatArray] = field(default_factory=list)
+    blocks: FloatArray
+    precision: FloatArray
 
     @property
-    def blocks(self) -> FloatArray:
-        """The second derivatives (cells, c, c) of the loss of all examples."""
-        if not self.known:
-            self.known.append(self.problem.terms.curvature(self.state, self.problem.sums))
-        return self.known[0]
-
-    @cached_property
     def value(self) -> float:
-        penalty = 0.5 * float(np.sum(self.precision * self.x**2))
-        return (self.loss + penalty) / self.problem.total
+        return (self.loss + 0.5 * float(self.precision @ self.x**2)) / self.problem.total
 
-    @cached_property
+    @property
     def gradient(self) -> FloatArray:
         return (self.slope + self.precision * self.x) / self.problem.total
 
     @cached_property
     def inverse(self) -> _Inverse:
         """The inverse Hessian of the penalised loss of all examples."""
-        precision = np.broadcast_to(self.precision, self.x.size)
-        return _Inverse.of(self.problem, self.blocks, precision.reshape(self.problem.n_rows, -1))
-
-    def moments(self, blocks: IntArray, size: int) -> FloatArray:
-        """Precisions (size,) with which slopes at coefficients of 0 are as large as they are."""
-        known = (self.problem.members @ np.diagonal(self.blocks, axis1=1, axis2=2)).ravel()
-        excess = np.bincount(blocks, self.slope**2 - known, size)
-        return np.asarray(np.bincount(blocks, known**2, size) / np.maximum(excess, 1e-100))
+        precision = self.precision.reshape(self.problem.n_rows, -1)
+        return _Inverse(self.problem, self.blocks, precision)
 
     def minimize(self, *, tol: float, max_iter: int) -> Solution[FloatArray]:
         """The minimum from here."""
@@ -355,23 +487,10 @@ class _Point:
         def evaluate(x: FloatArray) -> _Point:
             return self if x is self.x else self.problem.evaluate(x, self.precision)
 
-        step = _Point.newton_step
+        def step(point: _Point) -> tuple[FloatArray, bool]:
+            return -point.inverse.solve(point.gradient * self.problem.total), True
+
         return minimize_newton(evaluate, self.x, step, tol=tol, max_iter=max_iter)
-
-    def newton_step(self) -> tuple[FloatArray, bool]:
-        return -self.inverse.solve(self.gradient * self.problem.total), True
-
-    def scores_left_out(self) -> FloatArray:
-        problem, terms = self.problem, self.problem.terms
-        found, width = np.empty_like(terms.offset), terms.n_features
-        held = width * width * max(1, problem.n_dense)
-        for part in cut_rows(problem.cell.size, max(1, _HELD // held)):
-            cell = problem.cell[part]
-            covariances = self.inverse.covariances(np.arange(cell[0], cell[-1] + 1))
-            found[problem.places[part]] = terms.scores_left_out(
-                self.state, part, covariances, cell - cell[0]
-            )
-        return found
 
 
 def _invert(blocks: FloatArray) -> FloatArray:
@@ -392,106 +511,76 @@ def _invert(blocks: FloatArray) -> FloatArray:
     return inverse
 
 
-def _times(left: FloatArray, right: FloatArray) -> FloatArray:
-    """Products (m, c, c) of matrices (m, c, c) and (m, c, c), or one for all of them."""
-    return np.asarray(np.tensordot(left, right[0], 1) if len(right) == 1 else left @ right)
-
-
-@dataclass(frozen=True, eq=False)
 class _Inverse:
     """The inverse Hessian: cells' own rows are eliminated, then those of the last shared column.
 
-    Given the coefficients w of a cell in the shared columns, those in all are `kept` w on average,
-    with the covariance `own`, where it has a row for itself. Given those x of the dense rows, those
-    of the last shared column are -`carried` x, with the covariance `last`; `dense` is that of x.
+    It is made from the second derivatives (cells, c, c) and the precisions (rows, c). Given the
+    coefficients w of a cell in the shared columns, those in all are `kept` w on average, with the
+    covariance `own`, where it has a row for itself. Given those x of the dense rows, those of the
+    last shared column are -`carried` x, with the covariance `last`; `dense` is that of x.
     """
 
-    problem: _Problem
-    precision: FloatArray
-    own: FloatArray
-    kept: FloatArray
-    last: FloatArray
-    carried: FloatArray
-    dense: FloatArray
-
-    @classmethod
-    def of(cls, problem: _Problem, blocks: FloatArray, precision: FloatArray) -> _Inverse:
-        """From the second derivatives (cells, c, c) and the precisions (rows, c)."""
-        width, size = precision.shape[1], problem.n_dense
-        eye, tau = np.eye(width), precision[problem.rows[problem.own, -1], None]
-        every = problem.own.size == len(blocks)
-        mine, meetings = blocks if every else blocks[problem.own], problem.meetings
-        own = _invert(mine + eye * tau)
-        kept = own * tau
-        if every and not size and meetings[0].shape[0] == 1:  # the common terms are all they share
-            blocks = np.tensordot(mine, kept, ([0, 1], [0, 1]))[None]
-            meetings = (np.eye(1), np.zeros((0, 1)), np.zeros((0, 1)))
-        elif problem.own.size:
+    def __init__(self, problem: _Problem, blocks: FloatArray, precision: FloatArray) -> None:
+        self.problem, self.precision = problem, precision
+        size, width = problem.n_dense, precision.shape[1]
+        self.own_rows, eye = problem.rows[problem.own, -1], np.eye(width)
+        tau, mine = precision[self.own_rows, None], blocks[problem.own]
+        self.own = _invert(mine + eye * tau)
+        self.kept = self.own * tau
+        if problem.own.size:
             blocks = blocks.copy()
-            blocks[problem.own] = mine @ kept
-        flat, n_last = blocks.reshape(len(blocks), -1), meetings[0].shape[0]
+            blocks[problem.own] = mine @ self.kept
+        flat, n_last = blocks.reshape(len(blocks), -1), problem.meetings[0].shape[0]
         block, border, dense = (
             (each @ flat).reshape(m, n, width, width).swapaxes(1, 2).reshape(m, width, n * width)
-            for each, m, n in zip(meetings, (n_last, n_last, size), (1, size, size), strict=True)
+            for each, m, n in zip(
+                problem.meetings, (n_last, n_last, size), (1, size, size), strict=True
+            )
         )
-        last = _invert(block + eye * precision[size : size + n_last, None])
-        carried = last @ border
+        self.last = _invert(block + eye * precision[size : size + n_last, None])
+        self.carried = self.last @ border
         complement = dense.reshape(size * width, size * width) + np.diag(precision[:size].ravel())
-        flat, passed = (
-            part.reshape(n_last * width, -1 if size else 0) for part in (border, carried)
-        )
-        complement -= flat.T @ passed
-        inverse = np.linalg.inv(complement)
-        return cls(problem, precision, own, kept, last, carried, np.asarray(inverse))
+        complement -= np.tensordot(border, self.carried, ([0, 1], [0, 1]))
+        self.dense = np.asarray(np.linalg.inv(complement))
 
     def solve(self, vector: FloatArray) -> FloatArray:
         """The inverse times a vector (parameters,)."""
         problem, size, width = self.problem, self.problem.n_dense, self.precision.shape[1]
         table = vector.reshape(-1, width)
-        rows = problem.rows[problem.own, -1]
-        own = table[rows][:, :, None]
-        if problem.own.size:
-            moved = np.zeros((len(problem.rows), width))
-            moved[problem.own] = (own - self.kept.swapaxes(1, 2) @ own)[:, :, 0]
-            table = table - problem.members @ moved
+        own, moved = table[self.own_rows][:, :, None], np.zeros((len(problem.rows), width))
+        moved[problem.own] = (own - self.kept.swapaxes(1, 2) @ own)[:, :, 0]
+        table = table - problem.members @ moved
         last = table[size : size + len(self.last)]
         first = self.dense @ (table[:size].ravel() - np.tensordot(last, self.carried, 2))
         last = (self.last @ last[..., None])[..., 0] - self.carried @ first
-        found = np.zeros_like(table)
+        found = np.zeros(self.precision.shape)
         found[: size + len(last)] = np.append(first, last).reshape(-1, width)
-        if problem.own.size:
-            shared = _sum_rows(found, problem.shared[problem.own])[:, :, None]
-            found[rows] = (self.own @ own + self.kept @ shared - shared)[:, :, 0]
-        return found.ravel()
+        shared = _sum_rows(found, problem.shared[problem.own])[:, :, None]
+        found[self.own_rows] = (self.own @ own + self.kept @ shared - shared)[:, :, 0]
+        return np.asarray(found.ravel())
 
     def diagonal(self) -> FloatArray:
         """Variances of the parameters."""
-        problem, size = self.problem, self.problem.n_dense
-        found = 1.0 / self.precision
+        size, found = self.problem.n_dense, 1.0 / self.precision
         found[:size] = np.diagonal(self.dense).reshape(found[:size].shape)
         passed = np.einsum("gad,gad->ga", np.tensordot(self.carried, self.dense, 1), self.carried)
         found[size : size + len(passed)] = np.diagonal(self.last, axis1=1, axis2=2) + passed
         moved = self.kept - np.eye(self.precision.shape[1])
-        passed = np.einsum("gab,gab->ga", _times(moved, self._shared(problem.own)), moved)
-        rows = problem.rows[problem.own, -1]
-        found[rows] = np.diagonal(self.own, axis1=1, axis2=2) + passed
+        passed = np.einsum("gab,gab->ga", moved @ self._shared(self.problem.own), moved)
+        found[self.own_rows] = np.diagonal(self.own, axis1=1, axis2=2) + passed
         return found.ravel()
 
     def covariances(self, cells: IntArray) -> FloatArray:
         """The covariance (m, c, c) of the coefficients that act in cells (m,)."""
-        shared, place = self._shared(cells), np.searchsorted(self.problem.own, cells)
-        some = np.isin(cells, self.problem.own)
-        kept, own = self.kept[place[some]], self.own[place[some]]
-        known = shared if len(shared) == 1 else shared[some]
-        found = np.repeat(shared, len(cells) // len(shared), axis=0)
-        found[some] = _times(kept, known) @ kept.swapaxes(1, 2) + own
+        found, some = self._shared(cells), np.isin(cells, self.problem.own)
+        place = np.searchsorted(self.problem.own, cells[some])
+        kept = self.kept[place]
+        found[some] = kept @ found[some] @ kept.swapaxes(1, 2) + self.own[place]
         return found
 
     def _shared(self, cells: IntArray) -> FloatArray:
-        """The same for the shared columns; (1, c, c) where these are the common terms alone."""
+        """The same for the shared columns."""
         size, width = self.problem.n_dense, self.precision.shape[1]
-        if not size and len(self.last) == 1:
-            return self.last
         *dense, last = self.problem.shared[cells].T
         places = np.zeros((len(cells), size + 1, width, width))
         for rows in dense:
@@ -502,3 +591,118 @@ class _Inverse:
         found = np.tensordot(spread, self.dense, 1) @ spread.swapaxes(1, 2)
         found[known] += self.last[group[known]]
         return np.asarray(found)
+
+
+#: Columns whose groups, or combinations of groups, have corrections.
+Term = tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class GroupEffects:
+    """The terms that are used, their fit, its held-out losses (n,), and why, in words.
+
+    `shift` is what held-out scores without groups are above the offset of the fit.
+    """
+
+    coding: GroupCoding
+    losses: FloatArray
+    fit: PooledFit | None = None
+    shift: FloatArray | float = 0.0
+    terms: tuple[Term, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def tables(self) -> dict[Term, FloatArray]:
+        """Corrections (groups, features), with a row for unknown groups in each column."""
+        found = {}
+        for term, table in zip(self.terms, self.fit.groups if self.fit else (), strict=True):
+            known = table.reshape(*self.sizes(term), -1)
+            whole = np.pad(known, [*[(0, 1) for _ in term], (0, 0)])
+            found[term] = whole.reshape(-1, table.shape[1])
+        return found
+
+    def sizes(self, term: Term) -> list[int]:
+        """How many known groups each column of a term has."""
+        return [self.coding.sizes[k] - 1 for k in term]
+
+    def named(self, term: Term) -> str:
+        """The names of the columns, and where a single one is cut."""
+        names = " x ".join(f"{self.coding.columns[k]!r}" for k in term)
+        if len(term) > 1 or not self.coding.cut[term[0]]:
+            return names
+        points = [f"{point:.6g}" for point in self.coding.levels[term[0]]]
+        shown = points if len(points) < PARTS else [*points[:2], "...", *points[-2:]]
+        return f"{names}, cut at {', '.join(shown)},"
+
+
+def learn_groups(
+    terms: PooledTerms,
+    codes: IntArray,
+    without: GroupEffects,
+    *,
+    level: float,
+    jointly: bool = False,
+    **options: Any,
+) -> GroupEffects:
+    """Add columns, the most helpful first, as long as one clearly helps; then pairs of columns.
+
+    `codes` (n, columns) are of groups by the coding of what is known `without` groups: held-out
+    losses, and a fit if there is one. A gain has to exceed so many standard errors that a gain of
+    none would reach them with the probability `level`, shared by the candidates. Columns are used
+    one by one, or `jointly`. The `options` are those of `fit_pooled`.
+    """
+    found, share = without, terms.weights / terms.weights.sum()
+    notes = [
+        f"{name!r} has {'one' if size == 2 else 'no'} group"
+        for name, size in zip(without.coding.columns, without.coding.sizes, strict=True)
+        if size <= 2
+    ]
+    columns = [(k,) for k, size in enumerate(without.coding.sizes) if size > 2]
+    several = [tuple(columns)] if jointly and columns else [(term,) for term in columns]
+    for candidates in (several, [((*a, *b),) for a, b in combinations(columns, 2)]):
+        waiting = {new: ", ".join(map(found.named, new)) for new in candidates}
+        caution = NormalDist().inv_cdf(1.0 - level / max(len(candidates), 1))
+        while waiting:
+            trials = []
+            for new in list(waiting):
+                with_new = _fit(replace(found, terms=(*found.terms, *new)), terms, codes, options)
+                if with_new is None:
+                    notes.append(f"{waiting.pop(new)} has too many combinations")
+                else:
+                    gain, error = mean_and_error(found.losses - with_new.losses, share)
+                    trials.append((gain, error, new, with_new))
+            trials.sort(key=lambda trial: -trial[0])
+            for gain, error, new, with_new in trials:
+                clear = gain > caution * error
+                notes.append(
+                    f"{waiting.pop(new)} was {'used' if clear else 'left out'} (held-out log loss "
+                    f"{'lower' if gain > 0.0 else 'higher'} by {abs(gain):.4f}, standard error "
+                    f"{error:.4f})"
+                )
+                if clear:  # the others are tried again, beside it
+                    found = with_new
+                    break
+    return replace(found, notes=tuple(notes))
+
+
+def _fit(
+    wanted: GroupEffects, terms: PooledTerms, codes: IntArray, options: dict[str, Any]
+) -> GroupEffects | None:
+    """The terms that are wanted with their fit; None if the last is a pair of too many groups."""
+    several = [wanted.sizes(term) for term in wanted.terms]
+    sizes, is_pair = [math.prod(each) for each in several], len(wanted.terms[-1]) > 1
+    if is_pair and sizes[-1] * _LEAST_EXAMPLES > len(codes):
+        return None
+    columns = []
+    for term, each in zip(wanted.terms, several, strict=True):  # -1 where a group is not known
+        known = (codes[:, term] < np.array(each)).all(axis=1)
+        combined = np.ravel_multi_index(codes[:, term].T, each, mode="clip")
+        columns.append(np.where(known, combined, -1))
+    most = _MOST_WITH_PAIRS if is_pair else MOST_DENSE
+    try:
+        groups = np.stack(columns, axis=1)
+        fit = fit_pooled(terms, groups, sizes, start=wanted.fit, most_dense=most, **options)
+    except TooManyGroupsError:
+        if is_pair:
+            return None
+        raise
+    return replace(wanted, fit=fit, losses=terms.losses(fit.scores_left_out() + wanted.shift))

@@ -23,45 +23,338 @@ Woodbury's formula takes the example.
 Vector scaling has a scale and a bias for each class's log-probability, and a tiny ridge. Its
 features are log-probabilities at the base temperature T, so the objective's v and b are
 scale = (1 + v) / T and bias = b. The ridge is on unit (scale - 1 / T) and on the biases.
+
+All of them minimise the penalised log loss of scores that are linear in their coefficients.
+With features z (n, K) of K classes and further shape terms x_i (n, K), class k has the score
+
+    z_k + sum_i w_i x_ik + v_k z_k + b_k,
+    z_k + sum_i w_i x_ik + sum_j M_kj z_j + b_k    with cross terms,
+
+and the objective is mean log loss + sum(penalty * coefficients^2) / 2. It is convex in one vector:
+w, and for each class (v_k, b_k) or its row of M and b_k. Structured, vector and class scaling
+minimise it; they differ in their features and penalties.
+
+Features, scores and probabilities stay in the library and on the device of the logits; sums come to
+the host. NumPy's blocks of rows run on our threads and are added in order, so that the number of
+threads changes no result; a device has one block.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
-from hokical._core.arrays import Array, FloatArray, IntArray
+from hokical._core.arrays import NUMPY, Array, Backend, FloatArray, IntArray, to_host
 from hokical._core.checks import LARGEST_TEMPERATURE
-from hokical._core.parallel import cut_rows, one_blas_thread
+from hokical._core.logits import Logits
+from hokical._core.runtime import cut_rows, map_slices, one_blas_thread
+from hokical._core.special import row_dots, row_sums
+from hokical._fitting import searches
 from hokical._fitting.examples import Examples, spaced_rows
-from hokical._fitting.newton import TIGHT, Product, Solution, cg_steps, dense_step, minimize_newton
-from hokical._fitting.softmax_objective import (
-    ClassBlocks,
-    FeatureBlock,
-    SoftmaxObjective,
-    SoftmaxPoint,
-    make_blocks,
-)
-from hokical._fitting.temperature import Base, base_temperature, typical_spread
-from hokical.rules.base import log_probabilities
-from hokical.rules.scaling import N_SHAPES, StructuredRule, shape_features
+from hokical._fitting.searches import Base, Product, Solution, mean_loss, minimize_newton
+from hokical.rules.base import as_scores, log_probabilities
+from hokical.rules.scaling import N_SHAPES, StructuredRule, VectorRule, shape_features
+
+#: Numbers per block of NumPy's rows. With cross terms there are at most so many blocks, as each has
+#: a (classes, classes) sum.
+BLOCK_SIZE, MAX_CROSS_BLOCKS = 1 << 16, 8
+#: A Hessian with cross terms is made by about so many rows.
+_HESSIAN_ROWS = 2000
+
+
+@dataclass(eq=False)
+class FeatureBlock:
+    """Some rows, all of one library.
+
+    `inputs` (rows, classes) are z; with cross terms there is a last column of ones. `shapes` are
+    (shape terms, rows * classes), `possible` (rows, classes) or None if no class is masked,
+    `labels` (rows,) and `weights` (rows, 1).
+    """
+
+    inputs: Array
+    shapes: Array
+    possible: Array | None
+    labels: Array
+    weights: Array
+    backend: Backend
+    cross_terms: bool
+
+    def __post_init__(self) -> None:
+        self.xp: Any = self.backend.namespace(self.inputs)
+        #: (rows, classes)
+        self.z = self.inputs[:, :-1] if self.cross_terms else self.inputs
+        self.n_shapes = int(self.shapes.shape[0])
+
+    def from_host(self, array: Any) -> Array:
+        return array if self.backend is NUMPY else self.backend.from_host(array, self.inputs)
+
+    def replace_true(self, table: Array, others: Array | float) -> Array:
+        """A table (rows, classes) with `others` at the label."""
+        columns = self.from_host(np.arange(table.shape[1]))
+        return self.xp.where(columns[None, :] == self.labels[:, None], others, table)
+
+    def shape_table(self) -> Array:
+        """Shape terms (rows, classes, 2)."""
+        shapes = self.xp.reshape(self.shapes, (self.n_shapes, *self.z.shape))
+        return self.xp.permute_dims(shapes, (1, 2, 0))
+
+    def change(self, direction: Array) -> Array:
+        """What a change of the coefficients changes in the scores, (rows, classes)."""
+        xp, shaped = self.xp, self.n_shapes
+        rows = xp.reshape(direction[shaped:], (self.z.shape[1], -1))
+        found = self.inputs @ rows.T if self.cross_terms else self.z * rows[:, 0] + rows[:, 1]
+        if shaped:
+            found += xp.reshape(direction[:shaped] @ self.shapes, self.z.shape)
+        return found
+
+    def transpose_product(self, table: Array, inputs: Array = None) -> Array:
+        """Sums of a table (rows, classes) times what the coefficients are multiplied with.
+
+        Other `inputs`, such as their squares, can take the place of the block's own.
+        """
+        xp, inputs = self.xp, self.inputs if inputs is None else inputs
+        shaped = self.shapes @ xp.reshape(table, (-1,)) if self.n_shapes else self.shapes[:, 0]
+        if self.cross_terms:
+            sums = table.T @ inputs
+        else:
+            sums = xp.stack([xp.sum(table * inputs, axis=0), xp.sum(table, axis=0)], axis=1)
+        return xp.concat([shaped, xp.reshape(sums, (-1,))])
+
+    def probabilities(self, coef: Array) -> tuple[Array, Array]:
+        """Probabilities (rows, classes), and the sum of the weighted log losses, ()."""
+        xp = self.xp
+        with np.errstate(all="ignore"):  # a trial step may go much too far
+            scores = self.z + self.change(coef)
+            if self.possible is not None:
+                scores = xp.where(self.possible, scores, -xp.inf)
+            below = scores - xp.max(scores, axis=1, keepdims=True)
+            own = xp.take_along_axis(below, self.labels[:, None], axis=1)[:, 0]
+            proba = np.exp(below, out=below) if xp is np else xp.exp(below)
+            total = row_sums(proba, xp)
+            proba /= total[:, None]
+            return proba, xp.sum(self.weights[:, 0] * (xp.log(total) - own))
+
+    def residual(self, proba: Array) -> Array:
+        """p - y, (rows, classes)."""
+        if not isinstance(proba, np.ndarray):
+            return self.replace_true(proba, proba - 1.0)
+        residual = proba.copy()
+        residual[np.arange(len(proba)), self.labels] -= 1.0
+        return residual
+
+    def curvature(self, proba: Array, direction: Array) -> Array:
+        """The log loss's Hessian times `direction`."""
+        change = self.change(direction)
+        change -= row_dots(change, proba, self.xp)[:, None]
+        change *= proba
+        change *= self.weights
+        return self.transpose_product(change)
+
+    def moments(self, proba: Array) -> Array:
+        """The Hessian's diagonal for w; each class's variance times inputs, and their squares."""
+        xp = self.xp
+        variance = proba * (1.0 - proba) * self.weights
+        shapes = xp.reshape(self.shapes, (self.n_shapes, *proba.shape))
+        away = shapes - xp.sum(proba * shapes, axis=2, keepdims=True)
+        shaped = xp.sum(proba * self.weights * shapes * away, axis=(1, 2))
+        powers = (self.inputs, self.inputs * self.inputs)
+        sums = [self.transpose_product(variance, power)[self.n_shapes :] for power in powers]
+        return xp.concat([shaped, *sums])
+
+    def class_hessian(self, proba: Array) -> FloatArray:
+        """The Hessian (2 classes, 2 classes) without shape and cross terms."""
+        xp, to_host, size = self.xp, self.backend.to_host, proba.shape[1]
+        joined = xp.concat([proba * self.z, proba], axis=1)
+        weights = self.weights[:, 0]
+        first, second = to_host(weights @ joined), to_host(weights @ (joined[:, :size] * self.z))
+        joined *= xp.sqrt(self.weights)
+        found = -to_host(joined.T @ joined).reshape(2, size, 2, size).transpose(1, 0, 3, 2)
+        k = np.arange(size)
+        found[k, 0, k, 0] += second
+        found[k, 0, k, 1] += first[:size]
+        found[k, 1, k, 0] += first[:size]
+        found[k, 1, k, 1] += first[size:]
+        return np.asarray(found.reshape(2 * size, 2 * size))
+
+    def cross_hessian(self, proba: Array, rows: IntArray) -> FloatArray:
+        """The sum (p, p) over some rows of what each adds to the Hessian, with cross terms: the
+        mean outer product of what multiplies the coefficients, less that of its mean.
+        """
+        xp, to_host, shaped = self.xp, self.backend.to_host, self.n_shapes
+        given = (self.inputs, proba, self.weights)
+        there = self.from_host(rows)
+        inputs, proba, weights = (xp.take(array, there, axis=0) for array in given)
+        (n_rows, size), width = proba.shape, inputs.shape[1]
+        shapes = xp.take(xp.reshape(self.shapes, (shaped, -1, size)), there, axis=1)
+        heavy = proba * weights
+        drawn = shapes * heavy
+        inner = xp.matmul(xp.reshape(shapes, (shaped, -1)), xp.reshape(drawn, (shaped, -1)).T)
+        border = xp.matmul(xp.permute_dims(drawn, (0, 2, 1)), inputs)
+        squares = xp.reshape(inputs[:, :, None] * inputs[:, None, :], (n_rows, -1))
+        own = xp.reshape(xp.matmul(heavy.T, squares), (size, width, width))
+        each = xp.reshape(proba[:, :, None] * inputs[:, None, :], (n_rows, -1))
+        mean = xp.concat([xp.sum(shapes * proba, axis=2).T, each], axis=1) * xp.sqrt(weights)
+        found = -to_host(xp.matmul(mean.T, mean))
+        found[:shaped, :shaped] += to_host(inner)
+        found[:shaped, shaped:] += to_host(border).reshape(shaped, -1)
+        found[shaped:, :shaped] = found[:shaped, shaped:].T
+        for k, block in enumerate(to_host(own)):
+            here = slice(shaped + k * width, shaped + (k + 1) * width)
+            found[here, here] += block
+        return found
+
+
+def make_blocks(
+    examples: Examples, features: Callable[[Logits], tuple[Array, ...]], cross_terms: bool = False
+) -> list[FeatureBlock]:
+    """The features of examples, z and shape terms (n, classes), in blocks of rows."""
+    logits, n_rows = examples.logits, examples.n_rows
+    step = n_rows
+    if logits.is_numpy:  # with cross terms few blocks, as matrix products like many rows
+        step = max(1, BLOCK_SIZE // logits.n_classes)
+        step = max(step, -(-n_rows // MAX_CROSS_BLOCKS)) if cross_terms else step
+    every = bool(logits.xp.min(logits.values) > -logits.xp.inf)
+
+    def make(rows: slice) -> FeatureBlock:
+        block = logits.take(rows)
+        xp, (z, *shapes) = block.xp, features(block)
+        if not (every or cross_terms):  # a masked class has no part in sums over the others
+            z = xp.where(block.possible, z, xp.zeros_like(z))
+        flat = [xp.reshape(shape, (-1,)) for shape in shapes]
+        return FeatureBlock(
+            xp.concat([z, xp.ones_like(z[:, :1])], axis=1) if cross_terms else z,
+            xp.stack(flat) if flat else xp.reshape(z, (1, -1))[:0, :],
+            None if every else block.possible,
+            block.from_host(examples.labels[rows]),
+            block.from_host(examples.share[rows][:, None]),
+            block.backend,
+            cross_terms,
+        )
+
+    return map_slices(make, n_rows, step, threads=logits.is_numpy)
+
+
+@dataclass(eq=False)
+class SoftmaxObjective:
+    """Mean log loss + sum(penalty * coef^2) / 2 of coefficients (p,)."""
+
+    blocks: Sequence[FeatureBlock]
+    penalty: FloatArray
+
+    def __post_init__(self) -> None:
+        self.n_rows = sum(int(block.inputs.shape[0]) for block in self.blocks)
+        self.n_classes = int(self.blocks[0].z.shape[1])
+
+    def evaluate(self, coef: FloatArray) -> SoftmaxPoint:
+        there = self.blocks[0].from_host(coef)
+        found = self.map(lambda block: block.probabilities(there))
+        loss, pull = sum(float(loss) for _, loss in found), self.penalty * coef
+        value = loss + 0.5 * float(np.vdot(pull, coef))
+        return SoftmaxPoint(self, value, loss, [proba for proba, _ in found], pull)
+
+    def map(self, work: Callable[..., Any], *columns: Sequence[Any]) -> list[Any]:
+        """`work(block, ...)` of every block and what goes with it."""
+        items = list(zip(self.blocks, *columns, strict=True))
+        numpy = self.blocks[0].backend is NUMPY
+        return map_slices(lambda place: work(*items[place.start]), len(items), 1, threads=numpy)
+
+
+def _total(parts: Sequence[Array]) -> FloatArray:
+    """The sum of what blocks gave, on the host, in their order."""
+    first, *rest = map(to_host, parts)
+    return np.asarray(sum(rest, first))
+
+
+@dataclass(frozen=True, eq=False)
+class SoftmaxPoint:
+    """The objective at one place: value, log loss, probabilities by blocks, penalty's gradient."""
+
+    objective: SoftmaxObjective
+    value: float
+    log_loss: float
+    proba: list[Array]
+    penalty_gradient: FloatArray
+
+    @cached_property
+    def gradient(self) -> FloatArray:
+        slopes = self.objective.map(
+            lambda b, part: b.transpose_product(b.residual(part) * b.weights), self.proba
+        )
+        return _total(slopes) + self.penalty_gradient
+
+    def curvature_along(self, direction: FloatArray) -> FloatArray:
+        """The Hessian times a direction (p,)."""
+        there = self.objective.blocks[0].from_host(direction)
+        products = self.objective.map(lambda b, part: b.curvature(part, there), self.proba)
+        return _total(products) + self.objective.penalty * direction
+
+    def hessian(self) -> FloatArray:
+        """The Hessian (p, p); with cross terms by some of the rows."""
+        objective = self.objective
+        if objective.blocks[0].cross_terms:
+            step = max(1, objective.n_rows // _HESSIAN_ROWS)
+            ends = np.cumsum([0] + [part.shape[0] for part in self.proba]).tolist()
+            rows = [spaced_rows(a, b - a, step) for a, b in pairwise(ends)]
+            found = step * _total(objective.map(FeatureBlock.cross_hessian, self.proba, rows))
+        else:
+            found = _total(objective.map(FeatureBlock.class_hessian, self.proba))
+        found.flat[:: len(found) + 1] += objective.penalty
+        return found
+
+
+class ClassBlocks:
+    """A stand-in for the Hessian at a point: for each class a diagonal plus one outer product.
+
+    The examples that matter to a class look alike, so their mean carries most of the curvature of
+    its coefficients, and the diagonal is left with the variance about it. Without cross terms the
+    two coefficients of a class make it exact.
+
+    `first` (classes, ...) are the sums of each class's variance times inputs, and `second` those by
+    their squares with the penalty: without cross terms, (b, v) and (v, v), (b, b) of the Hessian.
+    """
+
+    def __init__(self, point: SoftmaxPoint) -> None:
+        objective, penalty = point.objective, point.objective.penalty
+        sums = _total(objective.map(FeatureBlock.moments, point.proba))
+        shaped = objective.blocks[0].n_shapes
+        self.first, second = sums[shaped:].reshape(2, objective.n_classes, -1)
+        mean = self.first / np.sqrt(np.maximum(self.first[:, -1:], np.finfo(np.float64).tiny))
+        own = penalty[shaped:].reshape(second.shape)
+        self.second, self._diagonal = second + own, np.maximum(second - mean * mean, 0.0) + own
+        self._shapes = np.maximum(sums[:shaped], 0.0) + penalty[:shaped]
+        self._mean = mean / self._diagonal
+        self._share = 1.0 + np.einsum("ij,ij->i", mean, self._mean)[:, None]
+
+    def solve(self, residual: FloatArray) -> FloatArray:
+        """The inverse times a residual (p,), by the Sherman-Morrison formula."""
+        shaped, rows = np.split(residual, [self._shapes.size])
+        rows = rows.reshape(self._mean.shape)
+        along = np.einsum("ij,ij->i", self._mean, rows)[:, None]
+        own = rows / self._diagonal - self._mean * (along / self._share)
+        return np.concatenate([shaped / self._shapes, own.ravel()])
+
 
 #: Strength of the penalty, in examples.
 STRENGTH = 0.3
 #: Fits of several ridges end with a Newton step that is expected to gain no more than this in mean
-#: log loss; less where that is below the second, down to 1 %. About a hundredth of it is left.
+#: log loss; less where that is below the second, down to 1 %. About a hundredth of it is left. No
+#: fit takes more steps than the third.
 TOLERANCE, SMALL_LOSS, MAX_ITER = 1e-4, 0.1, 200
+#: A fit of one ridge alone ends where no more than this is expected.
+ALONE_TOLERANCE = 1e-8
 #: The same for a scale and a bias of each class.
 CLASS_TOLERANCE, MAX_CLASS_ITER = 3e-4, 20
 #: Such scales stay above this, so that the order of a class's margins is kept.
 LEAST_SCALE = 0.05
 #: Cross terms are used up to this many classes.
 MAX_CROSS_CLASSES = 100
-#: Up to this many coefficients the Hessian, by about so many rows, is inverted for the solver.
-_MOST_DENSE, _DENSE_ROWS = 300, 2000
+#: Up to this many coefficients the Hessian is inverted for the solver.
+_MOST_DENSE = 300
 #: Numbers of the (classes, classes) matrices that are held at a time.
 _HELD_SIZE = 1 << 18
 #: Long steps are repeated with at most so many logits: beyond, no example counts for much.
@@ -76,72 +369,78 @@ _SURE, _SURE_BY_EXAMPLE = 1e-2, 1e-6
 Spread = Callable[[FeatureBlock, Array, Array], Array]
 
 
-@dataclass(frozen=True, eq=False)
-class StructuredFit:
-    """The rule, the floor and temperature, and the minimum."""
-
-    rule: StructuredRule
-    base: Base
-    minimum: Solution[FloatArray]
-
-    @property
-    def log_loss(self) -> float:
-        """The mean log loss, with the share of the uniform distribution."""
-        point, examples, even = self.minimum.point, self.base.examples, self.rule.even
-        logits = examples.logits
-        parts = point.objective.map(FeatureBlock.at_true, point.proba)
-        true = np.concatenate([logits.to_host(part) for part in parts])
-        mixed = (1.0 - even) * true + even / logits.to_host(logits.possible_counts)
-        return float(-examples.share @ np.log(np.maximum(mixed, 1e-300)))
-
-
 @one_blas_thread()
 def fit_structured(
-    base: Base, *, cross_terms: bool, strength: float = STRENGTH, tol: float, max_iter: int
-) -> StructuredFit:
-    """Structured scaling on top of a floor and a temperature."""
-    floored = base.examples
-    strength = strength / floored.effective_size
-    objective = structured_objective(floored, base.temperature.x, cross_terms, strength)
-    found = _minimize(objective, np.zeros(objective.penalty.size), tol, max_iter)
-    return StructuredFit(_rule(base, found.x, objective), base, found)
+    base: Base, *, cross_terms: bool, strength: float = STRENGTH, tol: float = ALONE_TOLERANCE
+) -> tuple[StructuredRule, float, Solution[FloatArray]]:
+    """Structured scaling on top of a floor and a temperature: the rule, its mean log loss with the
+    share of the uniform distribution, and the minimum.
+    """
+    floored, logits = base.examples, base.examples.logits
+    objective = _objective(base, floored, cross_terms, strength)
+    found = _minimize(objective, np.zeros(objective.penalty.size), tol)
+    rule, there = _rule(base, found.x, objective), objective.blocks[0].from_host(found.x)
+    scores = logits.xp.concat(objective.map(lambda block: block.z + block.change(there)), axis=0)
+    return rule, mean_loss(as_scores(scores, logits), floored, rule.even), found
+
+
+def _objective(base: Base, examples: Examples, crossed: bool, strength: float) -> SoftmaxObjective:
+    """The objective of all or some of the base's examples; `crossed` with terms between classes."""
+    size, each = examples.n_classes, strength / base.examples.effective_size
+    rows = np.full((size, size + 1 if crossed else 2), float(size))
+    if crossed:
+        rows[:, :-1] = size * (size - 1.0)
+        np.fill_diagonal(rows, size - 1.0)
+
+    def features(block: Logits) -> tuple[Array, ...]:
+        return shape_features(block.margins, block, base.temperature.x)
+
+    blocks = make_blocks(examples, features, cross_terms=crossed)
+    return SoftmaxObjective(blocks, each * np.concatenate([np.ones(N_SHAPES), rows.ravel()]))
 
 
 def _minimize(
-    objective: SoftmaxObjective,
-    start: FloatArray,
-    tol: float,
-    max_iter: int,
-    inverse: FloatArray | None = None,
+    objective: SoftmaxObjective, start: FloatArray, tol: float, inverse: FloatArray | None = None
 ) -> Solution[FloatArray]:
     """The minimum from a start, near which an `inverse` (p, p) of the Hessian may be known."""
+    from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
     small = objective.blocks[0].cross_terms and objective.penalty.size <= _MOST_DENSE
     known = [] if inverse is None else [partial(np.matmul, inverse)]
 
     def precondition(point: SoftmaxPoint) -> Product:
-        return known.pop() if known else _precondition(point, small)
+        if known:
+            return known.pop()
+        if small and point.penalty_gradient.any():  # not at the start, too far from the end
+            hessian = point.hessian()
+            try:
+                factor = cho_factor(hessian, lower=True, overwrite_a=True, check_finite=False)
+                whole = cho_solve(factor, np.eye(len(hessian)), check_finite=False)
+                return partial(np.matmul, whole)
+            except LinAlgError:  # a penalty too small to be seen
+                pass
+        return ClassBlocks(point).solve
 
-    steps = cg_steps(precondition, tol=tol, rough_start=small and not known)
-    return minimize_newton(objective.evaluate, start, steps, tol=tol, max_iter=max_iter)
+    steps = searches.cg_steps(precondition, tol=tol, rough_start=small and not known)
+    return minimize_newton(objective.evaluate, start, steps, tol=tol, max_iter=MAX_ITER)
 
 
 def _rule(base: Base, coef: FloatArray, objective: SoftmaxObjective) -> StructuredRule:
-    even = 1.0 / (base.examples.effective_size + 1.0)
-    return StructuredRule(base.floor, base.temperature.x, *_split(coef, objective), even)
+    """With w (2,), 1 + v and b (classes,), and M (classes, classes) or (0, 0)."""
+    size, even = objective.n_classes, 1.0 / (base.examples.effective_size + 1.0)
+    w, rows = coef[:N_SHAPES], coef[N_SHAPES:].reshape(size, -1)
+    scale, bias, cross = 1.0 + rows[:, 0], rows[:, -1].copy(), np.zeros((0, 0))
+    if objective.blocks[0].cross_terms:
+        cross = rows[:, :-1].copy()
+        own = np.diagonal(cross) / size
+        np.fill_diagonal(cross, own)
+        scale = 1.0 + own * (size - 1.0)
+    return StructuredRule(base.floor, base.temperature.x, w, scale, bias, cross, even)
 
 
-@dataclass(frozen=True, eq=False)
-class RidgeFits:
-    """Rules by ridge, and the scores (n, classes) of some `examples` by each fit without them.
-
-    `rows` (n,) are the places of these examples among all; they have the floor in their logits.
-    """
-
-    rules: list[StructuredRule]
-    held_out: list[Array]
-    examples: Examples
-    rows: IntArray
-    converged: bool
+#: Rules by ridge; the scores (rows, classes) of some rows by each fit without them; their numbers
+#: (rows,); and whether all fits have converged.
+RidgeFits = tuple[list[StructuredRule], list[Array], IntArray, bool]
 
 
 @one_blas_thread()
@@ -151,137 +450,63 @@ def fit_ridges(base: Base, ridges: Sequence[float], step: int) -> RidgeFits:
     Of `step` rows, one is held out; where only some are, their curvature is taken for that of all.
     The floor, and the temperature inside structured scaling, stay those of the whole.
     """
-    every, n_examples = base.examples, base.examples.effective_size
+    every, rules, held_out, converged = base.examples, [], [], True
     tol = TOLERANCE * min(max(base.temperature.value / SMALL_LOSS, 0.01), 1.0)
     rows = spaced_rows(0, every.n_rows, max(step, 1))
-    some = every if step < 2 else every.take(rows)
-    part, rules, held_out, converged = some.n_rows / every.n_rows, [], [], True
-    whole, sampled = (
-        structured_objective(each, base.temperature.x, True, 1.0 / n_examples)
-        for each in ((every, some) if step >= 2 else (every, every))
-    )
+    whole = sampled = _objective(base, every, True, 1.0)
+    if step >= 2:
+        sampled = _objective(base, every.take(rows), True, 1.0)
     coef = np.zeros(whole.penalty.size)
-    hessian: FloatArray | None = None
+    hessian: Any = None
     for ridge in ridges:
-        objective = replace(whole, penalty=ridge * whole.penalty)
-        start = None if hessian is None else _invert(hessian, objective.penalty)
-        found = _minimize(objective, coef, tol, MAX_ITER, start)
+        penalty = ridge * whole.penalty
+        start: Any = None if hessian is None else np.linalg.inv(hessian + np.diag(penalty))
+        found = _minimize(replace(whole, penalty=penalty), coef, tol, start)
         point, coef = found.point, found.x
         if step >= 2:
-            point = replace(sampled, penalty=objective.penalty).evaluate(coef)
-        hessian = point.hessian(_DENSE_ROWS)
-        inverse = _invert(hessian)
-        hessian.flat[:: coef.size + 1] -= objective.penalty
-        rules.append(_rule(base, coef, objective))
-        held_out.append(some.logits.xp.concat(scores_left_out(point, coef, part, inverse), axis=0))
-        converged = converged and found.converged
-    return RidgeFits(rules, held_out, some, rows, converged)
+            point = replace(sampled, penalty=penalty).evaluate(coef)
+        hessian = point.hessian()
+        scores = scores_left_out(point, coef, rows.size / every.n_rows, np.linalg.inv(hessian))
+        hessian.flat[:: coef.size + 1] -= penalty
+        rules.append(_rule(base, coef, whole))
+        held_out.append(every.logits.xp.concat(scores, axis=0))
+        converged &= found.converged
+    return rules, held_out, rows, converged
 
 
 @one_blas_thread()
-def fit_class_ridges(base: Base, ridges: Sequence[float]) -> RidgeFits:
-    """A scale and a bias for each of many classes, at falling ridges, in examples.
+def fit_classes(base: Base, ridge: float, tol: float = CLASS_TOLERANCE) -> RidgeFits:
+    """A scale and a bias for each of many classes, with a ridge, in examples.
 
     With x = margins / temperature, the scores are -x (1 + v) + b. Newton steps have one (2, 2)
     block of the Hessian per class: what ties classes together fades as they become many. The same
     blocks give the scores of each example by a fit without it.
     """
-    examples, none = base.examples, np.zeros(0)
-    price = examples.n_classes / examples.effective_size
-    unit = class_objective(examples, base.temperature.x, price)
-    coef, rules, held_out, converged = np.zeros(unit.penalty.size), [], [], True
-    for ridge in ridges:
-        objective = replace(unit, penalty=ridge * unit.penalty)
-        found = minimize_newton(
-            objective.evaluate, coef, class_step, tol=CLASS_TOLERANCE, max_iter=MAX_CLASS_ITER
-        )
-        coef, converged = found.x, converged and found.converged
-        v, bias = coef.reshape(-1, 2).T
-        scale, cross = np.maximum(1.0 + v, LEAST_SCALE), none.reshape(0, 0)
-        rules.append(
-            StructuredRule(base.floor, base.temperature.x, none, scale, bias, cross, even=0.0)
-        )
-        scores = class_scores_left_out(found.point, coef)
-        held_out.append(examples.logits.xp.concat(scores, axis=0))
-    return RidgeFits(rules, held_out, examples, np.arange(examples.n_rows), converged)
+    examples, none, temperature = base.examples, np.zeros(0), base.temperature.x
+    each = ridge * (examples.n_classes / examples.effective_size)
+    penalty = np.full(2 * examples.n_classes, each)
+    blocks = make_blocks(examples, lambda block: (block.margins * (-1.0 / temperature),))
+    objective, start = SoftmaxObjective(blocks, penalty), np.zeros(penalty.size)
 
+    def step(point: SoftmaxPoint) -> tuple[FloatArray, bool]:
+        return -ClassBlocks(point).solve(point.gradient), True
 
-def class_objective(examples: Examples, temperature: float, penalty: float) -> SoftmaxObjective:
-    """The objective of (v_k, b_k) for each class k, (2 classes,)."""
-    blocks = make_blocks(
-        examples, lambda block: (block.margins * (-1.0 / temperature),), cross_terms=False
-    )
-    return SoftmaxObjective(blocks, np.full(2 * examples.n_classes, penalty))
-
-
-def class_step(point: SoftmaxPoint) -> tuple[FloatArray, bool]:
-    return -ClassBlocks(point).solve(point.gradient), True
-
-
-def class_scores_left_out(point: SoftmaxPoint, coef: FloatArray) -> list[Array]:
-    """Scores (rows, classes) by blocks, of each example by a fit without it."""
-    about = ClassBlocks(point)
+    found = minimize_newton(objective.evaluate, start, step, tol=tol, max_iter=MAX_CLASS_ITER)
+    about = ClassBlocks(found.point)
     square, cross, count = about.second[:, 0], about.first[:, 0], about.second[:, 1]
     inverse = np.stack([count, -2.0 * cross, square]) / (square * count - cross * cross)
 
-    def work(block: FeatureBlock, proba: Array) -> Array:
+    def leave_out(block: FeatureBlock, proba: Array) -> Array:
         a, b, c = block.from_host(inverse)
         spread = ((block.z * a + b) * block.z + c) * block.weights
         change = spread * block.residual(proba) / (1.0 - spread * (proba - proba * proba))
-        return block.scores(block.from_host(coef)) + change
+        return block.z + block.change(block.from_host(found.x)) + change
 
-    return point.objective.map(work, point.proba)
-
-
-def structured_objective(
-    examples: Examples, temperature: float, cross_terms: bool, strength: float
-) -> SoftmaxObjective:
-    """The objective of examples that have the floor in their logits; `strength` is divided by n."""
-    size = examples.n_classes
-    rows = np.full((size, size + 1 if cross_terms else 2), float(size))
-    if cross_terms:
-        rows[:, :-1] = size * (size - 1.0)
-        np.fill_diagonal(rows, size - 1.0)
-    blocks = make_blocks(
-        examples,
-        lambda block: shape_features(block.margins, block, temperature),
-        cross_terms=cross_terms,
-    )
-    return SoftmaxObjective(blocks, strength * np.concatenate([np.ones(N_SHAPES), rows.ravel()]))
-
-
-def _precondition(point: SoftmaxPoint, small: bool) -> Product:
-    """Hessians are made whole if `small`; not at the start, which is too far from the end."""
-    if small and point.penalty_gradient.any():
-        from scipy.linalg import LinAlgError, cho_factor, cho_solve
-
-        hessian = point.hessian(_DENSE_ROWS)
-        try:
-            factor = cho_factor(hessian, lower=True, overwrite_a=True, check_finite=False)
-            return partial(np.matmul, cho_solve(factor, np.eye(len(hessian)), check_finite=False))
-        except LinAlgError:  # a penalty too small to be seen
-            pass
-    return ClassBlocks(point).solve
-
-
-def _split(
-    x: FloatArray, objective: SoftmaxObjective
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """w (2,), 1 + v and b (classes,), and M (classes, classes) or (0, 0)."""
-    size = objective.n_classes
-    w, rows = x[:N_SHAPES], x[N_SHAPES:].reshape(size, -1)
-    bias = rows[:, -1].copy()
-    if not objective.blocks[0].cross_terms:
-        return w, 1.0 + rows[:, 0], bias, np.zeros((0, 0))
-    cross = rows[:, :-1].copy()
-    own = np.diagonal(cross) / size
-    np.fill_diagonal(cross, own)
-    return w, 1.0 + own * (size - 1.0), bias, cross
-
-
-def _invert(hessian: FloatArray, penalty: FloatArray | float = 0.0) -> FloatArray:
-    """The inverse of a Hessian (p, p), with a penalty (p,) added to its diagonal."""
-    return np.asarray(np.linalg.inv(hessian + np.diag(penalty + np.zeros(len(hessian)))))
+    scores = examples.logits.xp.concat(objective.map(leave_out, found.point.proba), axis=0)
+    v, bias = found.x.reshape(-1, 2).T
+    scale = np.maximum(1.0 + v, LEAST_SCALE)
+    rule = StructuredRule(base.floor, temperature, none, scale, bias, none.reshape(0, 0), even=0.0)
+    return [rule], [scores], np.arange(examples.n_rows), found.converged
 
 
 def scores_left_out(
@@ -292,21 +517,15 @@ def scores_left_out(
     `point` is that of `coef` (p,), and `inverse` (p, p) that of the Hessian. If its rows are only a
     `part` of those fitted, each weighs that much less.
     """
-    objective = point.objective
-    spread = _spread_by(inverse, objective.n_classes)
+    objective, spread = point.objective, _spread_by(inverse, point.objective.n_classes)
     sure = min(_SURE, _SURE_BY_EXAMPLE * objective.n_rows)
     few = part == 1.0 and objective.n_rows * objective.n_classes <= FEW_LOGITS
 
     def work(block: FeatureBlock, proba: Array) -> Array:
-        change = _one_step(block, proba, block.weights * part, spread, sure)
+        change = _step(block, proba, block.weights * part, spread, sure)
         if few:  # all are in this block
-            once = block.backend.to_host(change).copy()
-            rows = np.flatnonzero(np.ptp(once, axis=1) > LONG_STEP)
-            given = (block.backend.to_host(proba), coef, objective.penalty, inverse, spread)
-            if rows.size:
-                once[rows] = _repeat_steps(rows, block.on_host(), *given)
-            change = block.from_host(once)
-        return block.scores(block.from_host(coef)) + change
+            change = _repeat_steps(change, point, coef, inverse, spread)
+        return block.z + block.change(block.from_host(coef)) + change
 
     return objective.map(work, point.proba)
 
@@ -333,20 +552,12 @@ def _spread_by(inverse: FloatArray, size: int) -> Spread:
     return spread
 
 
-def _shape_table(block: FeatureBlock) -> Array:
-    """Shape terms (rows, classes, 2)."""
-    xp = block.xp
-    return xp.permute_dims(xp.reshape(block.shapes, (N_SHAPES, -1, block.z.shape[1])), (1, 2, 0))
-
-
-def _one_step(
-    block: FeatureBlock, proba: Array, weights: Array, spread: Spread, sure: float
-) -> Array:
+def _step(block: FeatureBlock, proba: Array, weights: Array, spread: Spread, sure: float) -> Array:
     """The change (rows, classes) of a block's scores by one Newton step."""
     xp, size = block.xp, proba.shape[1]
     residual, eye = block.residual(proba), block.from_host(np.eye(size))
     moved = np.flatnonzero(block.backend.to_host(xp.min(residual, axis=1)) < -sure)
-    given = (block.inputs, _shape_table(block), proba, weights, residual)
+    given = (block.inputs, block.shape_table(), proba, weights, residual)
     parts = [xp.zeros_like(proba[:1, :])]
     for part in cut_rows(moved.size, max(1, _HELD_SIZE // (size * size))):
         rows = block.from_host(moved[part])
@@ -360,16 +571,21 @@ def _one_step(
 
 
 def _repeat_steps(
-    rows: IntArray,
-    block: FeatureBlock,
-    proba: FloatArray,
-    coef: FloatArray,
-    penalty: FloatArray,
-    inverse: FloatArray,
-    spread: Spread,
-) -> FloatArray:
-    """The changes (rows, classes) of some rows' scores by several steps, all on the host."""
-    inputs, shapes, own = block.inputs[rows], _shape_table(block)[rows], proba[rows]
+    once: Array, point: SoftmaxPoint, coef: FloatArray, inverse: FloatArray, spread: Spread
+) -> Array:
+    """The changes (n, classes) of the only block's scores, those by long steps by several.
+
+    All is done on the host.
+    """
+    there, penalty = point.objective.blocks[0], point.objective.penalty
+    changes, proba = to_host(once), to_host(point.proba[0])
+    rows = np.flatnonzero(np.ptp(changes, axis=1) > LONG_STEP)
+    if not rows.size:
+        return once
+    given = (there.inputs, there.shapes, there.possible, there.labels, there.weights)
+    parts: Any = (part if part is None else to_host(part) for part in given)
+    block = FeatureBlock(*(*parts, NUMPY, there.cross_terms))
+    inputs, shapes, own = block.inputs[rows], block.shape_table()[rows], proba[rows]
     weights, residual = block.weights[rows], block.residual(proba)[rows]
     spreads = weights[:, :, None] * spread(block, inputs, shapes)
     lever = np.eye(own.shape[1]) - own[:, :, None] * (spreads - own[:, None, :] @ spreads)
@@ -377,9 +593,8 @@ def _repeat_steps(
     def multiply(away: FloatArray) -> FloatArray:
         """Scores (rows, classes) of each row by its own coefficients (rows, p)."""
         by_class = away[:, N_SHAPES:].reshape(*own.shape, -1)
-        return np.asarray(
-            (shapes @ away[:, :N_SHAPES, None] + by_class @ inputs[:, :, None])[:, :, 0]
-        )
+        scores = shapes @ away[:, :N_SHAPES, None] + by_class @ inputs[:, :, None]
+        return np.asarray(scores[:, :, 0])
 
     def transpose_product(table: FloatArray) -> FloatArray:
         by_class = (table[:, :, None] * inputs[:, None, :]).reshape(rows.size, -1)
@@ -392,7 +607,7 @@ def _repeat_steps(
         tilt = np.linalg.solve(lever, tilt[:, :, None])[:, :, 0]
         return step + transpose_product(tilt) @ inverse
 
-    def change_of_slope(row: int, away: FloatArray) -> FloatArray:
+    def change_of_slope(row: Any, away: FloatArray) -> FloatArray:
         """Of the objective without the row, that far away from the fit, (p,)."""
         change = (block.probabilities(coef + away)[0] - proba) * block.weights
         change[row] = 0.0
@@ -403,7 +618,9 @@ def _repeat_steps(
     for _ in range(REPEATS):
         slopes = [change_of_slope(*each) for each in zip(rows, away, strict=True)]
         away -= solve(np.array(slopes) - gone)
-    return multiply(away)
+    changes = changes.copy()
+    changes[rows] = multiply(away)
+    return there.from_host(changes)
 
 
 #: Above this many classes, conjugate gradients cost less than the Hessian; the last step then
@@ -414,57 +631,41 @@ DENSE_CLASSES, _MANY_CLASSES_TOLERANCE = 300, 1e-9
 _SPREADS = (1e-6, 1e100)
 #: The base temperature is sought between these multiples of the spread: a wild example or two can
 #: ask for a very high one.
-_REACH = (1e-5, 1e30)
+_BASE_BOUNDS = (1e-5, 1e30)
 #: Probabilities this close to 1 are cut, so that the log of the rest is finite.
 _ALMOST_ONE = 1.0 - 1e-16
 
 
-@dataclass(frozen=True, eq=False)
-class VectorFit:
-    """Scales and biases (classes,), the mean log loss, the classes that are perfectly separated
-    from all others, and how the search ended.
-    """
-
-    scale: FloatArray
-    bias: FloatArray
-    log_loss: float
-    separated: IntArray
-    solution: Solution[FloatArray]
-
-
-def fit_vector(examples: Examples, ridge: float, max_iter: int) -> VectorFit:
-    spread = min(max(typical_spread(examples), _SPREADS[0]), _SPREADS[1])
-    bounds = _REACH[0] * spread, min(_REACH[1] * spread, LARGEST_TEMPERATURE)
-    temperature = base_temperature(examples, spread, bounds).x
+def fit_vector(
+    examples: Examples, ridge: float
+) -> tuple[VectorRule, IntArray, Solution[FloatArray]]:
+    """The rule, the classes that are perfectly separated from all others, and how it ended."""
+    spread = min(max(searches.typical_spread(examples), _SPREADS[0]), _SPREADS[1])
+    bounds = _BASE_BOUNDS[0] * spread, min(_BASE_BOUNDS[1] * spread, LARGEST_TEMPERATURE)
+    temperature = searches.base_temperature(examples, spread, bounds).x
     unit, n_classes = min(temperature, spread), examples.n_classes
-    blocks = make_blocks(
-        examples, lambda block: (log_probabilities(block) / temperature,), cross_terms=False
-    )
+    blocks = make_blocks(examples, lambda block: (log_probabilities(block) / temperature,))
     penalty = ridge * np.tile([(unit / temperature) ** 2, 1.0], n_classes)
     objective = SoftmaxObjective(blocks, penalty)
-    tol, steps = TIGHT, lambda point: dense_step(point.gradient, point.hessian())
+    tol, steps = searches.TIGHT, lambda point: searches.dense_step(point.gradient, point.hessian())
     if n_classes > DENSE_CLASSES:
         tol = _MANY_CLASSES_TOLERANCE
-        steps = cg_steps(lambda point: ClassBlocks(point).solve, tol=tol)
+        steps = searches.cg_steps(lambda point: ClassBlocks(point).solve, tol=tol)
     start, units = np.zeros(penalty.size), np.sqrt(ridge / penalty)
     with one_blas_thread():
         found = minimize_newton(
-            objective.evaluate, start, steps, tol=tol, max_iter=max_iter, units=units
+            objective.evaluate, start, steps, tol=tol, max_iter=MAX_ITER, units=units
         )
     v, bias = found.x.reshape(-1, 2).T
-    losses = objective.total(_class_losses, found.point.proba)
+
+    def against_others(block: FeatureBlock, proba: Array) -> Array:
+        xp, p = block.xp, block.xp.clip(proba, 1e-300, _ALMOST_ONE)
+        losses = block.replace_true(-xp.log1p(-p), -xp.log(p))
+        return xp.sum(block.weights * losses, axis=0)
+
+    losses = _total(objective.map(against_others, found.point.proba))  # of each class
     price = 0.5 * (penalty * found.x**2).reshape(-1, 2).sum(axis=1)
     present = np.bincount(examples.labels, minlength=n_classes) > 0
     separated = np.flatnonzero((price >= losses) & present)
     # A constant added to all biases has no effect.
-    return VectorFit(
-        (1.0 + v) / temperature, bias - bias.mean(), found.point.log_loss, separated, found
-    )
-
-
-def _class_losses(block: FeatureBlock, proba: Array) -> Array:
-    """The sum (classes,) of each class's log loss against all others."""
-    xp = block.xp
-    against = -xp.log1p(-xp.clip(proba, None, _ALMOST_ONE))
-    own = -xp.log(xp.clip(proba, 1e-300, None))
-    return xp.sum(block.weights * block.replace_true(against, own), axis=0)
+    return VectorRule((1.0 + v) / temperature, bias - bias.mean()), separated, found

@@ -14,23 +14,21 @@ from hokical.calibrators.catalog import make as make
 from hokical.calibrators.stored import Fit, MethodInfo
 
 if TYPE_CHECKING:
-    from hokical.calibrators.automatic import AutoCalibrator as AutoCalibrator
-    from hokical.calibrators.binary_isotonic import (
+    from hokical.calibrators.hoki import Hoki
+    from hokical.calibrators.methods import (
+        AdaptiveTemperatureScaling,
         BetaCalibration,
+        EnsembleTemperatureScaling,
         IsotonicMulticlass,
         IsotonicOneVsAllTS,
         PlattScaling,
-        VennAbers,
-    )
-    from hokical.calibrators.hoki import Hoki
-    from hokical.calibrators.scaling import (
-        AdaptiveTemperatureScaling,
-        EnsembleTemperatureScaling,
         StructuredScaling,
         TemperatureScaling,
         Uncalibrated,
         VectorScaling,
+        VennAbers,
     )
+    from hokical.calibrators.methods import AutoCalibrator as AutoCalibrator
 
 _METHODS = {kind: module for module, kind in (BUILT_IN | AUTOMATIC).values()}
 

@@ -2,82 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_type_hints
 
 import numpy as np
 
-from hokical._core.arrays import (
-    NUMPY,
-    Array,
-    FloatArray,
-    backend_of,
-    float64_scope,
-    lazy_arrays,
-    to_input_library,
-)
-from hokical._core.conversion import as_two_columns
-from hokical._core.groups import GroupCoding, count_rows, read_columns, take_rows, with_groups
-from hokical._core.logits import Logits, as_logits, check_rows
-from hokical._core.reading import (
-    Rows,
-    as_labels,
-    as_weights,
-    check_row_order,
-    class_of_column,
-    order_columns,
-    pair_rows,
-    to_numpy,
-    warn_of_contradiction,
-)
-from hokical._core.storage import fingerprint
-from hokical._core.topk import TopK, mark_seen
-from hokical._fitting.examples import (
-    Examples,
-    ExampleStats,
-    InMemory,
-    Partition,
-    read_sample,
-    warn_about_examples,
-)
-from hokical._fitting.temperature import choose_floor, with_floor
-from hokical.calibrators import decisions
-from hokical.calibrators.decisions import Decisions, decide
-from hokical.calibrators.stored import (
-    Fit,
-    StoredEstimator,
-    acceptable,
-    check_document,
-    convert_frame,
-    count_examples,
-    name_classes,
-    warn_of_probabilities,
-    warn_of_row_numbers,
-)
-from hokical.guarantees import shift
+from hokical._core import arrays, reading, runtime
+from hokical._core.arrays import NUMPY, Array, FloatArray, backend_of, float64_scope
+from hokical._core.conversion import as_two_columns, from_probabilities
+from hokical._core.groups import count_rows, read_columns, take_rows, with_groups
+from hokical._core.logits import Logits, TopK, as_logits, check_rows
+from hokical._core.reading import Rows
+from hokical._core.storage import CalibratorFileError, fingerprint
+from hokical._fitting.examples import Examples, Partition, read_sample, warn_about_examples
+from hokical._fitting.searches import choose_floor, with_floor
+from hokical.calibrators import stored
+from hokical.calibrators.stored import Decisions, Fit, StoredEstimator, check_stored, decide
+from hokical.guarantees import calibration_data, scores, sets, shift
 from hokical.guarantees.bounds import check_chance
-from hokical.guarantees.calibration_data import (
-    CalibrationData,
-    Reused,
-    one_of_each,
-    refuse_rows_of_fit,
-    row_hashes,
+from hokical.guarantees.calibration_data import CalibrationData, HeldOutPart, Reused
+from hokical.guarantees.control import RiskControl, can_be_counts, control_risk, percent, remembered
+from hokical.guarantees.scores import Evidence, ScoredLabels, SelectivePrediction
+from hokical.rules import base
+from hokical.rules.base import BalancedRule, FlooredRule, Rule, SetRule
+
+#: Rows from which on a column that counts them is no coincidence.
+_FEWEST_ROWS = 10
+#: Beyond so many classes, `certify` does not count examples by the probability of each.
+_MOST_DENSE_CLASSES = 1024
+#: More classes than this mean a damaged file.
+_MOST_COLUMNS = 1 << 31
+#: Why the examples of a fit can prove nothing.
+_NO_TEST = (
+    "are no test of it (unequal weights, pixels or tokens of the same items, folds of a "
+    "cross-validation, or a file before 0.4 of a method that may change labels)"
 )
-from hokical.guarantees.control import RiskControl, control_risk, group_cells, percent
-from hokical.guarantees.selective import SelectivePrediction
-from hokical.guarantees.sets import CertifiedSets, Detections, PredictionSets, SetOptions
-from hokical.guarantees.shift import ShiftEstimate, estimate_shift
-from hokical.rules.base import (
-    Output,
-    Rule,
-    labels_and_confidence,
-    predict_blocks,
-    predict_on_host,
-    to_float32,
-)
-from hokical.rules.wrapped import FlooredRule, SetRule
+#: What every error about missing examples ends with.
+_CERTIFY = "Call `certify(logits, labels)` first, with examples that nothing was fitted on."
 
 
 class Calibrator(StoredEstimator):
@@ -134,8 +97,19 @@ class Calibrator(StoredEstimator):
         bins from 50,000 examples on.
         """
         names: dict[str, Any] = {"classes": classes, "score_columns": score_columns}
-        given = (logits, labels, sample_weight, groups)
-        return self._learn_from(self._fit_partition, given, **names)
+        given = self._pair(logits, labels, sample_weight, groups, **names)
+        self._columns = given.columns
+        vars(self).pop("class_names", None)  # of an earlier fit; scikit-learn allows no empty one
+        if known := tuple(map(str, classes)) or given.classes:
+            self.class_names = known
+        with float64_scope(given.scores):
+            examples = self._partition(given)
+            if classes and not len(classes) == len({*classes}) == examples.n_classes:
+                rule = f"`classes` must name each of the {examples.n_classes} columns of `logits`"
+                raise ValueError(f"{rule}; got {len(classes)}.")
+            self._fit_partition(examples)
+        self.metadata_ = dict(given.about)
+        return self
 
     def predict(self, logits: Any, *, groups: Any = None) -> Array:
         """Labels (n,): the most likely class, or the classifier's own where the method keeps it.
@@ -164,12 +138,12 @@ class Calibrator(StoredEstimator):
         label. `dtype="float32"` gives NumPy arrays of half the size, computed in float64 all the
         same; other libraries return the type of the logits.
         """
-        if dtype is None or backend_of(logits) not in (None, NUMPY):
-            return self._output("proba", logits, groups)
-        if np.dtype(dtype) not in (np.float32, np.float64):
-            raise ValueError(f"`dtype` must be 'float32' or 'float64'; got {dtype!r}.")
-        data = self._check_logits(self._attach_groups(logits, groups))
-        return predict_blocks(self.rule_, "proba", data, narrow=np.dtype(dtype) == np.float32)
+        narrow = False
+        if dtype is not None and backend_of(logits) in (None, NUMPY):
+            narrow = np.dtype(dtype) == np.float32
+            if not narrow and np.dtype(dtype) != np.float64:
+                raise ValueError(f"`dtype` must be 'float32' or 'float64'; got {dtype!r}.")
+        return self._output("proba", logits, groups, narrow=narrow)
 
     def predict_support(self, logits: Any, *, groups: Any = None) -> Array:
         """Which rows (n,) lie in the range of the calibration examples.
@@ -196,7 +170,7 @@ class Calibrator(StoredEstimator):
         """The negative Brier score of the confidence: larger is better, 0 is perfect."""
         self._check_fitted()
         rows = self._read(logits, labels, sample_weight, groups)
-        found, confidence = labels_and_confidence(self.rule_, rows.scores)
+        found, confidence = base.labels_and_confidence(self.rule_, rows.scores)
         return -float(np.average((confidence - (found == rows.labels)) ** 2, weights=rows.weights))
 
     def certify(
@@ -227,7 +201,7 @@ class Calibrator(StoredEstimator):
         counts. What is guaranteed is then about a row of a new cluster, and counts clusters.
         """
         part = (logits, labels, sample_weight, groups)
-        return self._certify_parts([part], counts=counts, reused=reused, cluster=cluster)
+        return self._certify_parts([part], reused, counts, cluster)
 
     def predict_or_abstain(
         self,
@@ -260,17 +234,15 @@ class Calibrator(StoredEstimator):
         (True, True)
         """
         asked: dict[str, Any] = {"risk": risk, "delta": delta, "by": by, "groups": groups}
-        lazy = lazy_arrays(logits)
+        lazy = arrays.lazy_arrays(logits)
         if by == "all" and groups is None and lazy is not None:
             accepted = lazy.predict(self, "accepted", logits, **asked)
             guarantee = self.predict_or_abstain(np.zeros((1, self.n_classes_)), **asked)
             own = {"labels": self.predict(logits), "accepted": accepted}
             return replace(guarantee, confidence=self.predict_confidence(logits), **own)
         judge = self._for_new_groups() if by == "new group" else self
-        data = judge._check_logits(judge._attach_groups(logits, groups))
-        rows = decisions.scored_labels(judge.rule_, judge.kept_, data, "predict_or_abstain")
-        found = rows.accept(**asked)
-        return found.map_arrays(lambda array: to_input_library(array, logits))
+        data = judge._check_logits(logits, groups)
+        return judge._scored_labels(data, "predict_or_abstain").accept(logits, **asked)
 
     def predict_interval(
         self, logits: Any, *, delta: float = 0.05, label: Any = None, groups: Any = None
@@ -295,20 +267,32 @@ class Calibrator(StoredEstimator):
         (10000, 2)
         """
         delta = check_chance("delta", delta)
-        lazy = lazy_arrays(logits)
+        lazy = arrays.lazy_arrays(logits)
         if groups is None and lazy is not None:
             return lazy.predict(self, "interval", logits, delta=delta, label=label)
-        data = self._check_logits(self._attach_groups(logits, groups))
-        known = (self.rule_, self.kept_, data, delta)
-        if label is None:
-            found = decisions.accuracy_interval(*known)
+        data = self._check_logits(logits, groups)
+        index = None if label is None else self._class_index(label)
+        known = self.kept_.held_out_scores if label is None else self.kept_.held_out_classes
+        own = self.rule_.on_device_of(data).interval(data, index) if known is None else None
+        if own is not None:
+            found = np.stack([data.to_host(end) for end in own], axis=1)
+        elif index is None:
+            rows = self._scored_labels(data, "predict_interval")
+            # Examples were counted one level away where that is conservative.
+            found = rows.table.whole.intervals(rows.level, rows.confidence, delta)
+            if rows.untested is not None:
+                found[rows.untested] = 0.0, 1.0
+        elif known is None:
+            rule = "`label` has no examples to go by: they must count alike, and have all logits"
+            raise ValueError(f"{rule}, of at most {_MOST_DENSE_CLASSES:,} classes. {_CERTIFY}")
         else:
-            found = decisions.class_interval(*known, self._class_index(label))
-        return to_input_library(found, logits)
+            proba = base.predict_on_host(self.rule_, "proba", data)[:, index].astype(np.float64)
+            found = known.rows[index].intervals(scores.class_levels(proba), proba, delta)
+        return arrays.to_input_library(found, logits)
 
     def predict_set(
         self, logits: Any, *, coverage: float = 0.9, groups: Any = None, **options: Any
-    ) -> PredictionSets:
+    ) -> sets.PredictionSets:
         """The classes that each row may have, with the `coverage` you ask for.
 
         After `certify` sets are based on the calibrated probabilities, after `fit` alone on the
@@ -350,35 +334,40 @@ class Calibrator(StoredEstimator):
         >>> found.labels(0), float(found.sizes.mean().round(2))
         ([5], 1.39)
         """
-        asked = self._certified_sets(SetOptions.read({"coverage": coverage, **options}))
+        asked = self._certified_sets(sets.SetOptions.read({"coverage": coverage, **options}))
         if asked.options.by == "new group" and (judge := self._for_new_groups()) is not self:
             return judge.predict_set(logits, coverage=coverage, **options)
         by_group, certified = asked.options.by == "group", asked.examples.group_names
         known = getattr(self, "groups_", None) is not None or certified is not None  # used or not
         if (groups is None and by_group) or not (groups is None or by_group or known):
+            who = "a calibrator that learned from them or was certified with them"
             raise ValueError(
-                '`groups` must be given with `by="group"`, or to a calibrator that learned from '
-                "them or was certified with them, and with nothing else."
+                f'`groups` must be given with `by="group"`, or to {who}, and else not.'
             )
         if groups is not None and certified is not None and asked.options.by in ("all", "class"):
-            certified.match(
-                groups, count_rows(groups), "may be covered less than the guarantee says"
-            )
+            fate = "may be covered less than the guarantee says"
+            certified.match(groups, count_rows(groups), fate)
         given, n_unknown = getattr(logits, "given", logits), 0
         if by_group:
-            data = self._check_logits(self._attach_groups(logits, groups))
-            found, n_unknown = decisions.members_by_group(asked, self.rule_, data, groups)
-            members = to_input_library(found, given)
+            data = self._check_logits(logits, groups)
+            assert certified is not None  # or there are no thresholds by group
+            cells, n_unknown = certified.match(groups, data.n_rows, "get every class")
+            found = np.zeros((data.n_rows, data.n_classes), np.bool_)
+            for cell in np.unique(cells):
+                own, rule = np.flatnonzero(cells == cell), asked.rule(self.rule_, int(cell))
+                found[own] = base.predict_on_host(rule, "members", data.take(own))
+            members = arrays.to_input_library(found, given)
         else:
             members = self._with_rule(asked.rule(self.rule_))._output("members", logits, groups)
         with float64_scope(given):
-            sizes = decisions.count_members(members)
-        top = logits if isinstance(logits, TopK) and logits.hidden.any() else None
-        other = None if top is None else (members & ~mark_seen(top)).any(axis=1)
+            xp = (backend_of(members) or NUMPY).namespace(members)
+            numbers = members if xp is np else xp.astype(members, xp.int64)
+            sizes = xp.sum(numbers, axis=1)
+        names, other, seen = self.class_names or None, None, None
+        if isinstance(logits, TopK) and logits.hidden.any():
+            other, seen = (members & ~logits.mark_seen()).any(axis=1), logits.indices
         about = (asked.options, asked.certified_on, asked.guarantee(), asked.least_and_most())
-        names = self.class_names or None
-        seen = None if top is None else top.indices
-        return PredictionSets(members, sizes, *about, other, names, seen, n_unknown)
+        return sets.PredictionSets(members, sizes, *about, other, names, seen, n_unknown)
 
     def predict_action(self, logits: Any, costs: Any, *, groups: Any = None) -> Decisions:
         """The action of least expected cost for each row, with what it is expected to cost.
@@ -405,7 +394,7 @@ class Calibrator(StoredEstimator):
         delta: float | None = None,
         by: Literal["all", "new group"] = "all",
         groups: Any = None,
-    ) -> Detections:
+    ) -> sets.Detections:
         """Flag rows that may be of one class, so that few of its examples are missed.
 
         Of new examples whose true class is `label`, at least a share `recall` is found; with
@@ -428,13 +417,13 @@ class Calibrator(StoredEstimator):
             raise ValueError(f'`by` must be "all" or "new group" in `detect`; got {by!r}.')
         if by == "new group" and (judge := self._for_new_groups()) is not self:
             return judge.detect(logits, label, recall=recall, delta=delta, by=by)
-        options = SetOptions(check_chance("recall", recall), delta, by, allow_empty=True)
+        options = sets.SetOptions(check_chance("recall", recall), delta, by, allow_empty=True)
         asked = self._certified_sets(options, only=index)
         members = self._with_rule(asked.rule(self.rule_))._output("members", logits, groups)
         name = self.class_names[index] if self.class_names else index
         words = f"Recall of class {name} at least {percent(recall)}"
         words = asked.guarantee(words, true=f"true class is {name} and")
-        return Detections(members[..., index], asked.least_and_most(), words)
+        return sets.Detections(members[..., index], asked.least_and_most(), words)
 
     def reweight_classes(self, frequencies: Any) -> Self:
         """A copy for other class frequencies, which are known: (classes,), with a sum of 1.
@@ -457,7 +446,7 @@ class Calibrator(StoredEstimator):
 
     def estimate_shift(
         self, logits: Any, *, sample_weight: Any = None, delta: float = 0.05, groups: Any = None
-    ) -> ShiftEstimate:
+    ) -> shift.ShiftEstimate:
         """The class frequencies and the accuracy on new rows, which need no labels.
 
         It assumes *label shift*: class frequencies have changed, and the rows of each class have
@@ -496,46 +485,26 @@ class Calibrator(StoredEstimator):
         >>> cal.estimate_shift(0.5 * logits).verdict
         'not label shift: estimates withheld'
         """
-        known, kept, delta = self._kept("class_scores"), self.kept_, check_chance("delta", delta)
+        known, delta = self._kept("class_scores"), check_chance("delta", delta)
         if not known.cells.size:
-            raise ValueError(
-                "`estimate_shift` needs the logits of all classes, up to 4096 of them, in the fit "
-                "and now. The best logits of each row do not determine class frequencies."
-            )
-        pair_rows(logits, None, sample_weight, groups)
+            rule = "needs the logits of all classes, up to 4096 of them, in the fit and now"
+            raise ValueError(f"`estimate_shift` {rule}: the best ones of each row are not enough.")
+        reading.pair_rows(logits, None, sample_weight, groups)
         shift.warn_of_other_frequencies(known, self.name)
-        learned = self.rule_.needed_groups if groups is not None else None
-        by_code = kept.group_scores if learned is not None else None
-        if learned is not None and by_code is None:
-            raise ValueError(
-                "`groups` cannot be given: what the fit saw of each group was not stored with this "
-                "calibrator, as in files before 0.5. Fit it again, or leave them out."
-            )
-        judge = self._without_groups() if learned is None else self
+        learned = groups is not None and self.rule_.needed_groups is not None
+        if learned:
+            self._kept("group_scores")
+        judge = self if learned else self._without_groups()
         most = shift.MOST_NUMBERS // self.n_classes_
-        given, weights, chosen = shift.at_most(logits, sample_weight, most)
+        given, weights, chosen = shift.sample_rows(logits, sample_weight, most)
         if groups is not None and chosen is not None:
             groups = take_rows(read_columns(groups, count_rows(groups)), chosen)
         with float64_scope(given):
-            data = judge._check_logits(judge._attach_groups(given, groups))
+            data = judge._check_logits(given, groups)
             data = data.with_every_class("estimate_shift", "Give it all logits")
-            counts = as_weights(weights, data.n_rows)
+            counts = reading.as_weights(weights, data.n_rows)
             counts = np.ones(data.n_rows) if counts is None else counts
-            rows = shift.read_rows(judge.rule_, kept, data, counts)
-            found, by_group = estimate_shift(rows, known, delta, self), {}
-            coding, codes = learned, data.codes
-            if learned is None and groups is not None:
-                coding, codes = GroupCoding.read(groups, data.n_rows)
-            parts = [] if coding is None else [*shift.rows_by_group(coding, codes)]
-            for name, cell, own in parts:
-                if counts[own].any():
-                    rows = shift.read_rows(judge.rule_, kept, data.take(own), counts[own])
-                    alone = None if by_code is None else by_code.of(cell)
-                    by_group[name] = estimate_shift(
-                        rows, alone or known, delta, self, around=None if alone else found,
-                        n_tests=len(parts), unknown=learned is not None and alone is None,
-                    )  # fmt: skip
-        return replace(found, by_group=by_group)
+            return shift.estimate_shift(self, judge.rule_, data, counts, delta, groups)
 
     def control_risk(
         self,
@@ -585,17 +554,19 @@ class Calibrator(StoredEstimator):
         >>> bool(0.3 < found.threshold < 0.5)
         True
         """
-        self._check_fitted()
         judge = self._for_new_groups() if by == "new group" else self
-        data, truth, weights, groups, *_ = judge._read(logits, labels, sample_weight, groups)
-        refuse_rows_of_fit(self._are_of_fit(data), "logits", reused)
-        also, named = ("all", "class"), self._order_groups(groups)
-        cells = group_cells(by, named, data.n_rows, also, learned=True)
-        if by == "class":
-            cells = [self.class_names[k] if self.class_names else k for k in truth.tolist()]
-        proba = predict_on_host(judge.rule_, "proba", data)
+        rows = judge._read_held_out(reused, logits, labels, sample_weight, groups)
+        data, truth, weights, groups, *_ = rows
+        if groups is not None and (known := self.rule_.needed_groups) is not None:
+            # Columns in the order of the fit, then those that it did not use.
+            given = read_columns(groups, count_rows(groups))
+            groups = {name: given[name] for name in (*known.columns, *given) if name in given}
+        if by == "class":  # each is a group
+            names = self.class_names or range(self.n_classes_)
+            by, groups = "group", [names[k] for k in truth.tolist()]
+        proba = base.predict_on_host(judge.rule_, "proba", data)
         options: dict[str, Any] = {"delta": delta, "thresholds": thresholds, "weights": weights}
-        options |= {"groups": cells, "unseen": by == "new group"}
+        options |= {"by": by, "groups": groups, "learned": True, "kinds": '"all", "class"'}
         return control_risk(proba, truth, loss=loss, risk=risk, **options)
 
     def forget_examples(self) -> None:
@@ -603,60 +574,85 @@ class Calibrator(StoredEstimator):
         self._check_fitted()
         self.kept_ = self.kept_.without_fit()
 
-    def _are_of_fit(self, data: Logits) -> bool:
-        """Whether rows are among those that it learned from."""
+    def _are_of_fit(self, rows: Rows) -> bool:
         # Where another method chose to learn nothing, it did so by these rows.
         learned = self.name != "uncalibrated" or bool(self.rule_.numbers())
-        known = self.kept_.fit_rows
-        return learned and known is not None and known.holds_too_many(row_hashes(data))
+        known, hashes = self.kept_.fit_rows, calibration_data.row_hashes
+        return learned and known is not None and known.holds_too_many(hashes(rows.scores))
 
     def _class_index(self, label: Any) -> int:
         """The column of a class, by its name or its number."""
         known = self.class_names if isinstance(label, str) else range(self.n_classes_)
         if label not in known:
             names = f", or a name: {', '.join(self.class_names[:6])}" if self.class_names else ""
-            raise ValueError(
-                f"`label` must be a class, its column from 0 to {self.n_classes_ - 1}{names}; got "
-                f"{label!r}. Choose one of them."
-            )
+            rule = f"`label` must be a class, its column from 0 to {self.n_classes_ - 1}{names}"
+            raise ValueError(f"{rule}; got {label!r}. Choose one of them.")
         return known.index(label)
 
     def _certify_parts(
         self,
-        parts: Iterable[tuple[Any, ...]],
-        *,
-        counts: bool = False,
+        parts: Iterable[Any],
         reused: Reused = "refuse",
+        counts: bool = False,
         cluster: Any = None,
     ) -> Self:
         """`certify` with examples in parts: (logits, labels), with weights, and with groups."""
-        self._check_fitted()
         noted, unseen = [], []
         alone = self._for_new_groups()
         for part in parts:
-            rows = self._read(*part)
-            if cluster is not None:
-                rows = one_of_each(rows, cluster)
-            refuse_rows_of_fit(self._are_of_fit(rows.scores), "logits", reused)
-            noted.append(decisions.note(self.rule_, *rows[:4], counts))
+            rows = self._read_held_out(reused, *part, cluster=cluster)
+            noted.append(_note(self.rule_, rows, counts))
             if alone is not self and rows.groups is not None:
                 data = Logits(rows.scores.values, rows.scores.top, rows.scores.backend)
-                beside = (rows.labels, rows.weights, rows.groups, counts)
-                unseen.append(decisions.note(alone.rule_, data, *beside))
+                unseen.append(_note(alone.rule_, rows._replace(scores=data), counts))
         if not noted:
             raise ValueError("there must be at least one part with examples; got none.")
-        self.kept_ = self.kept_.with_held_out(noted, unseen, clustered=cluster is not None)
+        self.kept_ = self.kept_.with_held_out(noted, unseen, cluster is not None)
         return self
 
-    def _certified_sets(self, asked: SetOptions, only: int | None = None) -> CertifiedSets:
+    def _certified_sets(
+        self, asked: sets.SetOptions, only: int | None = None
+    ) -> sets.CertifiedSets:
+        """Thresholds by the best examples there are, or by those of one class."""
         self._check_fitted()
-        return decisions.certified_sets(self.kept_, asked, self.n_classes_, only)
+        source: Evidence = "fit" if self.kept_.held_out_conformity is None else "held-out"
+        known = self.kept_.held_out_conformity or self.kept_.fit_conformity
+        if known is None:
+            reason = f"those of the fit were not kept, or {_NO_TEST}"
+            raise ValueError(f"prediction sets have no examples to go by: {reason}. {_CERTIFY}")
+        if asked.by == "new group":
+            known = known.unseen or known
+        if only is not None:
+            known = _of_class(known, only, source)
+        return sets.prove_sets(known, asked, source, self.n_classes_)
+
+    def _scored_labels(self, data: Logits, asked: str) -> ScoredLabels:
+        """Labels with held-out examples that test them, or those of the fit; or an error.
+
+        It names what was `asked` for, and says how to get examples.
+        """
+        rule, kept = self.rule_, self.kept_
+        labels, confidence = base.labels_and_confidence(rule, data)
+        if kept.held_out_scores is not None:
+            level = scores.score_levels(scores.confidence_log_odds(confidence))
+            return ScoredLabels(labels, confidence, level, kept.held_out_scores, "held-out")
+        if kept.held_out_conformity is not None:
+            needs = f"`{asked}` needs held-out examples of equal weight; `certify` had unequal ones"
+            remedy = "Use `predict_set`; for numbers of examples, `certify(..., counts=True)`."
+            raise ValueError(f"{needs}, for guarantees on average. {remedy}")
+        if kept.fit_scores is None:
+            old = "and of an earlier `certify` have the old class frequencies"
+            reason = f"of its fit {old if isinstance(rule, BalancedRule) else _NO_TEST}"
+            raise ValueError(f"`{asked}` has no examples to go by: those {reason}. {_CERTIFY}")
+        level = scores.score_levels(data.to_host(scores.label_log_odds(data)))
+        # Examples of a fit test the classifier's own labels, which do not depend on them.
+        other = None if rule.preserves_labels else labels != data.to_host(data.labels)
+        return ScoredLabels(labels, confidence, level, kept.fit_scores, "fit", other)
 
     def _with_rule(self, rule: Rule, kept: CalibrationData | None = None) -> Self:
         """A copy with another rule, and other calibration data if given."""
         twin = copy(self)
-        twin.rule_ = rule
-        twin.kept_ = self.kept_ if kept is None else kept
+        twin.rule_, twin.kept_ = rule, kept or self.kept_
         return twin
 
     def _reweight(self, weights: FloatArray) -> Self:
@@ -666,9 +662,8 @@ class Calibrator(StoredEstimator):
     def _for_new_groups(self) -> Self:
         """A copy that predicts for all groups alike, with what `certify` noted of such rows."""
         self._check_fitted()
-        if self.rule_.needed_groups is None:
-            return self
-        return self._with_rule(shift.drop_groups(self.rule_))
+        unchanged = self.rule_.needed_groups is None
+        return self if unchanged else self._with_rule(shift.drop_groups(self.rule_))
 
     def _without_groups(self) -> Self:
         """A copy that predicts for all groups alike; itself, if it did not learn from groups.
@@ -676,11 +671,11 @@ class Calibrator(StoredEstimator):
         Sets go by the classifier's own scores of the fit, which do not depend on groups; for
         abstention and intervals it has no examples: those of the fit were of other predictions.
         """
-        if self.rule_.needed_groups is None:
-            return self
-        kept = self.kept_.without_fit().without_held_out()
-        kept = replace(kept, fit_conformity=self.kept_.fit_conformity)
-        return self._with_rule(shift.drop_groups(self.rule_), kept)
+        twin = self._for_new_groups()
+        if twin is not self:
+            kept = self.kept_.without_fit().without_held_out()
+            twin.kept_ = replace(kept, fit_conformity=self.kept_.fit_conformity)
+        return twin
 
     def _check_parameters(self) -> None:
         """Raise ValueError for an invalid parameter."""
@@ -689,164 +684,133 @@ class Calibrator(StoredEstimator):
         """Learn the rule from rows in memory."""
         raise TypeError(f"{type(self).__name__} does not implement `_fit`.")
 
-    def _learn_from(
-        self,
-        learn: Callable[[Partition], Self],
-        rows: tuple[Any, Any, Any, Any],
-        fitted_by: Any = None,
-        **names: Any,
-    ) -> Self:
-        """Call `learn` with rows as `_pair` takes them as a partition; names of an earlier fit go.
-
-        With `fitted_by` it goes on from that fit, and its names stay.
-        """
-        given = self._pair(*rows, fitted_by=fitted_by, **names)
-        if names.get("classes"):
-            given = name_classes(given, tuple(map(str, names["classes"])))
-        lazy = lazy_arrays(given.scores)
-        with float64_scope(given.scores):
-            if fitted_by is None:
-                self._columns = given.columns
-                self._name_classes(given.classes)
-            examples: Partition
-            if lazy is not None:
-                examples = lazy.partition(*given[:3])
-            else:
-                examples = InMemory(self._check_block(given, fitted_by))
-            examples.groups = given.groups
-            learn(examples)
-        if fitted_by is None:
-            self.metadata_ = dict(given.about)
-        return self
-
-    def _name_classes(self, names: tuple[str, ...]) -> None:
-        """Know the classes by these names, and no longer by those of an earlier fit."""
-        vars(self).pop("class_names", None)
-        if names:
-            self.class_names = names
-
-    def _check_block(self, given: Rows, fitted_by: Any) -> Examples:
+    def _partition(self, given: Rows, fitted_by: Any = None) -> Partition:
+        """Rows as `_pair` gives them as examples of a fit; `fitted_by` an earlier fit, if any."""
         logits, labels = given.scores, given.labels
+        lazy = (backend_of(logits) or NUMPY).lazy
+        if lazy is not None:
+            examples: Partition = lazy.partition(*given[:3])
+            examples.groups = given.groups
+            return examples
         two = as_two_columns(logits, fitting=True) if self.method.binary_only else logits
         # Logits first: their errors point to `hokical.streams`.
-        data = acceptable(self.method, as_logits(two, fitted_by=fitted_by).without_gradient())
+        checked = as_logits(two, fitted_by=fitted_by).without_gradient()
+        data = stored.acceptable(self.method, checked)
         if labels is None:
-            raise ValueError(
-                f"{type(self).__name__} requires y to be passed, but the target y is None: give "
-                "`labels`, the true class of each row."
-            )
-        warn_of_row_numbers(data)
-        values = to_numpy(labels, "labels")
+            rule = f"{type(self).__name__} requires y to be passed, but the target y is None"
+            raise ValueError(f"{rule}: give `labels`, the true class of each row.")
+        if data.is_numpy and data.tail is None and data.n_rows >= _FEWEST_ROWS:
+            own = data.values
+            first = (own[1:4] == own[:3] + 1.0) & np.isfinite(own[:3])
+            for column in np.flatnonzero(first.all(axis=0)):
+                if (own[1:, column] == own[:-1, column] + 1.0).all():
+                    runtime.warn_user(
+                        f"`logits` have a column, {column}, that counts the rows from "
+                        f"{own[0, column]:g}, as an id does. Drop it: each column is a class.",
+                        runtime.FitDataWarning,
+                    )
+        values = reading.to_numpy(labels, "labels")
         names = self.class_names or self._columns
         if values.ndim == 1 and values.size and isinstance(values[0], str) and names:
             if not {*values.tolist()} <= {*names}:
-                names = tuple(map(class_of_column, names))
-            self._name_classes(names)
-        truth = as_labels(values, data.n_rows, data.n_classes, classes=names)
-        return Examples(data, truth, as_weights(given.weights, data.n_rows))
+                names = tuple(map(reading.class_of_column, names))
+            self.class_names = names
+        truth = reading.as_labels(values, data.n_rows, data.n_classes, classes=names)
+        weights = reading.as_weights(given.weights, data.n_rows)
+        return Examples(data, truth, weights, groups=given.groups)
 
     def _read(
-        self,
-        logits: Any,
-        labels: Any,
-        sample_weight: Any = None,
-        groups: Any = None,
-        *,
-        plain: bool = False,
-        columns: tuple[str, ...] = (),
+        self, x: Any, y: Any, sample_weight: Any = None, groups: Any = None, *, plain: bool = False
     ) -> Rows:
         """Labelled rows for this calibrator: logits with the groups that it needs, or `plain` ones.
 
-        Before a fit, the columns of a frame are put in the order of these `columns`.
+        Before a fit, the columns of a frame are put in the order of `_columns`.
         """
         known = self if hasattr(self, "rule_") else None
-        given = self._pair(logits, labels, sample_weight, groups, fitted_by=known)
+        given = self._pair(x, y, sample_weight, groups, fitted_by=known)
         if known is None or plain:
-            scores = order_columns(given.scores, "logits", columns)
+            columns = self._columns if known is None else ()
+            scores = reading.order_columns(given.scores, "logits", columns)
             data = as_logits(scores, fitted_by=known)
         else:
-            data = self._check_logits(self._attach_groups(given.scores, given.groups))
+            data = self._check_logits(given.scores, given.groups)
         names = self.class_names or given.classes
-        truth = as_labels(given.labels, data.n_rows, data.n_classes, classes=names)
+        truth = reading.as_labels(given.labels, data.n_rows, data.n_classes, classes=names)
         rows = self._checked(given, data, truth, data.n_rows)
-        warn_of_contradiction(data.to_host(data.labels), truth, rows.weights)
+        reading.warn_of_contradiction(data.to_host(data.labels), truth, rows.weights)
         return rows
 
     def _fit_partition(self, examples: Partition) -> Self:
-        """Learn from examples that need not be in memory; `hokical.streams.fit` makes them."""
-        self._check_parameters()
-        if self.method.binary_only and examples.n_classes != 2:
-            raise ValueError(
-                f"`{self.name}` takes two classes; got {examples.n_classes}. For more use "
-                "`structured` or `auto`."
-            )
-        if examples.groups is not None and not self.method.learns_groups:
-            raise ValueError(
-                f"`groups` must be None for `{self.name}`; got some. Only the default learns from "
-                "groups: use `auto`, or leave them out."
-            )
-        for name in [name for name in vars(self) if name.endswith("_")]:
-            delattr(self, name)  # an interrupted fit leaves no half-fitted state
-        found, stats = self._fit_all(examples)
-        self._keep(found, examples.n_classes, stats.kept)
+        """Learn from examples that need not be in memory; `hokical.streams.fit` makes them.
+
+        All are read once; the fit is on a sample of them, zeros raised to a floor.
+        """
+        self._begin_fit(examples)
+        sample, stats = read_sample(examples, rows_per_class=self.method.rows_per_class)
+        own = sample.logits
+        reading.warn_of_contradiction(own.to_host(own.labels), sample.labels, sample.weights)
+        needed = self.method.fits_floor and stats.has_zeros
+        floor = choose_floor(sample.learnable) if needed else 0.0
+        found = self._fit(with_floor(sample, floor) if needed else sample)
+        if floor > 0.0:
+            found = replace(found, rule=FlooredRule(floor, found.rule))
+        self._keep(found, examples.n_classes, stored.count_examples(stats.kept, found.rule, sample))
         warn_about_examples(self.name, stats, found.rule)
         return self
 
-    def _fit_all(self, examples: Partition) -> tuple[Fit, ExampleStats]:
-        """Read all examples once, and fit on a sample of them, zeros raised to a floor."""
-        sample, stats = read_sample(examples, rows_per_class=self.method.rows_per_class)
-        own = sample.logits
-        warn_of_contradiction(own.to_host(own.labels), sample.labels, sample.weights)
-        needed = self.method.fits_floor and stats.has_zeros
-        floor = choose_floor(sample.learnable) if needed else 0.0
-        found = self._fit(with_floor(sample, floor))
-        if floor > 0.0:
-            found = replace(found, rule=FlooredRule(floor, found.rule))
-        return found, replace(stats, kept=count_examples(stats.kept, found.rule, sample))
+    def _begin_fit(self, examples: Partition) -> None:
+        """Check parameters, classes and groups; an interrupted fit leaves no half-fitted state."""
+        self._check_parameters()
+        if self.method.binary_only and examples.n_classes != 2:
+            rule = f"`{self.name}` takes two classes; got {examples.n_classes}"
+            raise ValueError(f"{rule}. For more use `structured` or `auto`.")
+        if examples.groups is not None and not self.method.learns_groups:
+            rule = f"`groups` must be None for `{self.name}`; got some. Only the default learns"
+            raise ValueError(f"{rule} from groups: use `auto`, or leave them out.")
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)
 
     def _keep(self, found: Fit, n_classes: int, kept: CalibrationData) -> None:
         """Store the result of a fit; what `certify` counted for an earlier fit is dropped."""
-        self._keep_rule(found.rule, found.report, **found.rule.own_fields())
-        self.kept_ = kept
+        self.rule_, self._report, self.metadata_, self.kept_ = found.rule, found.report, {}, kept
         self.n_classes_ = self.n_features_in_ = n_classes
-        self.classes_ = np.arange(n_classes)
+        shown = {"classes": np.arange(n_classes), **found.rule.own_fields(), **found.report}
+        vars(self).update({f"{name}_": value for name, value in shown.items()})
 
-    def _output(self, what: Output | Literal["support"], logits: Any, groups: Any = None) -> Array:
+    def _output(self, what: Any, logits: Any, groups: Any = None, *, narrow: bool = False) -> Array:
         """The output of a `predict` method: "labels", "confidence", "proba", "support", "members".
 
-        "members" (n, classes), bool, are those of a calibrator `with_sets`.
+        "members" (n, classes), bool, are those of a calibrator `with_sets`. Probabilities of other
+        libraries than NumPy are float32 if the logits are floats but not float64; those of NumPy if
+        `narrow`.
         """
         self._check_fitted()
         if what == "members" and not isinstance(self.rule_, SetRule):
-            raise ValueError(
-                "sets need a coverage: use `predict_set(logits, coverage=0.9)`, or pass "
-                "`hokical.calibrators.with_sets(cal, coverage=0.9)` in place of the calibrator."
-            )
-        rows = self._attach_groups(logits, groups)
-        if (lazy := lazy_arrays(rows)) is not None:
-            return lazy.predict(self, what, rows)
+            remedy = "Pass `hokical.calibrators.with_sets(cal, coverage=0.9)` for the calibrator."
+            raise ValueError(f"sets need a coverage. {remedy}")
         given = getattr(logits, "given", logits)
+        backend = backend_of(given)
+        if backend is not None and backend.lazy is not None:
+            return backend.lazy.predict(self, what, self._attach_groups(logits, groups))
         with float64_scope(given):
-            data = self._check_logits(rows, late=True)
+            data = self._check_logits(logits, groups, late=True)
+            if backend not in (None, NUMPY):
+                wide = given.dtype == backend.namespace(given).float64
+                narrow = data.is_numpy and not wide and backend.kind(given) == "float"
             if what == "support":
-                found = self._kept("support").holds(data)
+                found = scores.is_within(data, self._kept("support").edges)
             else:
-                found = predict_blocks(self.rule_, what, data)
-            if not isinstance(rows, Logits) and data.backend.queues_work(data.values):
+                found = base.predict_blocks(self.rule_, what, data, narrow=narrow)
+            if not data.is_numpy and data.backend.queues_work(data.values):
                 check_rows(data)
-            if type(given) is np.ndarray:
-                return found
-            return to_input_library(_narrow(found, given) if what == "proba" else found, given)
+            return found if type(given) is np.ndarray else arrays.to_input_library(found, given)
 
-    def _kept(self, name: Literal["support", "class_scores"]) -> Any:
+    def _kept(self, name: Literal["support", "class_scores", "group_scores"]) -> Any:
         """What was kept of the calibration examples, or an error where it was not stored."""
         self._check_fitted()
-        found = getattr(self.kept_, name)
-        if found is None:
-            raise ValueError(
-                f"the `{name}` of the calibration examples was not stored with this calibrator, as "
-                "in files before 0.3. Fit it again."
-            )
+        if (found := getattr(self.kept_, name)) is None:
+            rule = f"the `{name}` of the calibration examples must be stored with the calibrator"
+            raise ValueError(f"{rule}; a file before 0.5 may not have them. Fit it again.")
         return found
 
     def _attach_groups(self, logits: Any, groups: Any) -> Any:
@@ -854,26 +818,37 @@ class Calibrator(StoredEstimator):
         self._check_fitted()
         if groups is None or self.rule_.needed_groups is None:
             return logits
-        check_row_order(logits, groups, "groups")
+        reading.check_row_order(logits, groups, "groups")
         return with_groups(logits, groups, self.rule_.needed_groups, fitted_by=self)
 
-    def _order_groups(self, groups: Any) -> Any:
-        """Columns of groups in the order of the fit, then those that it did not use."""
-        known = self.rule_.needed_groups
-        if groups is None or known is None:
-            return groups
-        given = read_columns(groups, count_rows(groups))
-        return {name: given[name] for name in (*known.columns, *given) if name in given}
-
     def _convert_frame(self, frame: Any) -> Any:
-        return convert_frame(frame, self.metadata_)
+        """The logits of a frame of probabilities, if the fit was on such a table.
 
-    def _check_logits(self, logits: Any, *, late: bool = False) -> Logits:
+        Else columns that are named as probabilities are refused.
+        """
+        names = reading.column_names(frame)
+        if names and self.metadata_.get("scores") == "probabilities":
+            values = reading.to_numpy(frame, "logits")
+            is_proba = values.min() >= 0.0 and np.allclose(values.sum(axis=1), 1.0, atol=0.05)
+            zeros = self.metadata_.get("zeros", "unlikely")
+            return from_probabilities(values, zeros=zeros) if is_proba else frame
+        if names and all(
+            name.lower().startswith("prob") and reading.class_of_column(name) != name
+            for name in names
+        ):
+            rule = f"must be logits, as in the fit; columns such as `{names[0]}` hold probabilities"
+            raise ValueError(f"`logits` {rule}. Convert them: `hokical.from_probabilities`.")
+        return frame
+
+    def _check_logits(self, logits: Any, groups: Any = None, *, late: bool = False) -> Logits:
+        """Checked logits for the rule, with the codes of their groups if it needs them."""
         self._check_fitted()
+        if groups is not None:
+            logits = self._attach_groups(logits, groups)
         given = as_two_columns(logits) if self.rule_.binary_only else logits
         data = as_logits(given, fitted_by=self, late=late)
-        warn_of_probabilities(data, self.kept_.support)
-        return acceptable(self.rule_, data)
+        stored.warn_of_probabilities(data, self.kept_.support)
+        return stored.acceptable(self.rule_, data)
 
     def _stamp(self) -> str:
         """A hash of the rule: equal stamps, equal predictions. `certify` does not change it."""
@@ -888,7 +863,15 @@ class Calibrator(StoredEstimator):
         }
 
     def _restore(self, document: dict[str, Any]) -> None:
-        rule, n_classes, kept = check_document(document)
+        rule: Rule = check_stored(document, "rule", Rule)
+        n_classes: int = check_stored(document, "n_classes", int)
+        kinds = get_type_hints(CalibrationData).items()
+        kept = CalibrationData(**{name: check_stored(document, name, kind) for name, kind in kinds})
+        if not 2 <= n_classes < _MOST_COLUMNS or rule.n_classes not in (None, n_classes):
+            needed = f"at least 2 classes, those of its rule ({rule.n_classes})"
+            raise CalibratorFileError(f"the file must be for {needed}; got {n_classes}.")
+        for name in kept.unsuitable(n_classes):
+            raise CalibratorFileError(f"the file has no usable `{name}` for {n_classes} classes.")
         self._keep(Fit(rule, document["report"]), n_classes, kept)
         # Files up to 0.3 have the names in their metadata, where `hokical fit` wrote them.
         names = document.get("class_names") or document["beside"].get("classes")
@@ -930,11 +913,9 @@ def with_sets(calibrator: Calibrator, **options: Any) -> Calibrator:
     [(2000, 10), (3000, 10)]
     """
     if not isinstance(calibrator, Calibrator):
-        raise TypeError(
-            f"`calibrator` must be one of logits; got {type(calibrator).__name__}. Sets of several "
-            "labels are those of its own `predict_set`."
-        )
-    asked = SetOptions.read(options)
+        rule = f"`calibrator` must be one of logits; got {type(calibrator).__name__}"
+        raise TypeError(f"{rule}. Sets of several labels are those of its own `predict_set`.")
+    asked = sets.SetOptions.read(options)
     if asked.by == "group":
         raise ValueError('`by="group"` is for `predict_set` alone.')
     if asked.by == "new group":
@@ -942,10 +923,36 @@ def with_sets(calibrator: Calibrator, **options: Any) -> Calibrator:
     return calibrator._with_rule(calibrator._certified_sets(asked).rule(calibrator.rule_))
 
 
-def _narrow(found: Array, given: Any) -> Array:
-    """NumPy's probabilities as float32, if they become that in the library of the logits."""
-    backend = backend_of(given)
-    if backend in (None, NUMPY) or not isinstance(found, np.ndarray):
-        return found
-    wide = backend.kind(given) != "float" or given.dtype == backend.namespace(given).float64
-    return found if wide else to_float32(found)
+def _note(rule: Rule, rows: Rows, counts: bool) -> HeldOutPart:
+    """What the rule predicts of held-out examples: of their true classes, and of each class."""
+    if counts and not can_be_counts(rows.weights):
+        raise ValueError("`sample_weight` must be whole numbers with `counts=True`.")
+    columns = None if rows.groups is None else read_columns(rows.groups, rows.n_rows)
+    unit = 1.0
+    if rows.weights is not None:
+        seen, unit = np.flatnonzero(rows.weights), 1.0 if counts else float(rows.weights.max())
+        columns, rows = None if columns is None else take_rows(columns, seen), rows.take(seen)
+    data, labels, weights = rows.scores, rows.labels, rows.weights
+    forms, values = [data], data.values
+    wide = type(data) is Logits and data.is_numpy and values.dtype == np.float64
+    if wide and np.max(np.abs(values), where=np.isfinite(values), initial=0.0) <= 3e38:
+        # As float32 too, in which they may be served: confidence may have steps.
+        narrow = as_logits(values.astype(np.float32))
+        forms.append(replace(data, values=narrow.values, top=narrow.top))
+    predictions = [base.labels_and_confidence(rule, form) for form in forms]
+    odds = [scores.confidence_log_odds(confidence) for _, confidence in predictions]
+    wrong = np.any([predicted != labels for predicted, _ in predictions], axis=0)
+    level = scores.conservative_levels(odds, wrong, data.to_host(data.top))
+    found = replace(sets.Conformity.from_rows(rule, forms, labels), weights=weights, unit=unit)
+    classes = None
+    if not isinstance(data, TopK) and data.n_classes <= _MOST_DENSE_CLASSES:
+        proba = base.predict_on_host(rule, "proba", data).astype(np.float64)
+        classes = scores.ScoreTable.by_class(proba, labels, weights if counts else None)
+    return found, level, wrong, classes, columns
+
+
+@remembered
+def _of_class(known: sets.Conformity, label: int, source: Evidence) -> sets.Conformity:
+    """The examples of one class, which count alike: class frequencies weight classes."""
+    found = known.take(known.labels == label)
+    return replace(found, weights=None, unit=1.0) if source == "fit" else found

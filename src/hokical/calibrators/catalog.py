@@ -16,27 +16,27 @@ from hokical.calibrators.stored import MethodInfo, check_plain_logits, clone
 
 #: Module and class of every method of this package, in the order of tables.
 BUILT_IN: dict[str, tuple[str, str]] = {
-    "uncalibrated": ("scaling", "Uncalibrated"),
-    "temps": ("scaling", "TemperatureScaling"),
-    "vecs": ("scaling", "VectorScaling"),
-    "structured": ("scaling", "StructuredScaling"),
-    "adaptive": ("scaling", "AdaptiveTemperatureScaling"),
-    "ets": ("scaling", "EnsembleTemperatureScaling"),
-    "irm": ("binary_isotonic", "IsotonicMulticlass"),
-    "irova_ts": ("binary_isotonic", "IsotonicOneVsAllTS"),
+    "uncalibrated": ("methods", "Uncalibrated"),
+    "temps": ("methods", "TemperatureScaling"),
+    "vecs": ("methods", "VectorScaling"),
+    "structured": ("methods", "StructuredScaling"),
+    "adaptive": ("methods", "AdaptiveTemperatureScaling"),
+    "ets": ("methods", "EnsembleTemperatureScaling"),
+    "irm": ("methods", "IsotonicMulticlass"),
+    "irova_ts": ("methods", "IsotonicOneVsAllTS"),
     "hoki": ("hoki", "Hoki"),
-    "platt": ("binary_isotonic", "PlattScaling"),
-    "beta": ("binary_isotonic", "BetaCalibration"),
-    "venn_abers": ("binary_isotonic", "VennAbers"),
+    "platt": ("methods", "PlattScaling"),
+    "beta": ("methods", "BetaCalibration"),
+    "venn_abers": ("methods", "VennAbers"),
 }
 #: Those for two classes, known without importing them.
 BINARY_ONLY = ("platt", "beta", "venn_abers")
 #: The automatic choice among them.
-AUTOMATIC = {"auto": ("automatic", "AutoCalibrator")}
+AUTOMATIC = {"auto": ("methods", "AutoCalibrator")}
 #: Calibrators of confidences and of several labels, by the method's name in files.
 OTHER_SCORES = {
-    "confidence": ("confidence", "ConfidenceCalibrator"),
-    "multilabel": ("multilabel", "MultilabelCalibrator"),
+    "confidence": "ConfidenceCalibrator",
+    "multilabel": "MultilabelCalibrator",
 }
 #: Names that say what a method is; tables and files keep the short ones.
 ALIASES = {
@@ -44,15 +44,18 @@ ALIASES = {
     "dirichlet": "dir_odir", "ensemble_temperature": "ets", "isotonic_pooled": "irm",
     "isotonic_ovr": "irova_ts", "stability_profile": "profile",
 }  # fmt: skip
-#: Methods and rules of hokical-paper, which files up to 0.3 may hold.
-IN_PAPER = ("recal", "ms_odir", "dir_odir", "profile", "auto-profiled")
+#: Methods and records of hokical-paper, which files up to 0.4 may hold, in words.
+IN_PAPER = {
+    **{name: f"the method {name!r}" for name in ("recal", "ms_odir", "dir_odir")},
+    **dict.fromkeys(("profile", "auto-profiled"), "a stability profile"),
+    **dict.fromkeys(("hoki_from_p0", "hoki-steps"), "the method 'hoki_from_p0'"),
+}
+_PAPER = "hokical-paper: `pip install ./paper` in a clone"
 #: What to do about names that are not those of methods here.
 _HINTS = {
     "sigmoid": "scikit-learn's sigmoid is `platt`, for two classes; for more use `vecs`.",
     "isotonic": "scikit-learn's isotonic is nearest to `irova_ts`; `irm` keeps labels.",
-    **dict.fromkeys(
-        IN_PAPER, "It is in the package hokical-paper: `pip install ./paper` in a clone."
-    ),
+    **dict.fromkeys(IN_PAPER, f"It is in the package {_PAPER}."),
 }
 GROUP = "hokical.calibrators"
 
@@ -89,9 +92,8 @@ def register(kind: type[Any]) -> type[Any]:
             f"`kind` must be a subclass of Calibrator with a `method`, a MethodInfo; got {kind!r}."
         )
     name = method.name
-    known = _registered.get(name)
-    taken = name in BUILT_IN or name in AUTOMATIC
-    if taken or (known is not None and known.__qualname__ != kind.__qualname__):
+    known = _registered.get(name, kind)
+    if name in BUILT_IN or name in AUTOMATIC or known.__qualname__ != kind.__qualname__:
         raise ValueError(f"the name {name!r} is taken. Give the rule another `name`.")
     _registered[name] = kind
     return kind
@@ -106,14 +108,13 @@ def method_names(n_classes: int | None = None) -> list[str]:
     (['uncalibrated', 'temps', 'vecs'], True, False)
     """
     _find_entry_points()
-    others = {name: kind.method for name, kind in _registered.items()}
-    names = [*BUILT_IN, *others]
+    names = [*BUILT_IN, *_registered]
     if n_classes is None:
         return names
+    others = {name: kind.method for name, kind in _registered.items()}
+    two = {*BINARY_ONLY, *(name for name, method in others.items() if method.binary_only)}
     unusable = {name for name, method in others.items() if method.logits_kind is not Logits}
-    if n_classes != 2:
-        unusable |= {*BINARY_ONLY, *(name for name, own in others.items() if own.binary_only)}
-    return [name for name in names if name not in unusable]
+    return [name for name in names if name not in unusable and (n_classes == 2 or name not in two)]
 
 
 def make(name: str, **parameters: Any) -> Calibrator:
@@ -124,12 +125,12 @@ def make(name: str, **parameters: Any) -> Calibrator:
     >>> make("hoki", n_bins=10)
     Hoki(n_bins=10)
     """
-    made: Calibrator = load_class(name)()
-    known = made.get_params()
-    for parameter in parameters:
-        if parameter not in known:
-            raise TypeError(f"{name!r} has no parameter {parameter!r}; it has {list(known)}.")
-    return made.set_params(**parameters)
+    kind = load_class(name)
+    for other in parameters:
+        if other not in (known := [*kind().get_params()]):
+            raise TypeError(f"{name!r} has no parameter {other!r}; it has {known}.")
+    made: Calibrator = kind(**parameters)
+    return made
 
 
 def new_calibrator(method: Any, *, argument: str = "method", **parameters: Any) -> Calibrator:
@@ -138,15 +139,10 @@ def new_calibrator(method: Any, *, argument: str = "method", **parameters: Any) 
         load_class(method, argument)  # whose error names the argument
         made = make(method, **parameters)
     elif not isinstance(method, Calibrator):
-        raise TypeError(
-            f"`{argument}` must be a method's name or a calibrator; got {type(method).__name__}. "
-            'For example "hoki".'
-        )
+        rule = f"`{argument}` must be a method's name or a calibrator; got {type(method).__name__}"
+        raise TypeError(f'{rule}. For example "hoki".')
     elif parameters:
-        raise TypeError(
-            f"options {sorted(parameters)} go with a method's name; set them on the calibrator "
-            "itself."
-        )
+        raise TypeError(f"options {sorted(parameters)} go with a name: set them on the calibrator.")
     else:
         made = clone(method)
     check_plain_logits(made.method, argument)
@@ -156,9 +152,11 @@ def new_calibrator(method: Any, *, argument: str = "method", **parameters: Any) 
 def load_class(name: Any, argument: str = "name") -> type[Any]:
     """The class of a method; an error names the `argument` that held the name."""
     if isinstance(name, str):
-        name = find_method(name)
+        name = ALIASES.get(name, name)
         if name in BUILT_IN or name in AUTOMATIC:
-            return _import_class(*(BUILT_IN | AUTOMATIC)[name])
+            module, own = (BUILT_IN | AUTOMATIC)[name]
+            found: type[Any] = getattr(import_module(f"hokical.calibrators.{module}"), own)
+            return found
         if name not in _registered:
             _find_entry_points()
         if name in _registered:
@@ -166,20 +164,6 @@ def load_class(name: Any, argument: str = "name") -> type[Any]:
     raise ValueError(
         f"`{argument}` must be one of {[*method_names(), *AUTOMATIC]}; got {name!r}.{suggest(name)}"
     )
-
-
-def _import_class(module: str, name: str) -> type[Any]:
-    found: type[Any] = getattr(import_module(f"hokical.calibrators.{module}"), name)
-    return found
-
-
-def find_method(name: str) -> str:
-    """The name of a method that is called by an alias.
-
-    >>> find_method("temperature"), find_method("isotonic_ovr"), find_method("hoki")
-    ('temps', 'irova_ts', 'hoki')
-    """
-    return ALIASES.get(name, name)
 
 
 def suggest(name: Any) -> str:
@@ -215,10 +199,15 @@ def load(path: str | os.PathLike[str]) -> Any:
     True
     """
     document = read_document(path, find_rule)
-    name = document.get("method")
+    name, core = document.get("method"), getattr(document.get("rule"), "core", None)
+    if getattr(core, "name", "") == "hoki_from_p0":  # up to 0.4 a parameter of `hoki`
+        name = "hoki_from_p0"
     try:
-        other = OTHER_SCORES.get(str(name))
-        kind = _import_class(*other) if other else load_class(name, "method")
+        if str(name) in OTHER_SCORES:
+            outcomes = import_module("hokical.calibrators.confidence")
+            kind = getattr(outcomes, OTHER_SCORES[str(name)])
+        else:
+            kind = load_class(name, "method")
     except ValueError as error:
         raise CalibratorFileError(f"the file is of another package or version: {error}") from error
     try:
@@ -233,13 +222,10 @@ def find_rule(record: str) -> None:
         _find_entry_points()
     method = record.removeprefix("rule:")
     if method in OTHER_SCORES:
-        _import_class(*OTHER_SCORES[method])
+        import_module("hokical.calibrators.confidence")
     if not is_storable(record) and method in IN_PAPER:
-        what = "a stability profile" if "profile" in method else f"the method {method!r}"
         raise ValueError(
-            f"it holds {what}, which is in the package hokical-paper: `pip install ./paper` in a "
-            "clone, or fit "
-            "again"
+            f"it holds {IN_PAPER[method]}, which is in the package {_PAPER}, or fit again"
         )
 
 

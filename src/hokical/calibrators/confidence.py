@@ -1,45 +1,122 @@
-"""One number per answer: the probability that it is right, from a confidence without logits."""
+"""Yes-or-no outcomes: is an answer right, by a confidence without logits; and which labels?
+
+The labels do not exclude each other: each is calibrated, and rare ones borrow strength.
+"""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import replace
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from hokical._core.arrays import (
-    NUMPY,
-    AnyArray,
-    Array,
-    BoolArray,
-    FloatArray,
-    backend_of,
-    to_input_library,
-)
-from hokical._core.checks import check_positive
+from hokical._core import arrays, reading
+from hokical._core.arrays import NUMPY, AnyArray, Array, FloatArray, backend_of
+from hokical._core.checks import check_choice, check_positive
 from hokical._core.groups import GroupCoding, GroupNames, tell_unknown
-from hokical._core.messages import FitDataWarning, warn_user
-from hokical._core.reading import Rows, check_row_order, order_columns, to_numpy
-from hokical.calibrators.decisions import Decisions, decide
-from hokical.calibrators.stored import MethodInfo, OutcomeCalibrator
-from hokical.guarantees.calibration_data import (
-    Reused,
-    number_hashes,
-    number_words,
-    odd_powers,
-    one_of_each,
-    refuse_rows_of_fit,
-    scatter,
-)
-from hokical.guarantees.control import RiskControl, can_be_counts, control_risk, group_cells
-from hokical.guarantees.scores import (
-    ScoreTable,
-    confidence_log_odds,
-    conservative_levels,
-    score_levels,
-)
-from hokical.guarantees.selective import ScoredLabels, SelectivePrediction
-from hokical.rules.confidence import ConfidenceCurve
+from hokical._core.logits import as_float_matrix
+from hokical._core.reading import Rows, check_row_order, order_columns, refuse, to_numpy
+from hokical._core.runtime import ConvergenceWarning, FitDataWarning, warn_user
+from hokical._core.storage import CalibratorFileError
+from hokical.calibrators.stored import Decisions, MethodInfo, StoredEstimator, check_stored, decide
+from hokical.guarantees import calibration_data, control, scores
+from hokical.guarantees.bounds import check_chance
+from hokical.guarantees.calibration_data import Reused, RowSketch
+from hokical.guarantees.scores import ScoreTable
+from hokical.guarantees.sets import ByLabel, HeldOutLabels, LabelSets, label_sets
+from hokical.rules.confidence import ConfidenceCurve, MultilabelCurves
+
+#: Whom a risk is bounded for.
+ForWhom = Literal["all", "group", "new group"]
+
+
+class OutcomeCalibrator(StoredEstimator):
+    """The base of calibrators of yes-or-no outcomes: one confidence per row, or several labels.
+
+    A subclass has a `method`, and `fit` calls `_keep` with its rule and a report.
+    """
+
+    #: What `certify` notes.
+    _held_out_kind: ClassVar[type[Any]]
+
+    reason_: str
+    held_out_log_loss_: dict[str, float]
+    #: What `certify` noted, or None.
+    held_out_: Any
+    #: Fingerprints of the examples of the fit, which cannot certify it.
+    fit_rows_: tuple[RowSketch, ...]
+
+    def _stored_data(self) -> dict[str, Any]:
+        return {"held_out": self.held_out_, "fit_rows": list(self.fit_rows_)}
+
+    def _restore(self, document: dict[str, Any]) -> None:
+        rule = check_stored(document, "rule", self.method.rule)
+        held_out = check_stored(document, "held_out", self._held_out_kind | None)
+        sketches = tuple(document.get("fit_rows", ()))  # which files of 0.2 do not have
+        by_class = isinstance(held_out, ScoreTable) and held_out.count.shape[-1] != scores.LEVELS
+        if by_class or not all(isinstance(sketch, RowSketch) for sketch in sketches):
+            name = "held_out" if by_class else "fit_rows"
+            raise CalibratorFileError(f"the file of this {self.name} has no usable `{name}`.")
+        self._keep(rule, document["report"])
+        self.held_out_, self.fit_rows_ = held_out, sketches
+
+    @abstractmethod
+    def _check_rows(self, given: Rows) -> Rows:
+        """Checked rows on the host of what was given."""
+
+    @abstractmethod
+    def _hashes(self, rows: Rows) -> list[FloatArray]:
+        """Numbers (n,) that tell checked rows apart, in one way or several."""
+
+    @abstractmethod
+    def _predict_rows(self, scores: FloatArray, groups: Any) -> FloatArray:
+        """Probabilities on the host of checked scores."""
+
+    def _keep(self, rule: Any, report: dict[str, Any], rows: Rows | None = None) -> None:
+        """Store the result of a fit on `rows`; what `certify` noted for an earlier one is dropped.
+
+        Fingerprints of the rows are noted, of those that count.
+        """
+        self.rule_, self._report, self.metadata_ = rule, report, {}
+        vars(self).update({f"{name}_": value for name, value in report.items()})
+        hashes = [] if rows is None else self._hashes(_counting(rows))
+        self.fit_rows_, self.held_out_ = tuple(map(RowSketch.from_hashes, hashes)), None
+        if not report.get("converged", True):
+            warn_user(f"{type(self).__name__} did not converge: {self.reason_}", ConvergenceWarning)
+
+    def _are_of_fit(self, rows: Rows) -> bool:
+        """Whether checked rows are those of the fit, by their `_hashes`."""
+        pairs = zip(self.fit_rows_, self._hashes(_counting(rows)), strict=False)
+        return any(known.holds_too_many(own) for known, own in pairs)
+
+    def _read(self, x: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Rows:
+        """Checked rows on the host: what is calibrated, its labels, and the rest."""
+        return self._check_rows(self._pair(x, y, sample_weight, groups))
+
+    def _control_risk(
+        self, by: ForWhom, reused: Reused, guarantee: dict[str, Any], *given: Any
+    ) -> control.RiskControl:
+        rows = self._read_held_out(reused, *given)
+        proba = self._predict_rows(rows.scores, None if by == "new group" else rows.groups)
+        guarantee |= {"by": by, "groups": rows.groups, "learned": self.method.learns_groups}
+        return control.control_risk(proba, rows.labels, weights=rows.weights, **guarantee)
+
+    def _noted(self, method: str) -> Any:
+        """What `certify` noted, which a method needs."""
+        self._check_fitted()
+        if self.held_out_ is None:
+            remedy = f"Call `certify({', '.join(self._row_names)})` first, with examples that"
+            raise ValueError(
+                f"`{method}` has no examples to go by. {remedy} nothing was fitted on."
+            )
+        return self.held_out_
+
+
+def _counting(rows: Rows) -> Rows:
+    """Those with a weight above 0."""
+    return rows if rows.weights is None else rows.take(rows.weights > 0.0)
+
 
 #: What to do about confidences above the scale.
 _TOO_LARGE = "For percentages pass `scale=100` (--set scale=100); for log-odds apply a sigmoid."
@@ -88,7 +165,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
     array([0.5, 0.7])
     """
 
-    method = MethodInfo(ConfidenceCurve, "Confidence curve")
+    method = MethodInfo(ConfidenceCurve, "Confidence curve", learns_groups=True)
     _row_names = ("confidence", "right")
     _held_out_kind = ScoreTable
 
@@ -109,26 +186,29 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         `groups` are the groups of the answers: an array (n,) of names, or several columns that
         add up, as a mapping, a DataFrame or (n, columns).
         """
-        from hokical._fitting.confidence import fit_confidence
+        from hokical._fitting.outcomes import fit_confidence
 
-        if not isinstance(self.monotone, (bool, np.bool_)):
-            raise ValueError(f"`monotone` must be True or False; got {self.monotone!r}.")
+        check_choice("monotone", self.monotone, Literal[True, False])
         given = self._pair(confidence, right, sample_weight, groups)
-        if groups is None:
-            _warn_of_codes(given.weights)
+        codes = to_numpy(() if given.weights is None else given.weights, "sample_weight")
+        if groups is None and codes.dtype.kind in "iub" and np.unique(codes).size > 1:
+            warn_user(
+                f"`sample_weight` are of dtype {codes.dtype}, as codes of groups are: in 0.4 the "
+                "third argument were the groups. Pass groups by name, `groups=...`, and weights as "
+                "`.astype(float)`.",
+                FitDataWarning,
+            )
         self._columns = given.columns
-        stated, truth, weights, groups, *_ = self._check_rows(given)
-        seen = np.ones(len(stated), np.bool_) if weights is None else weights > 0.0
-        weights = np.ones(len(stated)) if weights is None else weights
-        known = None
-        if groups is not None:
-            coding, codes = GroupCoding.read(groups, len(stated), weights)
+        rows = self._check_rows(given)
+        weights = np.ones(len(rows.labels)) if rows.weights is None else rows.weights
+        seen, known = weights > 0.0, None
+        if rows.groups is not None:
+            coding, codes = GroupCoding.read(rows.groups, weights.size, weights)
             known = coding, codes[seen]
             tell_unknown(known[1], coding)
-        rule, report = fit_confidence(
-            stated[seen], truth[seen], weights[seen], known, monotone=bool(self.monotone)
-        )
-        self._keep(rule, report, answer_hashes(rule.combine(stated[seen]), truth[seen]))
+        some, monotone = rows.take(seen), bool(self.monotone)
+        found = fit_confidence(some.scores, some.labels, weights[seen], known, monotone=monotone)
+        self._keep(*found, some)
         return self
 
     def predict(self, confidence: Any, groups: Any = None) -> Array:
@@ -137,17 +217,27 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         Rows whose group is missing or was not in the fit get the prediction for all groups, and a
         warning counts them; without `groups`, all rows get it.
         """
-        return to_input_library(self._predict(confidence, groups), confidence)
-
-    def _read(
-        self, confidence: Any, right: Any, sample_weight: Any = None, groups: Any = None
-    ) -> Rows:
-        """Checked answers: confidences (n,), or signals (n, k), on a scale to 1; (n,) of bool."""
-        return self._check_rows(self._pair(confidence, right, sample_weight, groups))
+        return arrays.to_input_library(self._predict(confidence, groups), confidence)
 
     def _check_rows(self, given: Rows) -> Rows:
-        stated = self._stated(given.scores)
-        return self._checked(given, stated, _as_right(given.labels, len(stated)), len(stated))
+        stated, right = self._stated(given.scores), to_numpy(given.labels, "right")
+        n = len(stated)
+        if not n:
+            raise ValueError("`confidence` must hold at least one answer to learn from; got none.")
+        remedy = "Compare the answers with the truth: `right = answer == truth`."
+        reading.check_length(right, n, "right", remedy)
+        refuse(~np.isin(right, (0, 1)), right, "`right` must be True or False (1 or 0)", remedy)
+        return self._checked(given, stated, right.astype(np.bool_, copy=False), n)
+
+    def _hashes(self, rows: Rows) -> list[FloatArray]:
+        """Numbers of each answer, and others of all of them together, in their order.
+
+        Answers of few distinct confidences come again by themselves, but not all in one order.
+        """
+        table = np.stack([self._combine(rows.scores), rows.labels], axis=1)
+        words, odd = calibration_data.number_words(table), calibration_data.odd_powers(table.size)
+        whole = np.arange(len(table), dtype=np.uint64) + words.ravel() @ odd
+        return [calibration_data.number_hashes(table), calibration_data.scatter(whole)]
 
     def _uncalibrated(self, confidence: Any) -> FloatArray:
         """The confidences (n,) as they are stated, on a scale to 1; the mean of several signals."""
@@ -174,33 +264,26 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         numbers; without it all weights above 0 must be equal. With `cluster` (n,), one answer of
         each cluster counts, as in `Calibrator.certify`.
         """
-        self._check_fitted()
-        rows = self._read(confidence, right, sample_weight, groups)
-        if cluster is not None:
-            rows = one_of_each(rows, cluster)
-        stated, truth, weights, groups, *_ = rows
-        found, wrong = self._predict_stated(stated, groups), ~truth
+        given = (confidence, right, sample_weight, groups)
+        rows = self._read_held_out(reused, *given, cluster=cluster)
+        weights, wrong = rows.weights, ~rows.labels
         alike = weights is None or np.ptp(weights[weights > 0.0]) == 0.0
-        if not (can_be_counts(weights) if counts else alike):
-            raise ValueError(
-                "`sample_weight` must be equal in `certify`, or whole numbers with `counts=True`, "
-                "how often each answer was seen: a guarantee is about counts. Leave it out."
-            )
+        if not (control.can_be_counts(weights) if counts else alike):
+            rule = "`sample_weight` must be equal in `certify`, or whole numbers with `counts=True`"
+            raise ValueError(f"{rule}: a guarantee is about counts. Leave it out.")
         if weights is not None and not counts:
             weights = (weights > 0.0).astype(np.float64)
-        seen = slice(None) if weights is None else weights > 0.0
-        hashes = answer_hashes(self._combine(stated)[seen], truth[seen])
-        refuse_rows_of_fit(self._are_of_fit(hashes), "confidence", reused)
-        level = conservative_levels([confidence_log_odds(found)], wrong, np.zeros(found.size))
-        names = None if groups is None else GroupNames.from_rows(groups, found.size)
-        counted = ScoreTable.from_examples(level, wrong, weights, names)
-        self.held_out_ = replace(counted, clustered=cluster is not None)
-        if names is not None and self.rule_.coding is not None:
-            alone = confidence_log_odds(self._predict_stated(stated, None))
-            level = conservative_levels([alone], wrong, np.zeros(found.size))
+        names = None if rows.groups is None else GroupNames.from_rows(rows.groups, wrong.size)
+
+        def count(groups: Any) -> ScoreTable:
+            odds = scores.confidence_log_odds(self._predict_rows(rows.scores, groups))
+            level = scores.conservative_levels([odds], wrong, np.zeros(wrong.size))
             counted = ScoreTable.from_examples(level, wrong, weights, names)
-            unseen = replace(counted, clustered=cluster is not None)
-            self.held_out_ = replace(self.held_out_, unseen=unseen)
+            return replace(counted, clustered=cluster is not None)
+
+        self.held_out_ = count(rows.groups)
+        if names is not None and self.rule_.coding is not None:
+            self.held_out_ = replace(self.held_out_, unseen=count(None))
         return self
 
     def predict_or_abstain(
@@ -210,8 +293,8 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         *,
         risk: float = 0.05,
         delta: float = 0.1,
-        by: Literal["all", "group", "new group"] = "all",
-    ) -> SelectivePrediction:
+        by: ForWhom = "all",
+    ) -> scores.SelectivePrediction:
         """Which answers to accept so that at most a fraction `risk` of them is wrong.
 
         With probability 1 - delta over the answers passed to `certify`, the error rate among
@@ -221,16 +304,11 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         group that was never seen, drawn like those of `certify`, with probability 1 - delta over
         groups. The `labels` are 1 throughout: the answers stand as they are.
         """
+        known = self._noted("predict_or_abstain")
         found = self._predict(confidence, None if by == "new group" else groups)
-        if self.held_out_ is None:
-            raise ValueError(
-                "`predict_or_abstain` has no examples to go by. Call `certify(confidence, right)` "
-                "first, with answers that nothing was fitted on."
-            )
-        level, ones = score_levels(confidence_log_odds(found)), np.ones(found.size, np.int64)
-        rows = ScoredLabels(ones, found, level, self.held_out_, "held-out")
-        chosen = rows.accept(risk=risk, delta=delta, by=by, groups=groups)
-        return chosen.map_arrays(lambda array: to_input_library(array, confidence))
+        level = scores.score_levels(scores.confidence_log_odds(found))
+        rows = scores.ScoredLabels(np.ones(found.size, np.int64), found, level, known, "held-out")
+        return rows.accept(confidence, risk=risk, delta=delta, by=by, groups=groups)
 
     def predict_action(self, confidence: Any, costs: Any, *, groups: Any = None) -> Decisions:
         """The action of least expected cost for each answer, with what it is expected to cost.
@@ -257,11 +335,11 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         right: Any,
         sample_weight: Any = None,
         *,
-        by: Literal["all", "group", "new group"] = "all",
+        by: ForWhom = "all",
         groups: Any = None,
         reused: Reused = "refuse",
         **guarantee: Any,
-    ) -> RiskControl:
+    ) -> control.RiskControl:
         """The last threshold at which the mean of a loss of your own is proven to be small.
 
         `loss`, `risk`, `delta` and `thresholds` are those of `Calibrator.control_risk`:
@@ -271,23 +349,15 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         `by="group"` each of the `groups` gets a threshold too; with `by="new group"` the threshold
         is for a group that was never seen, drawn like these, with the confidence that it would get.
         """
-        self._check_fitted()
-        rows = self._read(confidence, right, sample_weight, groups)
-        hashes = answer_hashes(self._combine(rows.scores), rows.labels)
-        refuse_rows_of_fit(self._are_of_fit(hashes), "confidence", reused)
-        proba = self._predict_stated(rows.scores, None if by == "new group" else rows.groups)
-        cells = group_cells(by, rows.groups, len(proba), learned=True)
-        options: dict[str, Any] = {"groups": cells, "unseen": by == "new group", **guarantee}
-        return control_risk(proba, rows.labels, weights=rows.weights, **options)
+        return self._control_risk(by, reused, guarantee, confidence, right, sample_weight, groups)
 
     def _predict(self, confidence: Any, groups: Any) -> FloatArray:
         self._check_fitted()
         check_row_order(confidence, groups, "groups", "confidence")
-        return self._predict_stated(self._stated(confidence), groups)
+        return self._predict_rows(self._stated(confidence), groups)
 
-    def _predict_stated(self, stated: FloatArray, groups: Any) -> FloatArray:
-        """Of checked confidences on a scale to 1."""
-        values = self._combine(stated)
+    def _predict_rows(self, scores: FloatArray, groups: Any) -> FloatArray:
+        values = self._combine(scores)
         codes = self.rule_.codes(groups, values.size)
         if groups is not None and self.rule_.coding is not None:
             tell_unknown(codes, self.rule_.coding)
@@ -298,11 +368,9 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         signals = self.rule_.signals
         shape = () if signals is None else signals.rise.shape
         if stated.shape[1:] != shape:
-            raise ValueError(
-                f"`confidence` must have the shape {('n', *shape)} of the fit; got "
-                f"{stated.shape}. Pass the same signals, in the same order; for logits (n, "
-                "classes) use `hokical.auto`."
-            )
+            rule = f"must have the shape {('n', *shape)} of the fit; got {stated.shape}"
+            remedy = "Pass the same signals in the same order; for logits use `hokical.auto`."
+            raise ValueError(f"`confidence` {rule}. {remedy}")
         return self.rule_.combine(stated)
 
     def _stated(self, confidence: Any) -> FloatArray:
@@ -310,25 +378,17 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         check_positive("scale", self.scale, "Use 1, or 100 for percentages.")
         array = to_numpy(order_columns(confidence, "confidence", self._columns), "confidence")
         if array.dtype.kind not in "fiub" or array.ndim not in (1, 2) or 0 in array.shape[1:]:
-            raise ValueError(
-                "`confidence` must be numbers (n,), or several signals (n, k); got "
-                f"{_describe_texts(array) or f'{array.dtype} of shape {array.shape}.'} For logits "
-                "(n, classes) use `hokical.auto`."
-            )
+            got = _describe_texts(array) or f"{array.dtype} of shape {array.shape}."
+            rule = f"`confidence` must be numbers (n,), or several signals (n, k); got {got}"
+            raise ValueError(f"{rule} For logits (n, classes) use `hokical.auto`.")
         if array.shape[1:] == (1,):
             array = array[:, 0]
         values = array.astype(np.float64) / float(self.scale)
-        for bad, remedy in (
-            (np.isnan(values), "Drop answers without a confidence, or give them one of their own."),
-            (values > 1.0, _TOO_LARGE),
-            (values < 0.0, "For log-odds apply a sigmoid."),
-        ):
-            if bad.any():
-                place, top = np.argwhere(bad)[0], f"{float(self.scale):g}"
-                raise ValueError(
-                    f"`confidence` must lie in [0, {top}]; got {array[tuple(place)]} in row "
-                    f"{place[0]}. {remedy}"
-                )
+        rule = f"`confidence` must lie in [0, {float(self.scale):g}]"
+        remedy = "Drop answers without a confidence, or give them one of their own."
+        refuse(np.isnan(values), array, rule, remedy)
+        refuse(values > 1.0, array, rule, _TOO_LARGE)
+        refuse(values < 0.0, array, rule, "For log-odds apply a sigmoid.")
         fractions = (array > 0.0) & (array < 1.0)
         if self.scale == 100.0 and array.max(initial=0.0) > 1.0 and fractions.mean() > _MOST_BELOW:
             row, *_ = np.argwhere(fractions)[0].tolist()
@@ -336,13 +396,11 @@ class ConfidenceCalibrator(OutcomeCalibrator):
                 f"`confidence` seems to mix percentages and fractions: {fractions.sum():,} of "
                 f"{array.size:,} lie between 0 and 1, the first in row {row}, on a scale to "
                 "100. Multiply those by 100.",
-                UserWarning,
             )
         if self.scale > 1.0 and array.any() and array.max() <= 1.0:
             warn_user(
                 f"`confidence` look like fractions: none is above 1 on a scale to {self.scale:g}. "
                 "If they are, multiply them by the scale, or fit with `scale=1`.",
-                UserWarning,
             )
         return values
 
@@ -372,57 +430,256 @@ def calibrate_confidence(
     return cal.fit(confidence, right, sample_weight, groups=groups)
 
 
-def _warn_of_codes(weights: Any) -> None:
-    """Warn of integers in the place of weights, which was that of the groups in 0.4."""
-    codes = np.zeros(0) if weights is None else to_numpy(weights, "sample_weight")
-    if codes.dtype.kind in "iub" and np.unique(codes).size > 1:
-        warn_user(
-            f"`sample_weight` are of dtype {codes.dtype}, as codes of groups are: in 0.4 the third "
-            "argument were the groups. Pass groups by name, `groups=...`, and weights as "
-            "`.astype(float)`.",
-            FitDataWarning,
-        )
-
-
 def _describe_texts(array: AnyArray) -> str:
     """What is not a number among confidences (n,), and what to do about it; "" if nothing is."""
-    if array.dtype.kind not in "OUST" or array.ndim != 1:
-        return ""
-    for row, value in enumerate(array.tolist()):
+    texts = array.tolist() if array.dtype.kind in "OUST" and array.ndim == 1 else []
+    for row, value in enumerate(texts):
+        remedy = "Map words to numbers, for example {'yes': 0.9, 'no': 0.1}."
         if value is None:
-            return f"None in row {row}. Drop answers without a confidence."
-        if isinstance(value, str):
-            remedy = "Map words to numbers, for example {'yes': 0.9, 'no': 0.1}."
-            if value.strip().endswith("%"):
-                remedy = "Write numbers, `float(text.strip(' %'))`, and pass `scale=100`."
-            elif value.strip().replace(".", "", 1).isdecimal():
-                remedy = "Convert text to numbers: `float(text)`."
-            return f"{value!r} in row {row}. {remedy}"
+            remedy = "Drop answers without a confidence."
+        elif not isinstance(value, str):
+            continue
+        elif value.strip().endswith("%"):
+            remedy = "Write numbers, `float(text.strip(' %'))`, and pass `scale=100`."
+        elif value.strip().replace(".", "", 1).isdecimal():
+            remedy = "Convert text to numbers: `float(text)`."
+        return f"{value!r} in row {row}. {remedy}"
     return ""
 
 
-def answer_hashes(confidence: FloatArray, right: BoolArray) -> list[FloatArray]:
-    """Numbers (n,) for each answer, and others for all of them together, in their order.
+#: A logit above this, among others that are all positive, is rather a percentage.
+_LARGE_LOGIT = 20.0
 
-    Answers of few distinct confidences come again by themselves, but not all in the same order.
+
+class MultilabelCalibrator(OutcomeCalibrator):
+    """Probabilities of labels that do not exclude each other, from a score (log-odds) for each.
+
+    Tags, findings, classes of a sigmoid layer. The curve of each label is the common one plus a
+    correction that is shrunk by partial pooling: a label of few positives gets nearly the common
+    curve, one of many its own. The log-odds of the curves and the uncalibrated ones are averaged by
+    held-out log loss, so that few examples change calibrated probabilities little.
+
+    Attributes
+    ----------
+    rule_ : the fitted numbers
+    reason_ : what was fitted, and why
+    held_out_log_loss_ : mean log loss by candidate, each example left out of its own fit
+    converged_, n_iter_ : how the fit ended
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hokical import MultilabelCalibrator
+    >>> rng = np.random.default_rng(0)
+    >>> odds = rng.normal(-2.0, 2.0, size=(2000, 5))
+    >>> labels = rng.logistic(size=odds.shape) < odds
+    >>> cal = MultilabelCalibrator().fit(2 * odds + 1, labels)
+    >>> bool(abs(cal.predict_proba(2 * odds + 1).mean() - labels.mean()) < 0.01)
+    True
+    >>> cal.predict([[3.0, -3.0, 0.0, 1.0, 9.0]]).shape
+    (1, 5)
     """
-    rows = np.stack([confidence, right], axis=1)
-    places = np.arange(len(rows), dtype=np.uint64)
-    return [
-        number_hashes(rows),
-        scatter(number_words(rows.ravel()) @ odd_powers(rows.size) + places),
-    ]
+
+    method = MethodInfo(MultilabelCurves, "Curves of labels")
+    _row_names = ("scores", "labels")
+    _held_out_kind = HeldOutLabels
+
+    rule_: MultilabelCurves
+    held_out_: HeldOutLabels | None
+
+    @property
+    def n_labels_(self) -> int:
+        """The number of labels."""
+        return int(self.rule_.shift.size)
+
+    def fit(self, scores: Any, labels: Any, sample_weight: Any = None) -> Self:
+        """Learn from scores (n, labels), logits before the sigmoid, and labels (n, labels) of 0, 1.
+
+        NaN among the labels is a label that is not known. For probabilities use
+        `hokical.from_binary_probabilities`.
+        """
+        from hokical._fitting.outcomes import fit_multilabel
+
+        given = self._pair(scores, labels, sample_weight, None)
+        self._columns = given.columns
+        rows = self._check_rows(given)
+        highest = rows.scores.max() if rows.scores.min() >= 0.0 else np.inf
+        if highest <= 1.0 or _LARGE_LOGIT < highest <= 100.0:
+            kind = "probabilities: all lie in [0, 1]. Convert"
+            if highest > 1.0:
+                kind = "percentages: all lie in [0, 100]. Divide them by 100 and convert"
+            warn_user(
+                f"`scores` look like {kind} them with `hokical.from_binary_probabilities`, or pass "
+                "the logits.",
+                FitDataWarning,
+            )
+        counts = np.ones(len(rows.scores)) if rows.weights is None else rows.weights
+        self._keep(*fit_multilabel(rows.scores, rows.labels, counts), rows)
+        return self
+
+    def predict_proba(self, scores: Any) -> Array:
+        """The probability (n, labels) of each label, in the library of the scores."""
+        self._check_fitted()
+        with arrays.float64_scope(scores):
+            values, backend = _as_scores(order_columns(scores, "scores", self._columns))
+            if values.shape[1] != self.n_labels_:
+                rule = f"`scores` must have one column per label of the fit, {self.n_labels_}"
+                raise ValueError(f"{rule}; got {values.shape[1]}.")
+            return arrays.to_input_library(self.rule_.proba(values, backend), scores)
+
+    def _uncalibrated(self, scores: Any) -> FloatArray:
+        """The classifier's own probabilities (n, labels): sigmoids of the scores."""
+        return np.asarray(0.5 + 0.5 * np.tanh(0.5 * self._read_scores(scores)))
+
+    def predict(self, scores: Any, *, costs: Any = (1.0, 1.0)) -> Array:
+        """Which labels to predict, (n, labels) bool: the choice of least expected cost.
+
+        `costs` are of a wrong and of a missed label, two numbers or (labels, 2). For a share of
+        each label's positives that is to be found, see `recall_thresholds`.
+        """
+        proba = self.predict_proba(scores)
+        price, shapes = np.asarray(costs, np.float64), ((2,), (self.n_labels_, 2))
+        if price.shape not in shapes or not ((price > 0.0) & np.isfinite(price)).all():
+            rule = f"positive, of a wrong and of a missed label, shape (2,) or {shapes[1]}"
+            raise ValueError(f"`costs` must be {rule}; got {costs!r}.")
+        level = np.broadcast_to(price[..., 0] / price.sum(axis=-1), self.n_labels_)
+        return proba >= (backend_of(proba) or NUMPY).from_host(level, proba)
+
+    def certify(
+        self,
+        scores: Any,
+        labels: Any,
+        sample_weight: Any = None,
+        *,
+        groups: Any = None,
+        cluster: Any = None,
+        reused: Reused = "refuse",
+    ) -> Self:
+        """Note predictions for examples used for nothing else.
+
+        Rows of the fit are refused, unless `reused="ignore"` accepts identical rows.
+        `sample_weight` (n,) are importance weights, on any scale: how much more likely each example
+        is in the future; only guarantees on average can use them. `groups`, one column or several,
+        are for `by="group"` and `by="new group"`. With `cluster` (n,), one example of each cluster
+        counts, as in `Calibrator.certify`.
+        """
+        given = (scores, labels, sample_weight, groups)
+        rows = self._read_held_out(reused, *given, cluster=cluster)
+        proba = self._predict_rows(rows.scores, None)
+        found = HeldOutLabels.from_rows(proba, *rows[1:4])
+        self.held_out_ = replace(found, clustered=cluster is not None)
+        return self
+
+    def _check_rows(self, given: Rows) -> Rows:
+        host = self._read_scores(given.scores)
+        labels = order_columns(given.labels, "labels", self._columns, strict=False)
+        array = to_numpy(labels, "labels")
+        if array.shape != host.shape or array.dtype.kind not in "fiub":
+            got = f"{array.dtype} of shape {array.shape}. For one class per row use `hokical.auto`."
+            raise ValueError(f"`labels` must be 0 or 1 for every score, {host.shape}; got {got}")
+        truth = array.astype(np.float64)  # NaN where it is not known
+        known = np.isnan(truth) | (truth == 0.0) | (truth == 1.0)
+        refuse(~known, array, "`labels` must be 0, 1 or NaN (not known)")
+        return self._checked(given, host, truth, len(host))
+
+    def _hashes(self, rows: Rows) -> list[FloatArray]:
+        return [calibration_data.number_hashes(rows.scores)]
+
+    def _predict_rows(self, scores: FloatArray, groups: Any) -> FloatArray:
+        return arrays.to_host(self.predict_proba(scores))
+
+    def _read_scores(self, scores: Any) -> FloatArray:
+        values, backend = _as_scores(order_columns(scores, "scores", self._columns))
+        return backend.to_host(backend.without_gradient(values)).astype(np.float64)
+
+    def predict_set(
+        self,
+        scores: Any,
+        *,
+        coverage: float = 0.9,
+        delta: float | None = None,
+        by: ByLabel = "row",
+        groups: Any = None,
+    ) -> LabelSets:
+        """For each row, the labels that are included, excluded and undecided.
+
+        Needs `certify` first, with exchangeable examples that nothing was fitted on.
+
+        Parameters
+        ----------
+        scores : array of shape (n, labels)
+        coverage : float
+            What is guaranteed, on average over the examples of `certify`.
+        delta : float, optional
+            With probability 1 - delta over those examples it is kept.
+        by : {"row", "label", "group", "new group"}
+            "row": at least that share of new rows has all labels that are in, and none that are
+            out. "label": for each label, at least that share of the rows with it do not have it
+            out, and of those without do not have it in. "group": as "row", for each of the `groups`
+            (n,) that `certify` knows. "new group": as "row", of the rows of a group that was never
+            seen, drawn like those of `certify`; on average or with probability 1 - delta over
+            groups.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> odds = rng.normal(-2.0, 3.0, size=(2000, 3))
+        >>> labels = rng.logistic(size=odds.shape) < odds
+        >>> cal = MultilabelCalibrator().fit(odds[:1000], labels[:1000])
+        >>> sets = cal.certify(odds[1000:], labels[1000:]).predict_set(
+        ...     [[7.0, 0.0, -7.0]], coverage=0.9
+        ... )
+        >>> sets.inside.tolist(), sets.open.tolist()
+        ([[True, False, False]], [[False, True, False]])
+        """
+        proba = self.predict_proba(scores)
+        known = self._noted("predict_set")
+        return label_sets(proba, known, coverage, delta, by, groups)
+
+    def control_risk(
+        self,
+        scores: Any,
+        labels: Any,
+        sample_weight: Any = None,
+        *,
+        by: ForWhom = "all",
+        groups: Any = None,
+        reused: Reused = "refuse",
+        **guarantee: Any,
+    ) -> control.RiskControl:
+        """The last threshold at which the mean of a loss of your own is proven to be small.
+
+        `loss`, `risk`, `delta` and `thresholds` are those of `Calibrator.control_risk`:
+        `loss(proba, labels, threshold)` gets probabilities and labels (n, labels) of held-out
+        examples, such as the share of a row's labels that is missed. With `by="group"` each of
+        the `groups` gets a threshold too; with `by="new group"` the threshold is for a group that
+        was never seen, drawn like these.
+        """
+        return self._control_risk(by, reused, guarantee, scores, labels, sample_weight, groups)
+
+    def recall_thresholds(self, recall: float, *, delta: float = 0.1) -> FloatArray:
+        """Thresholds (labels,) at which at least a share `recall` of a label's positives is found.
+
+        For each label with probability 1 - delta over the positives passed to `certify` (binomial);
+        for all labels at once divide `delta` by their number. A label with too few positives for
+        that has the threshold 0: it is always predicted. The labels to predict are
+        `cal.predict_proba(scores) >= thresholds`.
+        """
+        recall, delta = check_chance("recall", recall), check_chance("delta", delta)
+        known: HeldOutLabels = self._noted("recall_thresholds")
+        return known.ends(self.n_labels_, recall, delta, "label")[0]
 
 
-def _as_right(right: Any, n_rows: int) -> BoolArray:
-    """Whether each answer is right, (n,)."""
-    array: AnyArray = to_numpy(right, "right")
-    if not n_rows:
-        raise ValueError("`confidence` must hold at least one answer to learn from; got none.")
-    if array.shape != (n_rows,) or not np.isin(array, (0, 1)).all():
-        got = f"shape {array.shape}" if array.shape != (n_rows,) else f"{np.unique(array)[:3]}"
+def _as_scores(scores: Any) -> tuple[Array, arrays.Backend]:
+    """Scores (n, labels) without NaN, in their own library."""
+    if len(np.shape(scores)) == 1:
+        remedy = "For one label pass columns, `[:, None]`; one example is `scores[None, :]`."
         raise ValueError(
-            f"`right` must be True or False (1 or 0) for each of the {n_rows} answers; got {got}. "
-            "Compare the answers with the truth: `right = answer == truth`."
+            f"`scores` must be 2-D (n, labels); got shape {np.shape(scores)}. {remedy}"
         )
-    return np.asarray(array, np.bool_)
+    values, backend = as_float_matrix(scores, "scores")
+    bad = backend.to_host(backend.namespace(values).isnan(backend.without_gradient(values)))
+    remedy = "Drop the row, or give a label that was not scored its log-odds among all examples."
+    refuse(bad, np.broadcast_to(np.nan, bad.shape), "`scores` must not hold NaN", remedy)
+    return values, backend

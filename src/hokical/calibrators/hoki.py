@@ -1,35 +1,300 @@
-"""Hoki: confidence from how often a label survives noise on the logits (Jang et al., 2021)."""
+"""Hoki: confidence from how often a label survives noise on the logits (Jang et al., 2021).
 
-from dataclasses import replace
+The noise is the one whose confidences differ most between examples. With all examples in one bin,
+alpha and beta give the confidence alpha gamma + beta (1 - gamma), whose standard deviation over the
+validation set is sigma_hat = |alpha - beta| std(gamma). The mean of the noise moves no label, so
+the family and its width are all there is to choose, and sigma_hat is a smooth function of the
+width: a wide grid of widths is tried on a few rows, then narrower ones around the best on more
+rows.
+
+Algorithm 1 runs on a stability table, which takes one pass over the logits; Algorithm 2 is
+`rules.hoki.Curve.from_steps`. Each step groups the examples into confidence bins and gives every
+bin two numbers: alpha, the accuracy of "the label survived", and beta, of "the label switched". The
+new confidence is alpha gamma + beta (1 - gamma). When no example changes its bin, the mean
+confidence of every bin is its accuracy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial, reduce
+from itertools import cycle, islice
 from operator import add
 from typing import Any, Literal, Self
 
 import numpy as np
 
-from hokical._core.arrays import Array, BoolArray, FloatArray, float64_scope, to_input_library
-from hokical._core.checks import check_choice, check_count, sum_by
-from hokical._core.logits import by_blocks
-from hokical._core.messages import ConvergenceWarning, warn_user
-from hokical._fitting.examples import ExampleStats, InMemory, Partition, read_sample
-from hokical._fitting.hoki import (
-    NoiseSelection,
-    Schedule,
-    choose_noise,
-    count_stability,
-    count_with_stats,
-    learn_schedule,
-)
+from hokical._core import arrays
+from hokical._core.arrays import Array, BoolArray, FloatArray, IntArray, float64_scope
+from hokical._core.checks import bin_index, check_choice, check_count, sum_by
+from hokical._core.logits import as_logits, by_blocks, per_row
+from hokical._core.reading import as_labels, as_weights
+from hokical._core.runtime import ConvergenceWarning, warn_user
+from hokical._core.special import uniform_draws
+from hokical._fitting import examples as fit_data
+from hokical._fitting.examples import Examples, Partition
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.stored import Fit, MethodInfo
 from hokical.guarantees.calibration_data import CalibrationData
+from hokical.guarantees.control import can_be_counts
 from hokical.guarantees.scores import LEVELS, ScoreTable, confidence_log_odds, score_levels
-from hokical.rules.hoki import Curve, HokiRule, Steps
-from hokical.stability.noise import Noise, check_noise
-from hokical.stability.sampled import Draws, check_draw_count, draw_seed
+from hokical.rules.hoki import Curve, HokiRule
+from hokical.stability import gumbel
+from hokical.stability.noise import NARROWEST, WIDEST, Noise, check_noise, family_named
+from hokical.stability.sampled import MOST_DRAWS, Draws, draw_seed
 from hokical.stability.tables import EXACT_LEVELS, StabilityTable
 
-Init = Literal["accuracy", "confidence"]
+#: No example changes its bin any more; or some go back and forth for ever; or steps ran out.
+Ending = Literal["converged", "cycle", "limit"]
+
+
+@dataclass(eq=False)
+class Schedule:
+    """What Algorithm 1 learned: alpha and beta (steps, bins), NaN where no example was.
+
+    `count` (bins,) are the examples of each bin at the last step.
+    """
+
+    alpha: FloatArray
+    beta: FloatArray
+    count: FloatArray
+    ending: Ending
+    validation_ece: float
+
+    def __post_init__(self) -> None:
+        self.n_steps, self.converged = len(self.alpha), self.ending == "converged"
+        #: Which bins held validation examples at each step, (steps, bins).
+        self.occupied: BoolArray = ~np.isnan(self.alpha)
+
+    def smoothed(self) -> tuple[FloatArray, FloatArray]:
+        """Alpha and beta for more than was seen: no bin is left alone, and none is certain.
+
+        A bin without examples takes the numbers of the nearest one with some. Of n examples in a
+        bin, however they came out, one more could be right or wrong: at the last step alpha and
+        beta stay between 1 / (n + 2) and (n + 1) / (n + 2), the rule of succession for none and
+        all.
+        """
+        alpha, beta = self.alpha.copy(), self.beta.copy()
+        least = 1.0 / (self.count + 2.0)
+        for part in (alpha, beta):
+            part[-1] = np.clip(part[-1], least, 1.0 - least)
+        place = np.arange(alpha.shape[1])
+        for step, occupied in enumerate(self.occupied):
+            known = np.flatnonzero(occupied)
+            nearest = known[np.abs(place[:, None] - known).argmin(axis=1)]
+            alpha[step], beta[step] = alpha[step, nearest], beta[step, nearest]
+        return alpha, beta
+
+
+def learn_schedule(
+    table: StabilityTable, n_bins: int, max_iter: int, *, as_printed: bool = False
+) -> Schedule:
+    """Algorithm 1: repeat until no example changes its bin, at most `max_iter` times.
+
+    A step depends on the bins alone, so once they return to an earlier state they repeat for ever.
+    The recursion then ends at the step of the cycle whose bins fit best. The algorithm `as_printed`
+    does not notice and goes on to the step `max_iter`, where the cycle happens to be by then.
+    """
+    cells = table.occupied_cells()
+    stability = cells.level / table.levels
+    bins = cells.start  # all examples have the same, unless there are several starts
+    if table.n_starts == 1:
+        bins = bin_index(np.full(cells.level.shape, table.accuracy), n_bins)
+    # What alpha and beta are sums of: levels are integers, so the sums are exact (as long as
+    # weights are whole numbers). Weights that are no counts are relative; there are at least as
+    # many examples as cells.
+    up, down = cells.level.astype(np.float64), (table.levels - cells.level).astype(np.float64)
+    amount = cells.weight if can_be_counts(cells.weight) else np.ones_like(cells.weight)
+    both = [part * each for each in (cells.weight, cells.correct) for part in (up, down)]
+    parts = np.stack([*both, amount])
+
+    def fingerprint(bins: IntArray) -> bytes:  # short, as there is one for every step
+        return hashlib.blake2b(bins.tobytes(), digest_size=16).digest()
+
+    steps: list[tuple[FloatArray, FloatArray, FloatArray, float]] = []
+    seen: dict[bytes, int] = {}
+    mark = fingerprint(bins)
+    while mark not in seen and len(steps) < max_iter:
+        seen[mark] = len(steps)
+        starts = np.flatnonzero(np.diff(bins, prepend=-1))  # neighbours mostly share their bin
+        runs = np.add.reduceat(parts, starts, axis=1)
+        *rates, count = (sum_by(bins[starts], part, n_bins) for part in runs)
+        alpha, beta = survival_rates(*rates)
+        a, b = alpha[bins], beta[bins]  # none is NaN: a cell's own examples are in its bin
+        confidence = np.clip((a - b) * stability + b, 0.0, 1.0)
+        bins = bin_index(confidence, n_bins)
+        gaps = sum_by(bins, cells.weight * confidence - cells.correct, n_bins)
+        steps.append((alpha, beta, count, float(np.abs(gaps).sum() / cells.weight.sum())))
+        mark = fingerprint(bins)
+    ending: Ending = "limit"
+    if mark in seen:
+        first = seen[mark]
+        ending = "converged" if first == len(steps) - 1 else "cycle"
+    if ending == "cycle":
+        best = 1 + min(range(first, len(steps)), key=lambda k: steps[k][-1])
+        length = max_iter if as_printed else best
+        steps = [*steps[:first], *islice(cycle(steps[first:]), length - first)]
+    alphas, betas, counts, eces = zip(*steps, strict=True)
+    return Schedule(np.array(alphas), np.array(betas), counts[-1], ending, eces[-1])
+
+
+def survival_rates(
+    kept: FloatArray, switched: FloatArray, kept_correct: FloatArray, switched_correct: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """alpha and beta from sums over the labels kept and switched; NaN for an empty bin.
+
+    If nothing was kept, or nothing switched, both are the accuracy, as the paper prints it.
+    """
+    total = kept + switched
+    with np.errstate(invalid="ignore", divide="ignore"):
+        accuracy = (kept_correct + switched_correct) / total
+        one_sided = (kept == 0) | (switched == 0)
+        alpha = np.where(one_sided, accuracy, kept_correct / kept)
+        beta = np.where(one_sided, accuracy, switched_correct / switched)
+    return alpha, beta
+
+
+#: The families that are considered unless others are asked for.
+FAMILIES = ("gaussian", "uniform")
+#: The width is chosen on so many rows, or logits if that is fewer rows; with up to twice as many
+#: rows, on all. sigma_hat is flat around its maximum: on all rows it is within 1 % of the best.
+_SAMPLE_ROWS, _SAMPLE_LOGITS = 8192, 1 << 23
+#: Rows of the stages before, the widths of the grids, each of which spans a step of the one before
+#: to both sides, and the share of the best sigma_hat below which a family is tried no more.
+_STAGE_ROWS, _GRID_POINTS, _CLEARLY_BEHIND = (256, 1024), (12, 7, 5), (0.9, 0.99, 1.0)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One setting and what it gave: alpha, beta and sigma_hat on `n_examples` examples."""
+
+    noise: Noise
+    alpha: float
+    beta: float
+    sigma_hat: float
+    n_examples: int
+
+
+@dataclass(frozen=True)
+class NoiseSelection(Trial):
+    """The best setting, and all `trials` in the order in which they were made."""
+
+    trials: tuple[Trial, ...] = field(repr=False)
+
+
+def select_noise(
+    logits: Any, labels: Any, *, families: Sequence[str] = FAMILIES, sample_weight: Any = None
+) -> NoiseSelection:
+    """Find the noise with the largest spread of one-bin confidences on a validation set.
+
+    Widths of each family are tried with exact stability: a wide grid on 256 rows, a narrower one on
+    1024, and the last on all rows, or on 8192 of more than 16,384, drawn in proportion to their
+    weights. (The paper's grid of 1640 settings is in hokical-paper.)
+
+    Parameters
+    ----------
+    logits : array-like of shape (n, classes), or TopK
+    labels : array-like of shape (n,)
+        Class indices.
+    families : sequence of str
+        Which of "gaussian", "uniform" and "gumbel" to consider.
+    sample_weight : array-like of shape (n,), optional
+
+    Returns
+    -------
+    selection : NoiseSelection
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hokical import select_noise
+    >>> rng = np.random.default_rng(0)
+    >>> labels = rng.integers(5, size=500)
+    >>> logits = rng.normal(size=(500, 5)) + 2 * np.eye(5)[labels]
+    >>> select_noise(logits, labels, families=["gaussian"]).noise.family
+    'gaussian'
+    """
+    if isinstance(families, str) or not families:
+        raise ValueError(f"`families` must be a non-empty sequence of names; got {families!r}.")
+    with float64_scope(logits):
+        data = as_logits(logits).without_gradient()
+        truth = as_labels(labels, data.n_rows, data.n_classes)
+        block = Examples(data, truth, as_weights(sample_weight, data.n_rows))
+        return choose_noise(fit_data.sample_block(block), families)
+
+
+def choose_noise(examples: Examples, families: Sequence[str] = FAMILIES) -> NoiseSelection:
+    """Find the noise on some of the rows."""
+    most = max(_STAGE_ROWS[-1], min(_SAMPLE_ROWS, _SAMPLE_LOGITS // examples.logits.n_columns))
+    sample = sample_rows(examples, most)
+    sizes = [min(rows, sample.n_rows) for rows in _STAGE_ROWS]
+    stages = [sample.take(np.arange(k) * sample.n_rows // k) for k in sizes] + [sample]
+    gaps, weights = per_row(lambda part: part.gaps, stages[1].logits), stages[1].counts
+    usual, low, high = np.isfinite(gaps) & (gaps > 0.0) & (weights > 0.0), 0.5, 2.0
+    if usual.any():  # from far below the smallest usual gap of the best two logits to far above
+        known: dict[str, Any] = {"weights": weights[usual], "method": "inverted_cdf"}
+        low, high = np.quantile(gaps[usual], [0.02, 0.98], **known).tolist()
+        low, high = low / 4.0, 8.0 * min(high, WIDEST)
+    kinds = map(family_named, families)
+    grids = {kind: (low / kind.unit_deviation, high / kind.unit_deviation) for kind in kinds}
+    trials: list[Trial] = []
+    for stage, points, behind in zip(stages, _GRID_POINTS, _CLEARLY_BEHIND, strict=True):
+        best: dict[type[Noise], Trial] = {}
+        for kind, ends in grids.items():
+            found = _try_widths(stage, kind, np.geomspace(*ends, points))
+            best[kind] = max(found, key=lambda trial: trial.sigma_hat)
+            trials += found
+        leader = max(best.values(), key=lambda trial: trial.sigma_hat)
+        ahead = [k for k, trial in best.items() if trial.sigma_hat >= behind * leader.sigma_hat]
+        step = {kind: (grids[kind][1] / grids[kind][0]) ** (1.0 / (points - 1)) for kind in ahead}
+        grids = {k: (best[k].noise.width / step[k], best[k].noise.width * step[k]) for k in ahead}
+    return NoiseSelection(**vars(leader), trials=tuple(trials))
+
+
+def _try_widths(examples: Examples, kind: type[Noise], widths: FloatArray) -> list[Trial]:
+    """Trials of one family with all examples in one bin (Equations 1 to 4 of the paper).
+
+    Widths are rounded to three digits: sigma_hat is flat around its maximum, so rounding costs
+    nothing, and they are the same on every machine, where the last bits of a search are not.
+    """
+    tidy = np.array([float(f"{width:.2e}") for width in np.clip(widths, NARROWEST, WIDEST)])
+    gamma = examples.logits.to_host(kind.stabilities(examples.logits, tidy))
+    counts, hits = examples.counts, examples.counts * examples.correct
+    kept, switched, kept_right, switched_right = (
+        np.sum(weight * part, axis=1) for weight in (counts, hits) for part in (gamma, 1.0 - gamma)
+    )
+    alpha, beta = survival_rates(kept, switched, kept_right, switched_right)
+    squares = counts * (gamma - (kept / counts.sum())[:, None]) ** 2
+    spread = np.abs(alpha - beta) * np.sqrt(np.sum(squares, axis=1) / counts.sum())
+    columns = zip(*(each.tolist() for each in (tidy, alpha, beta, spread)), strict=True)
+    return [Trial(kind.of_width(w), a, b, s, examples.n_rows) for w, a, b, s in columns]
+
+
+def sample_rows(examples: Examples, n_rows: int) -> Examples:
+    """So many rows, with a weight of 1 each, or all that count if they are hardly more.
+
+    One at random, always the same, in each of many equal parts of the sum of the weights: rows come
+    in proportion to their weights, and no order of the rows can hide some of them.
+    """
+    if np.count_nonzero(examples.counts) <= 2 * n_rows:
+        return examples.without_weightless()
+    total = np.cumsum(examples.counts)
+    places = (np.arange(n_rows) + uniform_draws(0, (1, n_rows))[0]) * (total[-1] / n_rows)
+    return replace(examples.take(np.searchsorted(total, places, side="right")), weights=None)
+
+
+def count_stability(block: Examples, rule: HokiRule, n_starts: int) -> StabilityTable:
+    """The examples by their level; and, if `n_starts` is above 1, by the bin of their softmax."""
+    logits, start = block.logits, None
+    if n_starts > 1:
+        start = bin_index(logits.to_host(gumbel.stability(logits, 1.0)), n_starts)
+    level = per_row(rule.on_device_of(logits).level, logits).astype(np.int64)
+    cells: dict[str, Any] = {"levels": rule.levels, "start": start, "n_starts": n_starts}
+    return StabilityTable.from_examples(level, block.correct, sample_weight=block.weights, **cells)
+
+
 Unseen = Literal["nearest", "as_printed"]
 _ROUNDING = 1e-12
 _ONE_PASS = (
@@ -63,9 +328,6 @@ class Hoki(Calibrator):
         Number of equal-width confidence bins.
     max_iter : int
         Maximum number of steps of the recursion.
-    init : {"accuracy", "confidence"}
-        Where the recursion starts: at the validation accuracy, or at each example's softmax
-        confidence.
     unseen : {"nearest", "as_printed"}
         The confidence where the validation set has no example. "nearest" uses the nearest examples:
         in a gap between them confidence stays between theirs, above the most stable one it stays,
@@ -128,7 +390,6 @@ class Hoki(Calibrator):
     ending_: str
     validation_ece_: float
     table_: StabilityTable
-    init_: str
     n_bins_: int
 
     def __init__(
@@ -138,7 +399,6 @@ class Hoki(Calibrator):
         draws: int | None = None,
         n_bins: int = 15,
         max_iter: int = 200,
-        init: Init = "accuracy",
         unseen: Unseen = "nearest",
         random_state: Any = 0,
     ) -> None:
@@ -146,7 +406,6 @@ class Hoki(Calibrator):
         self.draws = draws
         self.n_bins = n_bins
         self.max_iter = max_iter
-        self.init = init
         self.unseen = unseen
         self.random_state = random_state
 
@@ -157,57 +416,50 @@ class Hoki(Calibrator):
         `noise="auto"` the first call chooses the noise, from its examples alone, and later
         calls keep it. To choose on other data, pass `select_noise(...).noise`.
         """
-        known = self if hasattr(self, "rule_") else None
-        rows = (logits, labels, sample_weight, None)
-        return self._learn_from(self._partial_fit_partition, rows, known)
+        if not hasattr(self, "rule_"):
+            return self.fit(logits, labels, sample_weight)
+        given = self._pair(logits, labels, sample_weight, None, fitted_by=self)
+        with float64_scope(given.scores):
+            return self._partial_fit_partition(self._partition(given, self))
 
     def _partial_fit_partition(self, examples: Partition) -> Self:
         """`partial_fit` on examples that need not be in memory."""
         if not hasattr(self, "rule_"):
             return self._fit_partition(examples)
         if examples.n_classes != self.n_classes_:
-            raise ValueError(
-                f"`logits` must have one column per class, the {self.n_classes_} used in `fit`; "
-                f"got {examples.n_classes}."
-            )
-        table, stats = count_with_stats(examples, self.rule_, self.table_.n_starts)
-        kept = self.kept_ + stats.kept
-        return self._learn_again(self, self.table_ + table, kept)
+            rule = f"`logits` must have one column per class, the {self.n_classes_} used in `fit`"
+            raise ValueError(f"{rule}; got {examples.n_classes}.")
+        stats = self._count(examples, self.rule_, self.table_.n_starts)
+        table, kept = self.table_ + stats.found, self.kept_ + stats.kept
+        return self._learn(self.rule_, (self.n_bins_, self.n_classes_), table, kept)
 
     def merge(self, *others: Self) -> Self:
         """A new calibrator from this one and others fitted on other examples with the same noise.
 
         Equal to one fit on all the examples together.
         """
-        self._check_fitted()
-        table = self.table_
-        for other in others:
-            if not isinstance(other, Hoki):
-                raise TypeError(f"`merge` takes fitted Hoki calibrators; got {other!r}.")
-            other._check_fitted()
-            if self._identity() != other._identity():
+        shared = []
+        for each in (self, *others):
+            if not isinstance(each, Hoki):
+                raise TypeError(f"`merge` takes fitted Hoki calibrators; got {each!r}.")
+            each._check_fitted()
+            names = ("noise_", "draws_", "n_bins_", "n_classes_")
+            shared.append({name: getattr(each, name) for name in names})
+            if shared[-1] != shared[0]:
                 raise ValueError(
-                    "calibrators must agree to be merged; got "
-                    f"{self._identity()} and {other._identity()}. "
-                    "Fit each with the same `noise`, `draws`, `random_state`, `n_bins` and `init`."
+                    f"calibrators must agree to be merged; got {shared[0]} and {shared[-1]}. Fit "
+                    "each with the same `noise`, `draws`, `random_state` and `n_bins`."
                 )
-            table = table + other.table_
-        merged = type(self)(**self.get_params(deep=False))
-        kept = reduce(add, (each.kept_ for each in (self, *others)))
-        return merged._learn_again(self, table, kept)
-
-    def _learn_again(self, known: Self, table: StabilityTable, kept: CalibrationData) -> Self:
-        """Learn from a joined table with the rule of `known`."""
-        found = self._learn(known.rule_, table, known.init_, known.n_bins_, known.n_classes_)
-        self._keep(found, known.n_classes_, _add_counts(kept, found))
-        return self
+        tables, kept = zip(*((each.table_, each.kept_) for each in (self, *others)), strict=True)
+        twin, sizes = type(self)(**self.get_params()), (self.n_bins_, self.n_classes_)
+        return twin._learn(self.rule_, sizes, reduce(add, tables), reduce(add, kept))
 
     def stability(self, logits: Any) -> Array:
         """Label stability (n,) under the fitted noise, rounded to the levels of the rule."""
         with float64_scope(logits):
             data = self._check_logits(logits)
             level = by_blocks(self.rule_.on_device_of(data).level, data)
-            return to_input_library(level / float(self.rule_.levels), logits)
+            return arrays.to_input_library(level / float(self.rule_.levels), logits)
 
     def _check_parameters(self) -> None:
         check_count(self.n_bins)
@@ -215,41 +467,58 @@ class Hoki(Calibrator):
         if self.noise != "auto":
             check_noise(self.noise)
         if self.draws is not None:
-            check_draw_count(self.draws)
-        check_choice("init", self.init, Init)
+            remedy = "None solves the integral."
+            check_count(self.draws, name="draws", most=MOST_DRAWS, remedy=remedy)
         check_choice("unseen", self.unseen, Unseen)
 
-    def _fit_all(self, examples: Partition) -> tuple[Fit, ExampleStats]:
+    def _fit_partition(self, examples: Partition) -> Self:
         """Choose the noise on the sample that other methods are fitted on; then count all rows."""
+        self._begin_fit(examples)
         n_bins, n_classes = int(self.n_bins), examples.n_classes
-        n_starts = n_bins if self.init == "confidence" else 1
+        n_starts = self._n_starts(n_bins)
+        sample: Examples | None = None
+        draws: Draws | None = None
         if self.noise == "auto":
             refusal = None if examples.repeatable else _ONE_PASS
-            sample, stats = read_sample(examples, refusal=refusal)
+            sample, stats = fit_data.read_sample(examples, refusal=refusal)
             self.selection_ = choose_noise(sample)
-            rule = self._unlearned_rule(self.selection_.noise, n_classes)
-            counted = InMemory(sample) if sample.sampled_from is None else examples
-            count = partial(count_stability, rule=rule, n_starts=n_starts)
-            table = counted.reduce(count, add)
+        noise = check_noise(self.noise if self.selection_ is None else self.selection_.noise)
+        if self.draws is not None:
+            draws = Draws(noise, draw_seed(self.random_state), int(self.draws), n_classes)
+        # It measures stability; of the link nothing is asked yet.
+        link = Curve(np.zeros(1), np.zeros(1), np.full(1, 0.5))
+        rule = HokiRule(noise, draws, EXACT_LEVELS if draws is None else draws.n_draws, link)
+        if sample is None:
+            stats = self._count(examples, rule, n_starts)
+            table = stats.found
         else:
-            rule = self._unlearned_rule(check_noise(self.noise), n_classes)
-            table, stats = count_with_stats(examples, rule, n_starts)
-        found = self._learn(rule, table, self.init, n_bins, n_classes)
-        return found, replace(stats, kept=_add_counts(stats.kept, found))
+            counted = sample if sample.sampled_from is None else examples
+            table = counted.reduce(partial(count_stability, rule=rule, n_starts=n_starts))
+        self._learn(rule, (n_bins, n_classes), table, stats.kept)
+        fit_data.warn_about_examples(self.name, stats, self.rule_)
+        return self
 
-    def _unlearned_rule(self, noise: Noise, n_classes: int) -> HokiRule:
-        """The rule that measures stability, with a constant link of 1/2."""
-        nothing = Curve(np.zeros(1), np.zeros(1), np.full(1, 0.5))
-        if self.draws is None:
-            return HokiRule(noise, None, EXACT_LEVELS, nothing)
-        draws = Draws(noise, draw_seed(self.random_state), int(self.draws), n_classes)
-        return HokiRule(noise, draws, draws.n_draws, nothing)
+    @staticmethod
+    def _count(examples: Partition, rule: HokiRule, n_starts: int) -> fit_data.ExampleStats:
+        """The statistics of all examples with their table, in one pass."""
+        count = partial(count_stability, rule=rule, n_starts=n_starts)
+        stats: fit_data.ExampleStats = examples.reduce(partial(fit_data.with_stats, count))
+        if not stats.n_examples:
+            raise ValueError("`sample_weight` must not be zero everywhere. Give some a weight.")
+        return stats
+
+    def _n_starts(self, n_bins: int) -> int:
+        """How many bins examples start in."""
+        return 1
 
     def _learn(
-        self, rule: HokiRule, table: StabilityTable, init: str, n_bins: int, n_classes: int
-    ) -> Fit:
-        """Run the recursion on the table; return the rule with the learned link."""
-        printed = self.unseen == "as_printed"
+        self, rule: HokiRule, sizes: tuple[int, int], table: StabilityTable, kept: CalibrationData
+    ) -> Self:
+        """Run the recursion on the table, and keep the rule with the learned link.
+
+        `sizes` are the numbers of bins and of classes.
+        """
+        (n_bins, n_classes), printed = sizes, self.unseen == "as_printed"
         schedule = learn_schedule(table, n_bins, self.max_iter, as_printed=printed)
         # A cycle that ends at a step where every bin fits needs no remedy.
         if not schedule.converged and (printed or schedule.validation_ece > _ROUNDING):
@@ -258,56 +527,38 @@ class Hoki(Calibrator):
                 remedy = "try another `n_bins` or `noise`"
             warn_user(
                 f"Hoki did not converge ({schedule.ending}): after {schedule.n_steps} iterations "
-                "some validation examples still change their bins; its validation ECE is "
-                f"{schedule.validation_ece:.1e}, where a fixed point has 0. If that matters, "
-                f"{remedy}.",
+                "some validation examples still change their bins, and the validation ECE is "
+                f"{schedule.validation_ece:.1e}, not 0. If that matters, {remedy}.",
                 ConvergenceWarning,
             )
-        link = self._link(schedule, table, rule.levels, init == "accuracy", n_classes)
         shown = ("alpha", "beta", "occupied", "ending", "converged", "validation_ece")
         report = {name: getattr(schedule, name) for name in shown}
-        report |= {"accuracy": table.accuracy, "n_iter": schedule.n_steps, "init": init}
+        report |= {"accuracy": table.accuracy, "n_iter": schedule.n_steps}
         report |= {"n_bins": n_bins, "table": table}
-        return Fit(replace(rule, link=link), report)
+        link = self._link(schedule, table, 1.0 / n_classes)
+        learned = self.method.rule(rule.noise, rule.draws, rule.levels, link)
+        if kept.fit_scores is not None:  # right and wrong examples by their confidence
+            cells = table.occupied_cells()
+            confidence = learned.confidence_at(cells.level, (cells.start + 0.5) / n_bins)
+            level = score_levels(confidence_log_odds(confidence))
+            parts = (cells.weight, cells.weight - cells.correct)
+            count, wrong = (sum_by(level, part, LEVELS).astype(np.int64) for part in parts)
+            kept = replace(kept, fit_confidences=ScoreTable(count, wrong))
+        self._keep(Fit(learned, report), n_classes, kept)
+        return self
 
-    def _link(
-        self, schedule: Schedule, table: StabilityTable, levels: int, together: bool, n_classes: int
-    ) -> Curve | Steps:
-        """From stability to confidence; a curve if all examples start `together`."""
+    def _link(self, schedule: Schedule, table: StabilityTable, chance: float) -> Any:
+        """From stability to confidence."""
         if self.unseen == "as_printed":
-            steps = Steps(schedule.alpha, schedule.beta)
-            return Curve.from_steps(steps, levels, table.accuracy) if together else steps
-        seen = np.flatnonzero(table.weight.any(axis=0))
-        ends = seen[[0, -1]] / levels
-        steps = Steps(*schedule.smoothed(), ends, 1.0 / n_classes)
-        if not together:
-            return steps
-        return Curve.from_steps(steps, levels, table.accuracy).held_by(seen, levels, steps.chance)
+            numbers = schedule.alpha, schedule.beta
+            return Curve.from_steps(*numbers, table.levels, table.accuracy)
+        curve = Curve.from_steps(*schedule.smoothed(), table.levels, table.accuracy)
+        return curve.held_by(np.flatnonzero(table.weight[0]), table.levels, chance)
 
     def _restore(self, document: dict[str, Any]) -> None:
         super()._restore(document)
         self.selection_ = None  # the trials are not stored
-        rule, starts = self.rule_.core, 1
-        if self.init_ == "confidence":
-            starts = check_count(self.n_bins_)
-        levels = rule.levels if isinstance(rule, HokiRule) else None
+        starts = self._n_starts(check_count(self.n_bins_))
+        levels = getattr(self.rule_.core, "levels", None)
         if (self.table_.n_starts, self.table_.levels) != (starts, levels):
             raise ValueError("the stability table does not belong to the rule of this file.")
-
-    def _identity(self) -> dict[str, Any]:
-        """What two calibrators must share for their tables to be added."""
-        names = ("noise_", "draws_", "n_bins_", "init_", "n_classes_")
-        return {name: getattr(self, name) for name in names}
-
-
-def _add_counts(kept: CalibrationData, found: Fit) -> CalibrationData:
-    """With right and wrong examples by their confidence, from the table of all of them."""
-    if kept.fit_scores is None:
-        return kept
-    rule: Any = found.rule
-    cells = found.report["table"].occupied_cells()
-    start = (cells.start + 0.5) / found.report["n_bins"]
-    level = score_levels(confidence_log_odds(rule.confidence_at(cells.level, start)))
-    parts = (cells.weight, cells.weight - cells.correct)
-    count, wrong = (sum_by(level, part, LEVELS).astype(np.int64) for part in parts)
-    return replace(kept, fit_confidences=ScoreTable(count, wrong))

@@ -1,7 +1,8 @@
 """The base of every calibrator: parameters, the fitted rule with its report, and files.
 
 `MethodInfo` is what is known of a method before a fit, and `Fit` what its fit gives. Functions
-check what a calibrator is given: logits, frames, names of classes, the contents of files.
+check what a calibrator is given: logits, and the contents of files. Actions of least expected cost
+follow from the probabilities of every calibrator.
 """
 
 from __future__ import annotations
@@ -9,44 +10,24 @@ from __future__ import annotations
 import inspect
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self, get_type_hints
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from hokical._core.arrays import FloatArray, IntArray
-from hokical._core.conversion import from_probabilities, probability_scale
+from hokical._core import reading, runtime
+from hokical._core.arrays import NUMPY, AnyArray, Array, FloatArray, IntArray, backend_of, to_host
 from hokical._core.groups import count_rows, read_columns
-from hokical._core.logits import Logits, as_logits
-from hokical._core.messages import (
-    ConvergenceWarning,
-    FitDataWarning,
-    NotFittedError,
-    sklearn_class,
-    warn_user,
-)
-from hokical._core.reading import (
-    Rows,
-    as_labels,
-    as_weights,
-    class_of_column,
-    column_names,
-    pair_rows,
-    to_numpy,
-)
+from hokical._core.logits import Logits, TopK
+from hokical._core.reading import Rows
 from hokical._core.storage import CalibratorFileError, write_document
-from hokical._core.topk import TopK
 from hokical._core.version import VERSION
-from hokical._fitting.examples import Examples, effective_size
-from hokical.guarantees.calibration_data import CalibrationData, RowSketch, row_draws
-from hokical.guarantees.class_scores import GroupScores, class_means
-from hokical.guarantees.scores import LEVELS, ScoreTable, Support, confidence_log_odds, score_levels
+from hokical._fitting.examples import Examples, probability_scale
+from hokical.guarantees import calibration_data, scores
+from hokical.guarantees.calibration_data import CalibrationData, GroupScores, Reused, row_draws
 from hokical.rules.base import Rule, labels_and_confidence, predict_blocks, predict_on_host
-
-#: Rows from which on a column that counts them is no coincidence.
-_FEWEST_ROWS = 10
 
 
 @dataclass(frozen=True)
@@ -78,31 +59,28 @@ class MethodInfo:
     learns_groups: bool = False
     rows_per_class: int = 0
 
-    @property
-    def name(self) -> str:
-        """The method's name in `make`, in files and on the command line."""
-        return str(self.rule.name)
+    #: The method's name in `make`, in files and on the command line.
+    name: str = field(init=False)
+    #: Whether the predicted label can differ from the classifier's own.
+    changes_labels: bool = field(init=False)
+    #: Whether the best logits of each row are enough.
+    accepts_top_k: bool = field(init=False)
+    #: Whether it takes two classes and no more.
+    binary_only: bool = field(init=False)
+    #: `Logits`, or the subclass that it needs in their place.
+    logits_kind: type[Logits] = field(init=False)
 
-    @property
-    def changes_labels(self) -> bool:
-        """Whether the predicted label can differ from the classifier's own."""
-        return self.rule.preserves_labels is not True
+    def __post_init__(self) -> None:
+        def says(fact: str) -> bool:
+            return getattr(self.rule, fact, None) is True
 
-    @property
-    def accepts_top_k(self) -> bool:
-        """Whether the best logits of each row are enough."""
-        return self.fits_top_k or self.rule.accepts_top_k is True
-
-    @property
-    def binary_only(self) -> bool:
-        """Whether it takes two classes and no more."""
-        return self.rule.binary_only is True
-
-    @property
-    def logits_kind(self) -> type[Logits]:
-        """`Logits`, or the subclass that it needs in their place."""
-        kind: type[Logits] = self.rule.logits_kind
-        return kind
+        vars(self).update(
+            name=str(self.rule.name),
+            changes_labels=not says("preserves_labels"),
+            accepts_top_k=self.fits_top_k or says("accepts_top_k"),
+            binary_only=says("binary_only"),
+            logits_kind=getattr(self.rule, "logits_kind", Logits),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,28 +99,22 @@ def acceptable(method: Any, logits: Logits) -> Logits:
     """Return the logits if the method (a rule or a `MethodInfo`) accepts them, else raise."""
     needed = getattr(method, "needed_groups", None)
     if type(logits) is Logits and needed is not None and logits.codes is None:
-        columns = ", ".join(needed.columns)
-        raise ValueError(
-            f"`groups` must be given, as in the fit: {columns}. A group is never guessed; for rows "
-            "whose group is not known pass None, and they get the prediction for all groups."
-        )
+        rule = f"`groups` must be given, as in the fit: {', '.join(needed.columns)}"
+        raise ValueError(f"{rule}. Pass None where one is not known, to predict for all groups.")
     if type(logits) not in (method.logits_kind, TopK):
-        raise TypeError(
-            f"`logits` must be {_in_words(method.logits_kind)} for {method.name!r}; got "
-            f"{_in_words(type(logits))}."
-        )
-    if method.accepts_top_k:
-        return logits
-    return logits.with_every_class(method.name, "Use auto, adaptive, temps, ets or hoki")
+        rule = f"`logits` must be {_in_words(method.logits_kind)} for {method.name!r}"
+        raise TypeError(f"{rule}; got {_in_words(type(logits))}.")
+    if isinstance(logits, TopK) and not method.accepts_top_k:
+        logits.with_every_class(method.name, "Use auto, adaptive, temps, ets or hoki")
+    return logits
 
 
 def check_plain_logits(method: Any, argument: str) -> None:
     """Raise if a method (a rule or a `MethodInfo`) needs more than logits and groups."""
     if method.logits_kind is not Logits:
-        raise ValueError(
-            f"`{argument}` cannot be {method.name!r} here, where there are logits alone: it needs "
-            f"{_in_words(method.logits_kind)}. Call its `fit` and `predict` with that."
-        )
+        rule = f"`{argument}` cannot be {method.name!r} here, where there are logits alone: it"
+        kind = _in_words(method.logits_kind)
+        raise ValueError(f"{rule} needs {kind}. Call its `fit` and `predict` with that.")
 
 
 def refuse_groups(rule: Rule) -> None:
@@ -150,24 +122,9 @@ def refuse_groups(rule: Rule) -> None:
     if rule.needed_groups is not None:
         raise ValueError(
             "`calibrator` must not have learned from groups here, where there are logits alone; "
-            f"got one that needs {', '.join(rule.needed_groups.columns)}. Call its own `predict("
-            "logits, groups=...)` on logits (n, classes), or fit one without groups."
+            f"got one that needs {', '.join(rule.needed_groups.columns)}. Call its `predict(logits"
+            ", groups=...)`, or fit one without groups."
         )
-
-
-def warn_of_row_numbers(logits: Logits) -> None:
-    """Warn if a column counts the rows, as an id that was left among the logits does."""
-    if not logits.is_numpy or logits.n_rows < _FEWEST_ROWS or logits.tail is not None:
-        return
-    values = logits.values
-    first = (values[1:4] == values[:3] + 1.0) & np.isfinite(values[:3])
-    for column in np.flatnonzero(first.all(axis=0)):
-        if (values[1:, column] == values[:-1, column] + 1.0).all():
-            warn_user(
-                f"`logits` have a column, {column}, that counts the rows from "
-                f"{values[0, column]:g}, as an id does. Drop it: each column is a class.",
-                FitDataWarning,
-            )
 
 
 def _in_words(kind: type[Logits]) -> str:
@@ -219,6 +176,8 @@ class StoredEstimator(Estimator, ABC):
 
     #: What is known of the method before a fit.
     method: ClassVar[MethodInfo]
+    #: The method's name.
+    name: ClassVar[str]
     #: What the methods call the scores and their labels.
     _row_names: ClassVar[tuple[str, str]] = ("logits", "labels")
     #: The fitted rule.
@@ -237,10 +196,10 @@ class StoredEstimator(Estimator, ABC):
     converged_: bool
     message_: str
 
-    @property
-    def name(self) -> str:
-        """The method's name."""
-        return self.method.name
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "method" in vars(cls):
+            cls.name = cls.method.name
 
     def save(self, path: str | os.PathLike[str], *, metadata: dict[str, Any] | None = None) -> None:
         """Write the fitted calibrator to a JSON file, atomically; `hokical.load` reads it.
@@ -291,19 +250,15 @@ class StoredEstimator(Estimator, ABC):
     def _restore(self, document: dict[str, Any]) -> None:
         """Take up a file's rule, report and data."""
 
-    def _keep_rule(self, rule: Any, report: dict[str, Any], **attributes: Any) -> None:
-        """Keep a rule and a report, and set the fitted attributes, which each class declares."""
-        self.rule_, self._report, self.metadata_ = rule, report, {}
-        for name, value in (attributes | report).items():
-            setattr(self, f"{name}_", value)
-
     def _convergence_report(
         self, n_iter: int, message: str, converged: bool | None = None
     ) -> dict[str, Any]:
         """Report entries on how a fit ended, with a warning if it did not converge."""
         converged = message == "converged" if converged is None else converged
         if not converged:
-            warn_user(f"{type(self).__name__} did not converge: {message}", ConvergenceWarning)
+            runtime.warn_user(
+                f"{type(self).__name__} did not converge: {message}", runtime.ConvergenceWarning
+            )
         return {"n_iter": n_iter, "converged": converged, "message": message}
 
     def group_codes(self, groups: Any) -> IntArray:
@@ -324,84 +279,54 @@ class StoredEstimator(Estimator, ABC):
         """Rows as they are given, in one order; of a table, if `labels` is the name of a column.
 
         Every method that takes labelled rows reads them here. `options` are those of
-        `hokical.io.reading.read_table`.
+        `hokical.io.examples.read_table`.
         """
         if isinstance(labels, str) and not isinstance(scores, str):
-            from hokical.io.reading import read_table
+            from hokical.io.examples import read_table
 
             kind: Any = "confidence" if self.name == "confidence" else None
             return read_table(scores, labels, sample_weight, groups, kind=kind, **options)
-        return pair_rows(scores, labels, sample_weight, groups, self._row_names)
+        return reading.pair_rows(scores, labels, sample_weight, groups, self._row_names)
 
     @staticmethod
     def _checked(given: Rows, scores: Any, labels: Any, n_rows: int) -> Rows:
         """Rows with checked scores and labels, and one weight and group for each."""
-        weights = as_weights(given.weights, n_rows)
+        weights = reading.as_weights(given.weights, n_rows)
         if given.groups is not None:
             read_columns(given.groups, n_rows)
         return given._replace(scores=scores, labels=labels, weights=weights)
 
+    @abstractmethod
+    def _read(self, x: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Rows:
+        """Checked rows: what is calibrated, its labels, and the rest."""
+
+    @abstractmethod
+    def _are_of_fit(self, rows: Rows) -> bool:
+        """Whether checked rows are among those that it learned from."""
+
+    def _read_held_out(self, reused: Reused, *given: Any, cluster: Any = None) -> Rows:
+        """Checked rows that are not of the fit; with `cluster` (n,) one of each."""
+        self._check_fitted()
+        rows = self._read(*given)
+        if cluster is not None:
+            rows = calibration_data.one_of_each(rows, cluster)
+        found = self._are_of_fit(rows)
+        calibration_data.refuse_rows_of_fit(found, self._row_names[0], reused)
+        return rows
+
     def _check_fitted(self) -> None:
         if "rule_" not in self.__dict__:
-            raise sklearn_class(NotFittedError)(
+            raise runtime.sklearn_class(runtime.NotFittedError)(
                 f"This {type(self).__name__} instance is not fitted yet. Call `fit` first."
             )
-
-
-class OutcomeCalibrator(StoredEstimator):
-    """The base of calibrators of yes-or-no outcomes: one confidence per row, or several labels.
-
-    A subclass has a `method`, and `fit` calls `_keep` with its rule and a report.
-    """
-
-    #: What `certify` notes.
-    _held_out_kind: ClassVar[type[Any]]
-
-    reason_: str
-    held_out_log_loss_: dict[str, float]
-    #: What `certify` noted, or None.
-    held_out_: Any
-    #: Fingerprints of the examples of the fit, which cannot certify it.
-    fit_rows_: tuple[RowSketch, ...]
-
-    def _stored_data(self) -> dict[str, Any]:
-        return {"held_out": self.held_out_, "fit_rows": list(self.fit_rows_)}
-
-    def _restore(self, document: dict[str, Any]) -> None:
-        rule = check_stored(document, "rule", self.method.rule)
-        held_out = check_stored(document, "held_out", self._held_out_kind | None)
-        sketches = tuple(document.get("fit_rows", ()))  # which files of 0.2 do not have
-        by_class = isinstance(held_out, ScoreTable) and held_out.count.shape[-1] != LEVELS
-        if by_class or not all(isinstance(sketch, RowSketch) for sketch in sketches):
-            name = "held_out" if by_class else "fit_rows"
-            raise CalibratorFileError(f"the file of this {self.name} has no usable `{name}`.")
-        self._keep(rule, document["report"])
-        self.held_out_, self.fit_rows_ = held_out, sketches
-
-    def _are_of_fit(self, hashes: Iterable[FloatArray]) -> bool:
-        """Whether examples are those of the fit, by `hashes` as `_keep` gets them."""
-        pairs = zip(self.fit_rows_, hashes, strict=False)
-        return any(known.holds_too_many(own) for known, own in pairs)
-
-    def _keep(self, rule: Any, report: dict[str, Any], hashes: Iterable[FloatArray] = ()) -> None:
-        """Store the result of a fit; what `certify` noted for an earlier one is dropped.
-
-        `hashes` (n,) of the examples are noted, in one way or several.
-        """
-        self._keep_rule(rule, report)
-        self.fit_rows_, self.held_out_ = tuple(map(RowSketch.from_hashes, hashes)), None
-        if not report.get("converged", True):
-            warn_user(f"{type(self).__name__} did not converge: {self.reason_}", ConvergenceWarning)
 
 
 def check_stored(document: dict[str, Any], name: str, kind: Any) -> Any:
     """The value of this name in a file's contents, if it is of this kind."""
     value = document.get(name)
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise CalibratorFileError(
-            f"the file of this {document.get('method')} has no usable `{name}`; got "
-            f"{type(value).__name__}."
-        )
+        method, got = document.get("method"), type(value).__name__
+        raise CalibratorFileError(f"the file of this {method} has no usable `{name}`; got {got}.")
     return value
 
 
@@ -430,32 +355,9 @@ _FEWEST_TO_SUM = 4
 _MOST_COUNTED = 5000
 #: Probabilities that a mean over calibration examples is taken of, at most.
 _MOST_PROBABILITIES = 1 << 20
-#: More classes than this mean a damaged file.
-_MOST_COLUMNS = 1 << 31
 
 
-def convert_frame(frame: Any, metadata: dict[str, Any]) -> Any:
-    """The logits of a frame of probabilities, if by the `metadata` the fit was on such a table.
-
-    Without that, columns that are named as probabilities are refused.
-    """
-    names = column_names(frame)
-    if not names:
-        return frame
-    if metadata.get("scores") == "probabilities":
-        values = to_numpy(frame, "logits")
-        is_proba = values.min() >= 0.0 and np.allclose(values.sum(axis=1), 1.0, atol=0.05)
-        zeros = metadata.get("zeros", "unlikely")
-        return from_probabilities(values, zeros=zeros) if is_proba else frame
-    if all(name.lower().startswith("prob") and class_of_column(name) != name for name in names):
-        raise ValueError(
-            f"`logits` must be logits, as in the fit; columns such as `{names[0]}` hold "
-            "probabilities. Convert them: `hokical.from_probabilities`."
-        )
-    return frame
-
-
-def warn_of_probabilities(data: Logits, support: Support | None) -> None:
+def warn_of_probabilities(data: Logits, support: scores.Support | None) -> None:
     """Warn if rows look like probabilities, and those of the fit, by its support, did not."""
     if support is None or type(data) is not Logits or not data.is_numpy:
         return
@@ -466,22 +368,10 @@ def warn_of_probabilities(data: Logits, support: Support | None) -> None:
     before = support.top[1]  # of logarithms of probabilities at most 0
     if (scale == 1.0 and not 0.0 < before <= 1.0) or (scale == 100.0 and before < highest):
         kind = "probabilities" if scale == 1.0 else "percentages"
-        warn_user(
+        runtime.warn_user(
             f"`logits` look like {kind}: all rows sum to {scale:g}, and those of the fit did "
             "not. Pass logits, as in the fit.",
-            UserWarning,
         )
-
-
-def name_classes(given: Rows, names: tuple[str, ...]) -> Rows:
-    """Rows whose classes have these names, which their labels may be."""
-    columns = as_logits(given.scores).n_classes
-    if not len(names) == len(set(names)) == columns:
-        raise ValueError(
-            f"`classes` must name each of the {columns} columns of `logits`; got {len(names)}."
-        )
-    labels = as_labels(given.labels, len(given.labels), columns, classes=names)
-    return given._replace(labels=labels, classes=names)
 
 
 def count_examples(kept: CalibrationData, rule: Rule, block: Examples) -> CalibrationData:
@@ -496,9 +386,9 @@ def count_examples(kept: CalibrationData, rule: Rule, block: Examples) -> Calibr
     data = block.logits.take(rows) if rows.size < n else block.logits
     if kept.fit_scores is not None:
         labels, confidence = labels_and_confidence(rule, data)
-        level = score_levels(confidence_log_odds(confidence.astype(np.float64)))
+        level = scores.score_levels(scores.confidence_log_odds(confidence.astype(np.float64)))
         counted = block.counting[rows].astype(np.float64)
-        table = ScoreTable.from_examples(level, labels != block.labels[rows], counted)
+        table = scores.ScoreTable.from_examples(level, labels != block.labels[rows], counted)
         kept = replace(kept, fit_confidences=table)
     most = max(_MOST_PROBABILITIES // data.n_classes, 1)
     weights = block.counts[rows][:most]
@@ -507,8 +397,8 @@ def count_examples(kept: CalibrationData, rule: Rule, block: Examples) -> Calibr
     some = data.take(slice(0, min(most, data.n_rows)))
     with some.backend.in_float64():  # and on the device of the logits
         proba = predict_blocks(rule, "proba", some)
-        means = class_means(proba, block.labels[rows][:most], weights, some)
-    known = kept.class_scores.with_implied(*means, effective_size(weights / weights.sum()))
+        given = (proba, block.labels[rows][:most], weights, some)
+        known = kept.class_scores.with_implied(*given)
     kept = replace(kept, class_scores=known)
     if needed is None or not known.cells.size:
         return kept
@@ -519,18 +409,68 @@ def count_examples(kept: CalibrationData, rule: Rule, block: Examples) -> Calibr
     return replace(kept, group_scores=found)
 
 
-def check_document(document: dict[str, Any]) -> tuple[Rule, int, CalibrationData]:
-    """Rule, number of classes and kept data of a file's contents, if they belong together."""
-    rule: Rule = check_stored(document, "rule", Rule)
-    n_classes: int = check_stored(document, "n_classes", int)
-    kinds = get_type_hints(CalibrationData).items()
-    kept = CalibrationData(**{name: check_stored(document, name, kind) for name, kind in kinds})
-    if not 2 <= n_classes < _MOST_COLUMNS:
-        raise CalibratorFileError(f"the file must be for at least 2 classes; got {n_classes}.")
-    if rule.n_classes not in (None, n_classes):
-        raise CalibratorFileError(
-            f"the file is for {n_classes} classes, and its rule for {rule.n_classes}."
+@dataclass(frozen=True, eq=False)
+class Decisions:
+    """`actions` (n,), and the `costs` (n,) that are expected of them.
+
+    Actions are numbers; with `names`, where the costs had some, `named` (n,) are their names.
+    """
+
+    actions: Array
+    costs: Array
+    names: tuple[str, ...] = ()
+
+    @property
+    def named(self) -> AnyArray:
+        """The names of the actions, or their numbers where they have none."""
+        actions = to_host(self.actions)
+        return np.array(self.names)[actions] if self.names else actions
+
+    def __str__(self) -> str:
+        kinds, counts = np.unique(self.named, return_counts=True)
+        listed = f"{kinds.size} different actions"
+        if self.names:
+            shares = zip(kinds.tolist(), counts / counts.sum(), strict=True)
+            listed = ", ".join(f"{name} {share:.1%}" for name, share in shares)
+        cost = float(self.costs.mean())
+        return f"{counts.sum():,} rows, {listed}; mean expected cost {cost:.4g}."
+
+
+def decide(proba: Array, costs: Any, n_classes: int) -> Decisions:
+    """The action of least expected cost under probabilities (n, classes); the first of equals."""
+    table, names = cost_table(costs, n_classes)
+    backend = backend_of(proba) or NUMPY
+    xp = backend.namespace(proba)
+    expected = proba @ xp.astype(backend.from_host(table, proba), proba.dtype)
+    return Decisions(xp.argmin(expected, axis=1), xp.min(expected, axis=1), names)
+
+
+def cost_table(costs: Any, n_classes: int) -> tuple[FloatArray, tuple[str, ...]]:
+    """Costs (classes, actions), of two classes also from those of its two errors; and names.
+
+    From a mapping of actions to costs (classes,), or to one number for all classes.
+    """
+    names: tuple[str, ...] = ()
+    if isinstance(costs, Mapping) and {*costs} == {"fp", "fn"} and n_classes == 2:
+        costs = (costs["fp"], costs["fn"])
+    elif isinstance(costs, Mapping):
+        names = tuple(map(str, costs))
+        columns = [np.asarray(cost, np.float64) for cost in costs.values()]
+        shapes = {column.shape for column in columns}
+        if (n_classes,) not in shapes or not shapes <= {(), (n_classes,)}:
+            raise ValueError(
+                "`costs` by name must be those of the errors of two classes, {'fp': 1, 'fn': 10}, "
+                f"or of each action: {n_classes} numbers, by true class, or one number where it "
+                f"does not matter, but not for all; got {dict(costs)!r}."
+            )
+        costs = np.stack([np.broadcast_to(column, n_classes) for column in columns], axis=1)
+    table = np.asarray(costs, np.float64)
+    if table.shape == (2,) and n_classes == 2:
+        table = np.array([[0.0, table[0]], [table[1], 0.0]])
+    if table.ndim != 2 or table.shape[0] != n_classes or not np.isfinite(table).all():
+        rule = f"`costs` must be finite numbers of shape ({n_classes}, actions), by true class"
+        remedy = (
+            "Of two classes (false_positive, false_negative) is enough, or {'fp': 1, 'fn': 10}."
         )
-    for name in kept.unsuitable(n_classes):
-        raise CalibratorFileError(f"the file has no usable `{name}` for {n_classes} classes.")
-    return rule, n_classes, kept
+        raise ValueError(f"{rule}; got shape {table.shape}. {remedy}")
+    return table, names

@@ -1,27 +1,35 @@
 """`hokical evaluate`: every metric of one data set, before and after calibration.
 
-`hokical compare`: methods side by side.
-
-`hokical shift`: class frequencies and accuracy of logits without labels.
+`hokical compare`: methods side by side. `hokical demo`: all methods on the bundled logits.
+`hokical shift`: class frequencies and accuracy of logits without labels. `hokical monitor`: feed
+data to a monitor that is kept in a file.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
+import numpy as np
 import typer
-from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
 import hokical
+from hokical._core.groups import take_rows
 from hokical._core.reading import Rows
 from hokical.cli import console as ui
 from hokical.cli import options as opt
-from hokical.cli.application import check_method
-from hokical.cli.reading import ANY, LABELLED, UNLABELLED, Source, read_calibrator, reads
+from hokical.cli.options import ANY, LABELLED, UNLABELLED, Source, command, read_calibrator
+from hokical.demo import DEMO_CLASSES, demo_logits
+from hokical.io.tables import check_output
 
+#: Labels or groups that are all shown, of more only the worst; those of a monitor.
+_MOST_ROWS, _MOST_PARTS = 10, 5
+#: What a monitor does not know without labels.
+_UNKNOWN = {"confidence / accuracy": ui.DASH, "ECE": ui.DASH}
 _FOOTNOTE = (
     "AUROC, correct against errors: higher is better. Selective risk: most confident 80 %. "
     "Intervals are two-sided and tested by simulation; the bound below is one-sided, proven, "
@@ -29,25 +37,12 @@ _FOOTNOTE = (
 )
 
 
-@reads(*ANY, "cluster")
+@command(*ANY, "cluster")
 def evaluate(
-    first: Annotated[
-        Path, opt.argument("CALIBRATOR|FILE", "File that `fit` saved, or else the test data.")
-    ],
-    second: Annotated[
-        Path | None, opt.argument("FILE", "Test data, logits with labels, after a calibrator.")
-    ] = None,
-    coverage: opt.Coverage = None,
-    report: opt.Report = None,
-    positive: opt.Positive = None,
-    folds: Annotated[
-        int | None, opt.text("Fit --method and test it by cross-fitting in so many folds.", min=2)
-    ] = None,
-    method: opt.Method = None,
-    as_json: opt.Json = False,
-    *,
-    given: Source,
-) -> None:
+    first: Path, second: Path | None = None, coverage: float | None = None,
+    report: Path | None = None, positive: str | None = None, folds: int | None = None,
+    method: str | None = None, *, given: Source,
+) -> ui.Result:  # fmt: skip
     """Measure calibration, with intervals and guarantees.
 
     With a CALIBRATOR, before and after calibration; without, uncalibrated, or
@@ -61,171 +56,169 @@ def evaluate(
         raise ui.bad_option("FILE", f"is missing: name the data after the calibrator {first}.")
     if (folds is None and method is not None) or (folds is not None and second is not None):
         raise ui.bad_option("--folds", "goes with one file and a --method, not with a calibrator.")
-    path, calibrator = (first, None) if second is None else (second, first)
-    fitted = None if calibrator is None else read_calibrator(calibrator)
-    data: Any = given.at(path).open(fitted)
-    whole, scores = isinstance(data, Rows), getattr(data, "scores", data)
-    n = getattr(scores, "n_classes", 1)  # of confidences: an event is refused in words
-    own: dict[str, Any] = {}
-    if whole:
-        own = {"groups": data.groups, "cluster": given.clusters(data)}
-    subject = fitted if folds is None else check_method(method or "auto")
+    path, subject = (first, None) if second is None else (second, read_calibrator(first))
+    data: Any = given.at(path).open(subject)
+    own: dict[str, Any] = {"class_names": data.classes, "data_name": path.name, "folds": folds}
+    if whole := isinstance(data, Rows):
+        own |= {"groups": data.groups, "cluster": given.clusters(data)}
+    if positive is not None:
+        n = getattr(data.scores if whole else data, "n_classes", 1)  # of confidences
+        own["positive"] = opt.event_index(positive, data.classes, n)
+    if folds is not None:
+        subject = opt.check_method(method or "auto")
     with ui.spinner("Measuring"), ui.check_options():
-        found = hokical.evaluate(
-            subject, *(data[:3] if whole else [data]), **own, coverage=coverage, folds=folds,
-            class_names=data.classes, data_name=path.name,
-            positive=None if positive is None else ui.event_index(positive, data.classes, n),
-        )  # fmt: skip
-    ui.show_found(found, found, report, as_json, lambda: _show(found, path))
+        rows = data[:3] if whole else [data]
+        found = hokical.evaluate(subject, *rows, coverage=coverage, **own)
+
+    def show() -> None:
+        labels = ui.new_table(*found.metric_cells("label"))
+        said = "" if found.before is None else f"; {found.label}"
+        title, words = f"{path.name}: {found.data.size}{said}", ["", found.headline]
+        if (event := found.binary) is not None:
+            remarks = [event.remark] if event.remark else []
+            events = ui.new_table(*found.metric_cells("event"))
+            ui.show_table(f"{path.name}: {event.title}", events, *remarks)
+            heads = ("probability", "rows", "events", "mean", "observed", found.level)
+            bands = []
+            for row in event.bands().rows:
+                shares = (f"{row.mean_probability:.1%}", f"{row.observed:.1%}", *_tested(row))
+                counts = (f"{row.n:,.10g}", f"{row.events:,.10g}")
+                bands.append((ui.interval(row.lower, row.upper), *counts, *shares))
+            table = ui.new_table((*heads, "p-value", ""), bands)
+            ui.show_table(f"\nBy band of probability, with {found.name}", table)
+            title = f"\nPredicted label; {found.label}"
+            words = ["", " ".join(found.words("label")), *words]
+        notes = [_FOOTNOTE] if "selective_risk" in found.summary.estimates else []
+        ui.show_table(title, labels, *notes, *words)
+        _show_details(found, found.both)
+
+    return _with_report(found, report, show)
 
 
-def _show(found: hokical.report.Evaluation, path: Path) -> None:
-    """All metrics in a table, then classes, sets and groups."""
-    columns, level = ["metric"], f"{1.0 - found.summary.options.delta:.0%} interval"
-    for each in found.both:
-        columns += [each.name, level]
-    table = ui.new_table(columns)
-    for name in found.summary.estimates:
-        title = hokical.metrics.METRICS[name].full_title
-        table.add_row(title, *ui.metric_cells(found.both, name))
-    title = f"{path.name}: {found.data.size}"
-    title += f"; {found.label}" if found.before is not None else ""
-    notes = (_FOOTNOTE,) if "selective_risk" in found.summary.estimates else ()
-    if found.binary is None:
-        ui.show_table(title, table, *notes, "", found.headline)
-    else:
-        ui.show_event(found, path.name)
-        said = f"{found.label_verdict} {found.label_details}"
-        ui.show_table(
-            f"Predicted label; {found.label}", table, *notes, "", said, "", found.headline
-        )
-    ui.show_details(found, found.both)
+def _tested(row: Any) -> tuple[str, str, str]:
+    """The interval and the test of a row of a table."""
+    return ui.interval(row.low, row.high), f"{row.p_value:.2g}", "off" if row.flagged else ""
 
 
-@reads("classes", *LABELLED[:-1], "cluster")
+def _show_details(found: hokical.report.Evaluation, methods: Sequence[Any]) -> None:
+    """Rows by predicted label and by group after calibration; the sets of all methods."""
+    _show_rows(f"By predicted label, with {found.name}", found.classes)
+    rows = []
+    for each in methods:
+        if (sets := each.sets) is not None:
+            own = sets.overall
+            worst = (min(row.coverage for row in part) for part in (sets.by_class, sets.by_size))
+            cells = (f"{own.coverage:.1%}", ui.interval(own.low, own.high), f"{own.mean_size:.2f}")
+            rows.append((each.name, *cells, *(f"{share:.1%}" for share in worst)))
+            title = f"\nPrediction sets at {sets.goal:.4g}, on {own.n:,} examples"
+    if rows:
+        heads = ("method", "covered", "interval", "mean size", "worst class", "worst size")
+        ui.show_table(title, ui.new_table(heads, rows))
+    verdicts = [f"{each.name}: {each.groups.verdict}." for each in methods if each.groups]
+    _show_rows(f"Which groups are miscalibrated with {found.name}?", found.groups, *verdicts)
+
+
+def _show_rows(title: str, found: hokical.metrics.GroupTable | None, *remarks: str) -> None:
+    """A row per group or predicted label; of many, the worst."""
+    if found is None:
+        return
+    shown = found.rows if len(found.rows) <= _MOST_ROWS else found.worst(_MOST_ROWS)
+    left, event = len(found.rows) - len(shown), len(found.asked) > 1
+    more = [f"The worst {len(shown)}; {left:,} more are not shown."] if left else []
+    heads = ["", "rows", "predicted", "observed", *(["O:E"] if event else []), "interval"]
+    rows = []
+    for row in shown:
+        shares = [f"{row.predicted:.1%}", f"{row.observed:.1%}"]
+        shares += [f"{row.oe_ratio:.2f}"] if event else []
+        rows.append((row.full_name, f"{row.n:,}", *shares, *_tested(row)))
+    ui.show_table(f"\n{title}", ui.new_table([*heads, "p-value", ""], rows), *remarks, *more)
+
+
+def _with_report(
+    found: Any, report: Path | None, show: Callable[[], None], title: str | None = None
+) -> ui.Result:
+    """An evaluation or a comparison, whose report is written here."""
+    values, remark = found.to_dict() | {"report": report and str(report)}, None
+    if report is not None:
+        with ui.spinner("Writing the report"):
+            found.to_html(report, title=title)
+        remark = f"Report: {report.resolve()}"
+    subject = found[found.subject] if hasattr(found, "subject") else found
+    warning = subject.class_warning and f"{subject.name}: {subject.class_warning}"
+    return ui.Result(values, show, warning, remark)
+
+
+@command("classes", *LABELLED[:-1], "cluster")
 def compare(
-    val: opt.Validation,
-    test: Annotated[
-        Path | None, opt.argument("TEST", "Test data; if omitted, VAL must hold both parts.")
-    ] = None,
-    methods: Annotated[str, opt.text("all, or names of `hokical methods`: hoki,temps.")] = "all",
-    coverage: opt.Coverage = None,
-    report: opt.Report = None,
-    seed: opt.Seed = 0,
-    test_labels: Annotated[
-        Path | None, opt.text("File with the labels of TEST, if not in --labels.")
-    ] = None,
-    as_json: opt.Json = False,
-    *,
-    given: Source,
-) -> None:
+    val: Path, test: Path | None = None, methods: str = "all", coverage: float | None = None,
+    report: Path | None = None, seed: int = 0, test_labels: Path | None = None, *, given: Source,
+) -> ui.Result:  # fmt: skip
     """Fit methods on VAL and compare them on TEST."""
-    entrants = _choose_methods(methods)
-    fitted_on, tested_on, belongs = _open_pair(given.at(val), test, test_labels)
-    with ui.check_options():
-        found = hokical.compare(
-            fitted_on[:2],
-            tested_on[:2],
-            entrants,
-            data_names=(val.name, (test or val).name),
-            class_names=tested_on.classes,
-            coverage=coverage,
-            groups=(fitted_on.groups, tested_on.groups),
-            cluster=belongs,
-            random_state=seed,
-        )
-    heading = f"{(test or val).name}: {found[found.subject].data.size}"
-    show_comparison(found, heading, report, as_json)
-
-
-def _choose_methods(methods: str) -> list[str] | None:
-    """The methods by name; None for all that the data allow."""
-    if methods == "all":
-        return None
-    asked = [check_method(name) for name in opt.split_names(methods)]
-    if not asked:
+    asked = [opt.check_method(name) for name in opt.split_names(methods) if methods != "all"]
+    if not asked and methods != "all":
         raise ui.bad_option("--methods", "name at least one method, or `all`.")
-    return list(dict.fromkeys(["uncalibrated", *asked]))
-
-
-def _open_pair(given: Source, test: Path | None, labels: Path | None) -> tuple[Rows, Rows, Any]:
-    """The examples to fit on and to test on, of two files or of one with both parts.
-
-    And the clusters of the latter.
-    """
-    fitted_on = given.at(given.path, split=opt.Part.val, cluster=None).read()
+    entrants = None if methods == "all" else list(dict.fromkeys(["uncalibrated", *asked]))
+    fitted_on = given.at(val, split=opt.Part.val, cluster=None).read()
     if test is None and fitted_on.part is None:
-        raise typer.BadParameter(
-            f"{given.path} holds one set; pass TEST, data that nothing was fitted on."
-        )
+        raise typer.BadParameter(f"{val} holds one set; pass TEST, which nothing was fitted on.")
     names = ",".join(fitted_on.classes) or None  # in whose order the other's columns are put
     if any("," in name for name in fitted_on.classes):
         names = given.classes
-    own = {"split": opt.Part.test, "classes": names, "labels": labels or given.labels}
-    new = given.at(test or given.path, **own)
+    path = test or val
+    new = given.at(path, classes=names, labels=test_labels or given.labels, split=opt.Part.test)
     tested_on = new.read()
     for rows in (fitted_on, tested_on):
         if rows.kind == "confidence":
-            raise typer.BadParameter(
-                "`compare` needs logits or probabilities; for confidences use `fit`, then "
-                "`evaluate`."
-            )
+            why = "`compare` needs logits or probabilities; for confidences use `fit`, then"
+            raise typer.BadParameter(f"{why} `evaluate`.")
         if rows.weights is not None:
             ui.say("Weights are not used here.")
-    return fitted_on, tested_on, new.clusters(tested_on)
+    own: dict[str, Any] = {"coverage": coverage, "cluster": new.clusters(tested_on)}
+    own |= {"data_names": (val.name, path.name), "class_names": tested_on.classes}
+    own |= {"groups": (fitted_on.groups, tested_on.groups), "random_state": seed}
+    with ui.check_options():
+        found = hokical.compare(fitted_on[:2], tested_on[:2], entrants, **own)
+    return _show_comparison(found, f"{path.name}: {found[found.subject].data.size}", report)
 
 
-def show_comparison(
-    comparison: hokical.report.comparison.Comparison,
-    title: str,
-    report: Path | None,
-    as_json: bool,
-) -> None:
+@command(report=opt.text("HTML report to write."))
+def demo(report: Path = Path("report.html")) -> ui.Result:
+    """Compare all methods on the shipped data, and write a report."""
+    title = "ResNet-110 on CIFAR-10, 10,000 test images"
+    comparison = hokical.compare(*demo_logits(), class_names=DEMO_CLASSES)
+    return _show_comparison(comparison, title, report)
+
+
+def _show_comparison(found: Any, title: str, report: Path | None) -> ui.Result:
     """Write the report, and show table, classes and headline, or the numbers as JSON."""
-    subject = comparison[comparison.subject]
 
     def show() -> None:
         bold = ", the best in bold" if ui.stdout().is_terminal else ""
-        note = f"ECE has 15 bins. Of ECE, Brier and log loss lower is better{bold}."
-        table = _results_table(comparison)
-        ui.show_table(title, table, note, *_verdicts(comparison), "", comparison.headline)
-        ui.show_details(subject, comparison.results)
+        notes = [f"ECE has 15 bins. Of ECE, Brier and log loss lower is better{bold}."]
+        verdicts: dict[str, list[str]] = {}
+        for each in found.differences():
+            verdicts.setdefault(each.verdict, []).append(each.method)
+        if verdicts:
+            texts = (f"{verdict}: {', '.join(own)}" for verdict, own in sorted(verdicts.items()))
+            against = f"Log loss compared with {found.subject} (5 %, Holm): "
+            notes.append(f"{against}{'; '.join(texts)}.")
+        heads, rows = found.cells()
+        named = ([each.name, *row[1:]] for each, row in zip(found.results, rows, strict=True))
+        table = ui.new_table((head.replace("classwise", "class") for head in heads), named)
+        ui.show_table(title, table, *notes, "", found.headline)
+        _show_details(found[found.subject], found.results)
 
-    for reason in dict.fromkeys(comparison.skipped.values()):
-        names = [name for name, why in comparison.skipped.items() if why == reason]
+    for reason in dict.fromkeys(found.skipped.values()):
+        names = [name for name, why in found.skipped.items() if why == reason]
         ui.say(f"Left out: {', '.join(names)} ({reason}).")
-    ui.show_found(comparison, subject, report, as_json, show, title)
+    return _with_report(found, report, show, title)
 
 
-def _results_table(comparison: hokical.report.comparison.Comparison) -> Table:
-    """One row per method, the best of each score in bold."""
-    heads, rows = comparison.cells("[bold]{}[/bold]")
-    table = ui.new_table([head.replace("classwise", "class") for head in heads])
-    for result, (_, *cells) in zip(comparison.results, rows, strict=True):
-        table.add_row(escape(result.name), *(mark.format(text) for text, mark in cells))
-    return table
-
-
-def _verdicts(comparison: hokical.report.comparison.Comparison) -> list[str]:
-    """Which methods differ clearly from the subject, which do not."""
-    found: dict[str, list[str]] = {}
-    for each in comparison.differences():
-        found.setdefault(each.verdict, []).append(each.method)
-    texts = [f"{verdict}: {', '.join(names)}" for verdict, names in sorted(found.items())]
-    against = f"Log loss compared with {comparison.subject} (5 %, Holm): "
-    return [f"{against}{'; '.join(texts)}."] if texts else []
-
-
-@reads(*UNLABELLED)
+@command(*UNLABELLED)
 def shift(
-    calibrator: opt.CalibratorFile,
-    data: opt.NewData,
-    delta: Annotated[float, opt.Delta] = 0.05,
-    positive: opt.Positive = None,
-    as_json: opt.Json = False,
-    *,
+    calibrator: Path, data: Path, delta: float = 0.05, positive: str | None = None, *,
     given: Source,
-) -> None:
+) -> ui.Result:  # fmt: skip
     """Estimate class frequencies and accuracy without labels.
 
     Exits with 3 if the rows are not consistent with label shift: estimates
@@ -238,25 +231,18 @@ def shift(
     with ui.spinner("Estimating class frequencies"), ui.check_options():
         found = fitted.estimate_shift(rows.scores, delta=delta, groups=rows.groups)
     names = rows.classes or tuple(map(str, range(fitted.n_classes_)))
-    event = ui.event_index(positive, rows.classes, fitted.n_classes_)
-    if as_json:
-        ui.show_json(_values(found, names) | ({} if event is None else {"event": names[event]}))
-    else:
-        said = "" if event is None else f"{_event_frequency(found, event, rows.classes)}\n"
-        ui.stdout().print(Text(f"{said}{data.name}: {found}"))
-    if not found.holds:
-        raise typer.Exit(ui.ALARM)
-
-
-def _event_frequency(
-    found: hokical.guarantees.ShiftEstimate, event: int, names: tuple[str, ...]
-) -> str:
-    """The share of events, of two classes, in words."""
-    old, new = (each[event] for each in (found.old_class_frequencies, found.class_frequencies))
-    low, high = found.class_frequencies_interval[event]
-    before = f"{old:.1%} among the calibration examples"
-    now = f"{new:.1%} estimated here ({low:.1%} to {high:.1%})" if found.holds else "unknown here"
-    return f"Events ({ui.event_name(event, names)}): {before}, {now}."
+    event = opt.event_index(positive, rows.classes, len(names))
+    values, said = _values(found, names), ""
+    if event is not None:  # the share of events in words
+        values["event"] = names[event]
+        old, new = (each[event] for each in (found.old_class_frequencies, found.class_frequencies))
+        low, high = found.class_frequencies_interval[event]
+        now = f"{new:.1%} estimated here ({low:.1%} to {high:.1%})"
+        now = now if found.holds else "unknown here"
+        name = rows.classes[event] if rows.classes else f"class {event}"
+        said = f"Events ({name}): {old:.1%} among the calibration examples, {now}.\n"
+    text, code = Text(f"{said}{data.name}: {found}"), 0 if found.holds else ui.ALARM
+    return ui.Result(values, lambda: ui.stdout().print(text), code=code)
 
 
 def _values(found: hokical.guarantees.ShiftEstimate, names: tuple[str, ...]) -> dict[str, Any]:
@@ -268,3 +254,127 @@ def _values(found: hokical.guarantees.ShiftEstimate, names: tuple[str, ...]) -> 
     values = {name: getattr(found, name) for name in known} | {"classes": list(names)}
     values |= {name: getattr(found, name) if found.holds else None for name in rest}
     return values | {"by_group": {k: _values(part, names) for k, part in found.by_group.items()}}
+
+
+@command(*LABELLED, data=opt.argument("FILE", "New logits, with labels where known."))
+def monitor(
+    calibrator: Path, data: Path, state: Path | None = None, reference: Path | None = None,
+    id_column: str | None = None, again: bool = False, window: int = 5000, delta: float = 0.01,
+    tolerance: float = 0.01, coverage: float | None = None, positive: str | None = None, *,
+    given: Source,
+) -> ui.Result:  # fmt: skip
+    """Watch a model in service for drift of confidence and inputs.
+
+    Exits with 3 if an alarm was raised, now or earlier; the lifetime
+    false-alarm probability is at most --delta. Rows without a label (-1 or an
+    empty cell) count among the inputs only, or with --id-column wait for a
+    later file with their labels. Options of window and alarm apply to a new
+    monitor; one from --state has its own.
+    """
+    if state is not None:
+        check_output(state)
+    fitted = read_calibrator(calibrator)
+    if fitted.name == "confidence":
+        ui.refuse("needs a calibrator of logits; this one is of confidences.", coverage=coverage)
+    new = given.at(data, keep=id_column)
+    options: dict[str, Any] = {"window": window, "delta": delta, "tolerance": tolerance}
+    options["coverage"] = coverage
+    with nullcontext() if state is None else hokical.CalibrationMonitor.lock(state):
+        if state is not None and state.exists():
+            with ui.check_options("CALIBRATOR or --state"):
+                watching = hokical.CalibrationMonitor.load(state, fitted)
+            if coverage not in (None, (own := watching.options.coverage)):
+                why = f"the monitor in {state} watches {own or 'no sets'}. Use another --state."
+                raise ui.bad_option("--coverage", why)
+        elif reference is None:
+            with ui.check_options():
+                watching = hokical.CalibrationMonitor(fitted, **options)
+        else:
+            known = given.at(reference, labels=None, split=opt.Part.val).read(fitted)
+            options["groups"] = known.groups
+            with ui.check_options():
+                watching = hokical.CalibrationMonitor.from_validation(fitted, *known[:2], **options)
+        late = None if id_column is None or given.labels else new.read_late(fitted, id_column)
+        if late is None:
+            rows, ids = new.read(fitted, "some"), None
+            new.check_new(fitted, rows)
+            if id_column is not None:
+                ids = next(iter(rows.kept.values()))[rows.used].astype(np.str_)
+            _count(watching, fitted, rows, ids, again)
+        else:
+            with ui.check_options("FILE or --state"):
+                watching.add_labels(*late)
+        if state is not None:
+            watching.save(state)
+    classes, event = getattr(fitted, "n_classes_", 1), None
+    if positive is not None or classes == 2:
+        event = opt.event_index(positive, watching.class_names, classes)
+    return _describe_status(watching.status(), event, watching.class_names)
+
+
+def _count(watching: Any, fitted: Any, rows: Rows, ids: Any, again: bool) -> None:
+    """Count rows, and the labels of rows that wait for them."""
+    scores: Any = rows.scores
+    truth = np.full(rows.n_rows, -1) if rows.labels is None else rows.labels
+    waits = np.zeros(rows.n_rows, np.bool_) if ids is None else watching.waits_for(ids)
+    new, late = np.flatnonzero(~waits), np.flatnonzero(waits & (truth >= 0))
+    options: dict[str, Any] = {"ids": None if ids is None else ids[new], "again": again}
+    options["groups"] = None if rows.groups is None else take_rows(rows.groups, new)
+    with ui.spinner(f"Watching {fitted.name}"), ui.check_options("FILE or --state"):
+        if rows.kind == "confidence":
+            found = fitted.predict(scores[new], options["groups"])
+            watching.update(found, truth[new], **options)
+        elif new.size:
+            watching.update_logits(scores.take(new), truth[new], **options)
+            watching.class_names = rows.classes or watching.class_names
+        if late.size:
+            watching.add_labels(ids[late], truth[late])
+
+
+def _describe_status(status: Any, event: int | None, names: Sequence[str]) -> ui.Result:
+    """What is known now, of the `event` of two classes too; an alarm is also the exit code."""
+    values, known, drift = status.to_dict(), bool(status.n_window), status.calibration
+    facts = {"verdict": str(status.verdict)}
+    if event is not None and known:  # its mean probability and share, from the rows of each label
+        sums = np.zeros(2)
+        for part in status.classes:
+            if part.n:
+                shares = np.array([part.mean_confidence, part.accuracy])
+                sums += part.n * (shares if part.label == event else 1.0 - shares)
+        predicted, observed = (sums / status.n_window).tolist()
+        name = names[event] if names else f"class {event}"
+        values["event"] = {"name": name, "predicted": predicted, "observed": observed}
+        facts["event"] = f"{name}: predicted {predicted:.1%}, observed {observed:.1%}"
+    facts["labels"] = f"{status.n:,} so far, {status.n_window:,} in the window"
+    if status.n_waiting:
+        facts["waiting for labels"] = f"{status.n_waiting:,} rows"
+    both, ends = f"{status.mean_confidence:.1%} / {status.accuracy:.1%}", status.ece
+    error = f"{ends.value:.4f} (true error in {ui.interval(ends.low, ends.high, '.4f')})"
+    facts |= {"confidence / accuracy": both, "ECE": error} if known else _UNKNOWN
+    digits = drift.log_e / math.log(10.0)
+    evidence = f"{drift.e_value:.3g}" if digits < 6 else f"10^{digits:.0f}"
+    facts["evidence"] = f"{evidence} (alarm at {drift.threshold:.3g})"
+    if (sets := status.sets) is not None:
+        held = f"contain {sets.covered:.1%} of {sets.n:,} labels" if sets.n else "no labels yet"
+        alarm = "" if sets.alarm is None else "; too few: certify again"
+        facts["sets"] = f"{held}, {sets.coverage:.4g} was guaranteed{alarm}"
+    new, facts["inputs"] = status.inputs, ui.DASH
+    if new is not None:
+        facts["inputs"] = f"{new.distance:.1%} moved, p {new.p_value:.2g}"
+
+    def show() -> None:
+        """The facts, and the classes and groups with most evidence against them."""
+        ui.show_facts(facts)
+        for parts, rows_of in ((status.classes, "predicted class"), (status.groups, "group")):
+            rows = []
+            for each in parts[:_MOST_PARTS]:
+                both = (each.mean_confidence, each.accuracy)
+                shares = [f"{share:.1%}" if each.n else ui.DASH for share in both]
+                alarm = "" if each.alarm is None else f"{each.alarm.direction}-confident"
+                rows.append((each.name, *shares, f"{each.n:,}", alarm))
+            if rows:
+                table = ui.new_table([rows_of, "confidence", "accuracy", "rows", ""], rows)
+                more = ["and more; see --json"] if len(parts) > _MOST_PARTS else []
+                ui.show_table("", table, *more)
+
+    return ui.Result(values, show, code=ui.ALARM if status.alarmed else 0)

@@ -1,19 +1,37 @@
-"""The options of all commands, each defined once: a name means the same everywhere."""
+"""The options of all commands, each defined once, and what they name: data, calibrators, methods.
 
+A name means the same everywhere. Outputs replace no input.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
+import numpy as np
 import typer
 
 import hokical
+from hokical._core.logits import Logits
+from hokical._core.reading import Rows
+from hokical.cli import console as ui
+from hokical.io import examples, tables
+from hokical.stability.noise import parse_noise
 
 #: What to do with rows that lack a score or a label.
 Missing = StrEnum("Missing", ["error", "drop"])
-
-
 #: The examples to use of a file that holds a validation and a test set.
 Part = StrEnum("Part", ["val", "test"])
+#: For which examples the coverage is guaranteed; see `Calibrator.predict_set`.
+Coverages = StrEnum("Coverages", ["all", "class", "group", "label", "new group"])
 
 
 def text(help: str, *names: str, **options: Any) -> Any:
@@ -42,56 +60,337 @@ def split_names(given: str | None) -> tuple[str, ...]:
 _DATA: dict[str, Any] = {"rich_help_panel": "Input format"}
 _COLUMN, _COLUMNS = _DATA | {"metavar": "COLUMN"}, _DATA | {"metavar": "COLUMNS"}
 
-CalibratorFile = Annotated[Path, argument("CALIBRATOR", "File that `fit` saved.")]
-_FILE = "Logits and labels: .npz, .npy, .csv, .parquet."
-Validation = Annotated[Path, argument("VAL", _FILE, show_default=False)]
-HeldOut = Annotated[Path, argument("FILE", "Logits and labels that nothing was fitted on.")]
-NewData = Annotated[Path, argument("FILE", "New logits; labels are not needed.")]
+#: By the name of a command's parameter, whose type and default its function says.
+OPTIONS: dict[str, Any] = {
+    "calibrator": argument("CALIBRATOR", "File that `fit` saved."),
+    "data": argument("FILE", "New logits; labels are not needed."),
+    "val": argument("VAL", "Logits and labels: .npz, .npy, .csv, .parquet.", show_default=False),
+    "test": argument("TEST", "Test data; if omitted, VAL must hold both parts."),
+    "first": argument("CALIBRATOR|FILE", "File that `fit` saved, or else the test data."),
+    "second": argument("FILE", "Test data, logits with labels, after a calibrator."),
+    # How data are read. What is not given is as in the fit of the calibrator, where there is one.
+    "labels": text("File with the labels, if not beside the scores.", **_DATA),
+    "label_column": text("Column of the labels.", **_COLUMN),
+    "score_columns": text("Columns of the scores: a,b,c, or a pattern: 'P(*)'.", **_COLUMNS),
+    "classes": text("Class names in column order: cat,dog.", metavar="NAMES", **_DATA),
+    "probabilities": text(
+        "What the scores are.", "--probabilities/--logits", show_default="by name", **_DATA
+    ),
+    "confidence": text("Column of one confidence per row; labels say if it was right.", **_COLUMN),
+    "groups": text("Columns with the groups of rows: sex,site.", **_COLUMNS),
+    "cluster": text("Column that says which rows belong together: patient.", **_COLUMN),
+    "missing": text("Rows without a score or label: error, or drop.", metavar="WORD", **_DATA),
+    "split": text("Part of a file with val_logits and test_logits.", **_DATA),
+    "test_labels": text("File with the labels of TEST, if not in --labels."),
+    "id_column": text("Column of ids, by which later labels are joined.", metavar="COLUMN"),
+    "keep": text("Columns to copy: a,b, or all, or none.", metavar="COLUMNS", show_default="id"),
+    # What is done.
+    "method": text(
+        "Name from `hokical methods`.", show_default="auto", autocompletion=complete_method
+    ),
+    "methods": text("all, or names of `hokical methods`: hoki,temps."),
+    "settings": text("An option of the method: n_bins=20; repeatable.", "--set", metavar="K=V"),
+    "keep_labels": text("Predict the classifier's own labels.", "--keep-labels"),
+    "look_alike": text("Accept rows identical to calibration rows.", "--look-alike"),
+    "folds": text("Fit --method and test it by cross-fitting in so many folds.", min=2),
+    "positive": text("Of two classes: the event.", metavar="NAME", show_default="the second"),
+    "proba": text("Also give the probabilities of all classes.", "--proba/--no-proba"),
+    "risk": text("Also write `accepted`: labels with at most this error rate, e.g. 0.05."),
+    "interval": text("Also write `probability` of the event, `low` and `high`.", "--interval"),
+    "coverage": text("Conformal prediction sets with this coverage, e.g. 0.9."),
+    "by": text(
+        "Coverage for all examples, each class, label or group, or a 'new group' (--risk too).",
+        metavar="WORD",
+    ),
+    "delta": text("Probability that what is guaranteed fails to hold."),
+    "adapt": text("First adapt to the class frequencies of these rows.", "--adapt"),
+    "state": text("File of the monitor, created if missing."),
+    "reference": text("Validation data, if the calibrator keeps none of its fit."),
+    "again": text("Count rows that were counted before.", "--again"),
+    "window": text("Latest labelled examples that count as now.", min=1),
+    "tolerance": text("Tolerated gap between confidence and accuracy."),
+    "attach": text("ONNX classifier to put the calibrator behind."),
+    "scores": text("With --attach: its tensor of scores, if unclear."),
+    "opset": text("Version of the operators.", show_default="17"),
+    "float32": text("Compute in float32, for runtimes without float64.", "--float32"),
+    "check": text("Run the result with onnxruntime and compare with Python."),
+    "seed": text("Seed of everything random.", min=0),
+    # Where results go.
+    "output": text("File to write.", "-o", "--output"),
+    "report": text("Write an HTML report here (.html)."),
+    "as_json": text("Print the result as JSON.", "--json"),
+}
+Json = Annotated[bool, OPTIONS["as_json"]]
 
-# How data are read. What is not given is as in the fit of the calibrator, where there is one.
-Labels = Annotated[Path | None, text("File with the labels, if not beside the scores.", **_DATA)]
-LabelColumn = Annotated[str | None, text("Column of the labels.", **_COLUMN)]
-ScoreColumns = Annotated[
-    str | None, text("Columns of the scores: a,b,c, or a pattern: 'P(*)'.", **_COLUMNS)
-]
-Probabilities = Annotated[
-    bool | None,
-    text("What the scores are.", "--probabilities/--logits", show_default="by name", **_DATA),
-]
-Confidence = Annotated[
-    str | None, text("Column of one confidence per row; labels say if it was right.", **_COLUMN)
-]
-Classes = Annotated[
-    str | None, text("Class names in column order: cat,dog.", metavar="NAMES", **_DATA)
-]
-Positive = Annotated[
-    str | None, text("Of two classes: the event.", metavar="NAME", show_default="the second")
-]
-Groups = Annotated[str | None, text("Columns with the groups of rows: sex,site.", **_COLUMNS)]
-Cluster = Annotated[
-    str | None, text("Column that says which rows belong together: patient.", **_COLUMN)
-]
-MissingRows = Annotated[
-    Missing, text("Rows without a score or label: error, or drop.", metavar="WORD", **_DATA)
-]
-Split = Annotated[Part, text("Part of a file with val_logits and test_logits.", **_DATA)]
+#: Parameters of commands that name what is written; all other paths are read.
+OUTPUTS = frozenset({"output", "report", "state"})
+_KINDS = ("logits", "probabilities", "confidence")
+#: What `fit` stores beside a calibrator, each where it is known.
+_METADATA = {"examples": int, "accuracy": float, "classes": list, "scores": str, "zeros": str}
 
-# What is done.
-Method = Annotated[
-    str | None,
-    text("Name from `hokical methods`.", show_default="auto", autocompletion=complete_method),
-]
-Settings = Annotated[
-    list[str] | None,
-    text("An option of the method: n_bins=20; repeatable.", "--set", metavar="K=V"),
-]
-LookAlike = Annotated[bool, text("Accept rows identical to calibration rows.", "--look-alike")]
-Coverage = Annotated[float | None, text("Conformal prediction sets with this coverage, e.g. 0.9.")]
-Delta = text("Probability that what is guaranteed fails to hold.")
-Proba = text("Also give the probabilities of all classes.", "--proba/--no-proba")
-Seed = Annotated[int, text("Seed of everything random.", min=0)]
 
-# Where results go.
-Output = text("File to write.", "-o", "--output")
-Report = Annotated[Path | None, text("Write an HTML report here (.html).")]
-Json = Annotated[bool, text("Print the result as JSON.", "--json")]
+@dataclass(frozen=True)
+class Source:
+    """A data file and how to read it; what is None is as in the fit of the calibrator.
+
+    Fields are options of commands, see `command`. `keep` are other columns to keep: names, "all"
+    or "none"; None for ids.
+    """
+
+    path: Path = Path()
+    labels: Path | None = None
+    label_column: str | None = None
+    score_columns: str | None = None
+    classes: str | None = None
+    probabilities: bool | None = None
+    confidence: str | None = None
+    groups: str | None = None
+    cluster: str | None = None
+    missing: Missing = Missing.error
+    split: Part = Part.test
+    keep: str | None = None
+
+    def at(self, path: Path, **options: Any) -> Source:
+        """The same for another file, with other options."""
+        return replace(self, path=path, **options)
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether the path is a folder, or a pattern that matches several files."""
+        return self.path.is_dir() or tables.is_pattern(self.path)
+
+    def read(self, fitted: Any = None, labelled: Literal["all", "some", "none"] = "all") -> Rows:
+        """Its rows, of which all, some or none have a label that is read."""
+        alone = takes_confidences(fitted)
+        keep = None if self.keep is None else split_names(self.keep.replace("none", ""))
+        options: dict[str, Any] = {"labels": self.labels, "missing": self.missing.value}
+        options["fitted_by"] = None if alone else fitted
+        options["groups"] = split_names(self.groups) or _groups_of_fit(fitted)
+        options["keep"] = keep if self.cluster is None else (self.cluster,)
+        with ui.spinner(f"Reading {self.path.name}"):
+            options |= self._columns(fitted)
+            rows = examples.read_examples(self.path, labelled=labelled, **options)
+        name, n_rows = self.path.name, f"{len(rows.used):,} rows"
+        if rows.part is not None:
+            ui.say(f"Using the {rows.part} part of {name} ({n_rows}).")
+        if rows.n_dropped:
+            ui.say(f"Dropped {rows.n_dropped:,} of {n_rows} of {name} without a value.")
+        if rows.weights is not None:
+            ui.say(f"Rows count by the weights in {self.path}.")
+        if fitted is None and rows.unused:
+            ui.say(f"Columns of {name} that are not used: {', '.join(rows.unused[:6])}.")
+        if fitted is not None and (rows.kind == "confidence") != alone:
+            kind = f"another kind of scores than {'confidences' if alone else 'logits'}"
+            raise ui.bad_option("FILE", f"{self.path} holds {kind}, as in the fit.")
+        return rows
+
+    def open(self, fitted: Any = None) -> Rows | hokical.streams.ChunkSource:
+        """Its rows with labels; a folder or pattern of Parquet files is read in parts."""
+        if not self.in_parts:
+            return self.read(fitted)
+        alone = self.groups or self.cluster or self.confidence or _groups_of_fit(fitted)
+        if alone or self.missing is Missing.drop:
+            why = "--groups, --cluster, --confidence and --missing need one file, not several."
+            raise typer.BadParameter(f"{self.path}: {why}")
+        with tables.report_file(self.path):
+            columns = self._columns(fitted)
+            source = hokical.streams.open_source(self.path, fitted_by=fitted, **columns)
+            if source.first_chunk().weights is not None:
+                ui.say(f"Rows count by the weights in {self.path}.")
+        return source
+
+    def check_new(self, fitted: Any, rows: Rows) -> None:
+        """Warn if its rows are those that the calibrator was fitted on."""
+        if isinstance(rows.scores, Logits):
+            found = fitted._are_of_fit(rows)
+            hokical.guarantees.calibration_data.warn_of_rows_of_fit(found, self.path.name)
+
+    def clusters(self, rows: Rows) -> Any:
+        """What each of its rows belongs to, None if no column says it."""
+        return None if self.cluster is None else next(iter(rows.kept.values()))[rows.used]
+
+    def read_late(self, fitted: Any, id_column: str) -> tuple[Any, Any] | None:
+        """Ids and labels of a file without scores; None if it has scores."""
+        known, right = self._columns(fitted), takes_confidences(fitted)
+        options = {name: known[name] for name in ("label_column", "classes") if name in known}
+        found = examples.read_late_labels(self.path, id_column, right=right, **options)
+        return found and (found[0].astype(np.str_), found[1])
+
+    def _columns(self, fitted: Any) -> dict[str, Any]:
+        """Which columns are read, and what they hold."""
+        found = {} if fitted is None else examples.options_from(fitted.metadata_)
+        known = "confidence" if takes_confidences(fitted) else found.get("kind")
+        names = tuple(getattr(fitted, "class_names", ())) or found.get("classes", ())
+        kind = known if self.probabilities is None else _KINDS[self.probabilities]
+        kind = kind if self.confidence is None else "confidence"
+        if known and kind != known:
+            ui.warn(f"{kind} do not match the fit of the calibrator, which had {known}.")
+        classes, columns = split_names(self.classes), split_names(self.score_columns)
+        if names and classes and set(names) != set(classes):
+            why = f"must name the classes of the fit, {', '.join(names)}; got {self.classes}. Leave"
+            raise ui.bad_option("--classes", f"{why} it out: the calibrator knows them.")
+        given = {
+            "kind": kind,
+            "score_columns": columns if self.confidence is None else (self.confidence,),
+            "label_column": self.label_column,
+            "classes": names or classes,
+            "split": self.split.value,
+        }
+        return found | {name: value for name, value in given.items() if value}
+
+
+#: Which of them a command has: of data without labels, of data for a calibrator, and all.
+UNLABELLED = ("score_columns", "probabilities", "groups", "missing", "split")
+LABELLED = ("labels", "label_column", *UNLABELLED)
+ANY = ("classes", "confidence", *LABELLED)
+
+
+def command(*names: str, split: Part = Part.test, **own: Any) -> Callable[[Any], Any]:
+    """Give the parameters of a command their options, of the same names or its `own`.
+
+    With `names` of fields of a `Source`, it has those options too, and gets them as `given`,
+    without a path. What it returns is shown, with --json as JSON.
+    """
+
+    def add(function: Any) -> Any:
+        first, given = (dict(signature(f, eval_str=True).parameters) for f in (function, Source))
+        given["split"] = given["split"].replace(default=split)
+        first.pop("given", None)
+        shown = Parameter("as_json", Parameter.KEYWORD_ONLY, default=False, annotation=bool)
+        own_data = {name: each for name, each in given.items() if name in names}
+        options = first | {"as_json": shown} | own_data
+        for name, each in options.items():
+            option: Any = Annotated[each.annotation, (own if name in own else OPTIONS)[name]]
+            options[name] = each.replace(annotation=option, kind=Parameter.KEYWORD_ONLY)
+
+        @wraps(function)
+        def run(*, as_json: bool, **values: Any) -> None:
+            _protect(values)
+            read = {name: values.pop(name) for name in names}
+            function(**values, **({"given": Source(**read)} if names else {})).print(as_json)
+
+        vars(run)["__signature__"] = Signature(list(options.values()))
+        run.__annotations__ = {each.name: each.annotation for each in options.values()}
+        return run
+
+    return add
+
+
+def takes_confidences(fitted: Any) -> bool:
+    """Whether it is a calibrator of one confidence per row."""
+    return getattr(fitted, "name", "") == "confidence"
+
+
+def _groups_of_fit(fitted: Any) -> tuple[str, ...]:
+    """The columns with groups that a calibrator learned from."""
+    needed = getattr(getattr(fitted, "rule_", None), "needed_groups", None)
+    return () if needed is None else tuple(needed.columns)
+
+
+def read_calibrator(path: Path, *, for_rows: bool = True) -> Any:
+    """A saved calibrator; `for_rows` of a file: of logits or confidences, and nothing else."""
+    try:
+        found = hokical.load(path)
+    except OSError as error:
+        why = f"expected a calibrator file; cannot be read: {error.strerror}."
+        raise hokical.io.DataFileError(path, why, "See `fit`.") from error
+    known = found.metadata_
+    usable = all(isinstance(value, _METADATA.get(name, object)) for name, value in known.items())
+    usable &= known.get("scores", "logits") in _KINDS
+    if not usable or not all(isinstance(name, str) for name in known.get("classes", ())):
+        raise hokical.CalibratorFileError(f"{path} has unusable facts about its fit. Fit again.")
+    if for_rows and found.name == "multilabel":
+        why = "is for several labels per example, which no command reads. Use it in Python:"
+        raise typer.BadParameter(f"{path} {why} `hokical.load(path).predict_proba(scores)`.")
+    if for_rows and found.name != "confidence":
+        with ui.check_options("CALIBRATOR"):
+            hokical.calibrators.stored.check_plain_logits(found.rule_, "method")
+    return found
+
+
+def check_method(name: str) -> str:
+    """The name, if the method needs only logits and labels."""
+    catalog = hokical.calibrators.catalog
+    known, name = [*catalog.method_names(2), "auto"], catalog.ALIASES.get(name, name)
+    if name in known:
+        return name
+    why = f"{name} needs more than logits, which cannot be given here; fit it in Python."
+    if name not in catalog.method_names():
+        why = f"no method {name!r}; there are {', '.join(known)}.{catalog.suggest(name)}"
+    raise typer.BadParameter(why)
+
+
+def event_index(positive: str | None, names: Sequence[str], n_classes: int) -> int | None:
+    """The column of the event, of two classes; None of more."""
+    choices = [*names] or ["0", "1"]
+    if positive is None:
+        return 1 if n_classes == 2 else None
+    if n_classes != 2:
+        raise ui.bad_option("--positive", f"is for two classes; there are {n_classes}.")
+    if positive not in choices:
+        raise ui.bad_option("--positive", f"must be {' or '.join(choices)}; got {positive}.")
+    return choices.index(positive)
+
+
+def set_options(calibrator: Any, settings: Iterable[str]) -> Any:
+    """The calibrator with options such as `n_bins=20`, of the types that its parameters have.
+
+    A value is a number, true, false, none or several of them in brackets; else the text itself.
+    """
+    known, chosen = calibrator.get_params(deep=False), dict[str, Any]()
+    for setting in settings:
+        value: Any
+        key, sign, value = (part.strip() for part in setting.partition("="))
+        if not sign or key not in known:
+            listed = ", ".join(f"{each}={default}" for each, default in known.items())
+            why = f"must be an option of {calibrator.name}: {listed or 'it has none'}"
+            raise ui.bad_option("--set", f"{why}; got {setting!r}.")
+        with suppress(SyntaxError, ValueError):
+            word = value.lower() in ("true", "false", "none")
+            value = ast.literal_eval(value.capitalize() if word else value)
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        fits, kind = {
+            bool: (isinstance(value, bool), "true or false"),
+            int: (number and int(value) == value, "a whole number"),
+            float: (number, "a number"),
+        }.get(type(known[key]), (True, ""))
+        if not fits:
+            why = f"must be {kind}, as the default {known[key]}; got {setting!r}."
+            raise ui.bad_option("--set", why)
+        chosen[key] = value
+    with ui.check_options("--set"):
+        if chosen.get("noise", "auto") != "auto":
+            chosen["noise"] = parse_noise(str(chosen["noise"]))
+        return calibrator.set_params(**chosen)
+
+
+def _protect(given: dict[str, Any]) -> None:
+    """Refuse an output that is an input too, or another output; a report that cannot be written."""
+    paths = {name: path for name, path in given.items() if isinstance(path, Path)}
+    if "state" in paths:  # which is removed in the end
+        paths["lock of --state"] = Path(f"{paths['state']}.lock")
+    for name in (*OUTPUTS, "lock of --state"):
+        if name not in paths or paths[name].is_dir():  # which the command checks itself
+            continue
+        others = [path for other, path in paths.items() if other != name]
+        if any(_is_same(paths[name], file) for path in others for file in _files_read(path)):
+            why = f"cannot be the {name if ' ' in name else f'--{name}'}: it is an input too, or"
+            why += " another output, and would be lost."
+            raise hokical.io.DataFileError(paths[name], why, "Choose another name.")
+    if "report" in paths:
+        tables.check_output(paths["report"], suffix=(".html", ".htm"))
+
+
+def _files_read(path: Path) -> list[Path]:
+    """The files that are read where a path is given: those of a folder, labels beside logits."""
+    if path.is_dir() or tables.is_pattern(path):
+        return tables.list_files(path)
+    return [path, examples.labels_beside(path)]
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    """Whether two paths lead to one file, which may not exist yet."""
+    try:
+        return one.samefile(other)
+    except OSError:
+        return os.path.realpath(one) == os.path.realpath(other)

@@ -2,10 +2,9 @@
 
 from hokical.guarantees.bounds import calibration_bound, clopper_pearson
 from hokical.guarantees.control import RiskControl
-from hokical.guarantees.label_sets import LabelSets
 from hokical.guarantees.planning import DensityRatios, density_ratios, plan
-from hokical.guarantees.selective import SelectivePrediction
-from hokical.guarantees.sets import Detections, PredictionSets
+from hokical.guarantees.scores import SelectivePrediction
+from hokical.guarantees.sets import Detections, LabelSets, PredictionSets
 from hokical.guarantees.shift import ShiftEstimate
 
 __all__ = [

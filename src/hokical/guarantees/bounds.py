@@ -16,19 +16,13 @@ import numpy as np
 from hokical._core.arrays import FloatArray, IntArray
 from hokical._core.checks import check_choice, check_count
 
-#: Below this probability SciPy's quantiles of a Beta distribution lose digits.
-_LEAST_DELTA = 1e-100
-
 
 def scipy_special() -> Any:
     """SciPy's special functions, which new guarantees need and predictions do not."""
     try:
         import scipy.special
     except ImportError as error:
-        raise ImportError(
-            "a new guarantee needs SciPy, which is not installed; predictions do not. Install it: "
-            "pip install scipy."
-        ) from error
+        raise ImportError("a new guarantee needs SciPy. Install it: pip install scipy.") from error
     return scipy.special
 
 
@@ -54,14 +48,11 @@ def clopper_pearson(hits: Any, trials: Any, *, delta: float = 0.05) -> FloatArra
     >>> clopper_pearson(9, 10).round(4)
     array([0.555 , 0.9975])
     """
-    if check_chance("delta", delta) < _LEAST_DELTA:
-        raise ValueError(f"`delta` must be at least {_LEAST_DELTA} here; got {delta!r}.")
+    if check_chance("delta", delta) < 1e-100:  # where SciPy's quantiles of a Beta lose digits
+        raise ValueError(f"`delta` must be at least 1e-100 here; got {delta!r}.")
     found, all_of = np.broadcast_arrays(np.asarray(hits, float), np.asarray(trials, float))
     if not ((found >= 0.0) & (found <= all_of)).all():
-        raise ValueError(
-            f"`hits` must lie between 0 and `trials`; got {hits!r} of {trials!r}. Pass counts, "
-            "not rates."
-        )
+        raise ValueError(f"`hits` must lie between 0 and `trials`; got {hits!r} of {trials!r}.")
     counts = np.stack([found, all_of - found])
     # The upper end is a lower tail too, of the misses: so it is right for the smallest `delta`.
     ends = beta_quantile(np.where(counts > 0.0, counts, 1.0), counts[::-1] + 1.0, 0.5 * delta)
@@ -73,10 +64,9 @@ def clopper_pearson(hits: Any, trials: Any, *, delta: float = 0.05) -> FloatArra
 
 def check_chance(name: str, value: Any) -> float:
     """A number strictly between 0 and 1."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0.0 < float(value) < 1.0:
-        percent = (
-            isinstance(value, Real) and not isinstance(value, bool) and 1.0 < float(value) < 100.0
-        )
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if not number or not 0.0 < float(value) < 1.0:
+        percent = number and 1.0 < float(value) < 100.0
         remedy = f" For {value} % give {float(value) / 100:g}." if percent else ""
         raise ValueError(f"`{name}` must lie strictly between 0 and 1; got {value!r}.{remedy}")
     return float(value)
@@ -124,19 +114,11 @@ def merge_cells(expected: FloatArray, least: float) -> IntArray:
 
 Method = Literal["mcdiarmid", "bousquet", "union", "paper"]
 
-#: The part of delta spent on bounding the true Brier score, where a measured one is given.
-_BRIER_SHARE = 0.1
-
 
 def calibration_bound(
-    ece: float,
-    n: int,
-    n_bins: int = 15,
-    delta: float = 0.05,
-    *,
-    method: Method = "mcdiarmid",
-    brier: float | None = None,
-) -> float:
+    ece: float, n: int, n_bins: int = 15, delta: float = 0.05,
+    *, method: Method = "mcdiarmid", brier: float | None = None,
+) -> float:  # fmt: skip
     """An upper bound on the true calibration error that holds with probability 1 - delta.
 
     `ece` is the equal-width ECE over `n_bins` bins J, measured on `n` test examples N that were not
@@ -165,11 +147,22 @@ def calibration_bound(
     if brier is not None and method in ("union", "paper"):
         raise ValueError(f'`brier` cannot be used by method="{method}"; leave it out.')
     if brier is None and method == "bousquet":
-        raise ValueError(
-            '`method="bousquet"` needs `brier`, the top-label Brier score; got None. Pass it, or '
-            'use `method="mcdiarmid"`.'
-        )
-    return min(1.0, float(ece) + _deviation(method, int(n), n_bins, delta, brier))
+        raise ValueError('`method="bousquet"` needs `brier`, the top-label Brier score; got None.')
+    mean_square, rest = 1.0, delta
+    if brier is not None:  # a tenth of delta is spent on bounding the true Brier score
+        mean_square, rest = brier_upper_bound(brier, n, 0.1 * delta), 0.9 * delta
+    expected, log_term = math.sqrt(n_bins * mean_square / n), math.log(1.0 / rest)
+    if method == "union":
+        far = (n_bins + 1) * math.sqrt(math.log(2.0 * n_bins / delta) / (2.0 * n))
+    elif method == "paper":
+        far = n_bins * math.sqrt(2.0 / n) * math.sqrt(2.0 * math.log(2.0) - math.log(delta))
+    elif method == "mcdiarmid":
+        far = expected + math.sqrt(2.0 * log_term / n)
+    else:
+        reach = 2.0  # |f - E f| for the functions f = sum_j +-D 1_j in [-1, 1]
+        spread = math.sqrt(2.0 * log_term * (mean_square + 2.0 * reach * expected) / n)
+        far = expected + spread + reach * log_term / (3.0 * n)
+    return min(1.0, float(ece) + far)
 
 
 def brier_upper_bound(brier: float, n: int, delta: float) -> float:
@@ -181,22 +174,3 @@ def brier_upper_bound(brier: float, n: int, delta: float) -> float:
         divergence += brier * math.log(brier / middle) if brier > 0.0 else 0.0
         low, high = (middle, high) if divergence <= budget else (low, middle)
     return high
-
-
-def _deviation(method: Method, n: int, n_bins: int, delta: float, brier: float | None) -> float:
-    """How far the true error may lie above the measured one."""
-    if method == "union":
-        return (n_bins + 1) * math.sqrt(math.log(2.0 * n_bins / delta) / (2.0 * n))
-    if method == "paper":
-        return n_bins * math.sqrt(2.0 / n) * math.sqrt(2.0 * math.log(2.0) - math.log(delta))
-    mean_square, rest = 1.0, delta
-    if brier is not None:
-        mean_square = brier_upper_bound(brier, n, _BRIER_SHARE * delta)
-        rest = (1.0 - _BRIER_SHARE) * delta
-    expected = math.sqrt(n_bins * mean_square / n)
-    log_term = math.log(1.0 / rest)
-    if method == "mcdiarmid":
-        return expected + math.sqrt(2.0 * log_term / n)
-    reach = 2.0  # |f - E f| for the functions f = sum_j +-D 1_j in [-1, 1]
-    spread = math.sqrt(2.0 * log_term * (mean_square + 2.0 * reach * expected) / n)
-    return expected + spread + reach * log_term / (3.0 * n)

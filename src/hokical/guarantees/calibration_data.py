@@ -4,48 +4,38 @@
 `RowSketch`: a small fingerprint of the rows of the fit, so that the same rows are not taken for
 fresh ones. Of the hashes of all rows the smallest are kept, with how often each was seen. Sketches
 of parts can be joined in any order, and the share of given rows that is among those of the fit can
-be estimated.
+be estimated. `ClassScores` are the distributions of features of each true class, in counts that can
+be added: `shift` compares new rows with them.
 """
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial, reduce
-from typing import Any, Literal, NamedTuple, Self
+from functools import reduce
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hokical._core.arrays import AnyArray, BoolArray, FloatArray, IntArray, to_float64
-from hokical._core.checks import check_choice
+from hokical._core.arrays import AnyArray, Array, BoolArray, FloatArray, IntArray, to_float64
+from hokical._core.checks import ArrayOf, check_choice, check_rising, sum_by
 from hokical._core.groups import GroupNames, read_columns, take_rows
-from hokical._core.logits import Logits
-from hokical._core.messages import FitDataWarning, warn_user
-from hokical._core.parallel import cut_rows
+from hokical._core.logits import Logits, TopK, as_logits, by_blocks
 from hokical._core.reading import Rows, as_clusters
-from hokical._core.special import at_most
+from hokical._core.runtime import FitDataWarning, warn_user
+from hokical._core.special import clip
 from hokical._core.storage import pack_array, storable
-from hokical._core.topk import TopK
-from hokical.guarantees.class_scores import ClassScores, GroupScores
-from hokical.guarantees.scores import CLASS_LEVELS, LEVELS, ScoreTable, Support
+from hokical.guarantees import scores
+from hokical.guarantees.scores import CLASS_LEVELS, LEVELS, ScoreTable
 from hokical.guarantees.sets import Conformity
 
 #: What to do about rows that look like those of the fit.
 Reused = Literal["refuse", "ignore"]
 #: How many hashes are kept, and how many columns of a row they are made of.
 _KEPT, _COLUMNS = 512, 8
-#: Steps of a margin that tell rows apart, and the largest margin that does.
-_PER_UNIT, _FARTHEST = 4096.0, 1e12
-#: The share of equal rows in a fit up to which they are copies.
-_FEW_TWINS = 0.05
-#: Added to a number from 0 to itself it leaves the nearest whole one.
-_ROUNDER = 2.0**52
-#: Rows that are hashed at a time, as each takes some 200 bytes.
-_AT_A_TIME = 1 << 16
-_ODD = np.uint64(0x9E3779B97F4A7C15)
 _MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 
@@ -68,12 +58,10 @@ def one_of_each(rows: Rows, cluster: Any) -> Rows:
         draws = draws + 2.0 * (rows.weights == 0.0)
     order = np.lexsort((draws, codes))
     kept = np.sort(order[np.unique(codes[order], return_index=True)[1]])
-    groups = rows.groups
-    if groups is not None and not isinstance(groups, np.ndarray):
-        groups = take_rows(read_columns(groups, len(rows.labels)), kept)
-    elif groups is not None:
-        groups = groups[kept]
-    return rows.take(kept)._replace(groups=groups)
+    if rows.groups is not None:
+        columns = read_columns(rows.groups, len(rows.labels))
+        return rows.take(kept)._replace(groups=take_rows(columns, kept))
+    return rows.take(kept)
 
 
 def row_hashes(logits: Logits) -> FloatArray:
@@ -88,8 +76,8 @@ def row_hashes(logits: Logits) -> FloatArray:
     # Overflow: of logits farther apart than the largest number.
     with logits.backend.in_float64(), np.errstate(over="ignore"):
         few = to_float64(xp.take(logits.values, logits.from_host(places), axis=1), xp)
-        margins = at_most(to_float64(logits.top, xp)[:, None] - few, _FARTHEST, xp)
-        steps = margins * _PER_UNIT + _ROUNDER - _ROUNDER  # as `rint`, in a fifth of the time
+        margins = clip(to_float64(logits.top, xp)[:, None] - few, None, 1e12, xp)
+        steps = margins * 4096.0 + 2.0**52 - 2.0**52  # as `rint`, in a fifth of the time
         table = logits.to_host(xp.astype(steps, xp.float32))
     if isinstance(logits, TopK):
         table = np.hstack([table, logits.indices[:, places]])
@@ -98,7 +86,7 @@ def row_hashes(logits: Logits) -> FloatArray:
 
 def odd_powers(n: int) -> NDArray[np.uint64]:
     """A factor (n,) for each column, so that equal numbers in other columns count otherwise."""
-    return np.multiply.accumulate(np.full(n, _ODD))
+    return np.multiply.accumulate(np.full(n, np.uint64(0x9E3779B97F4A7C15)))
 
 
 def number_words(numbers: AnyArray) -> NDArray[np.uint64]:
@@ -109,9 +97,10 @@ def number_words(numbers: AnyArray) -> NDArray[np.uint64]:
 
 def number_hashes(table: AnyArray) -> FloatArray:
     """A number in [0, 1) for each row (n,) of numbers (n, columns), from all of them."""
-    step, odd = max(1, _AT_A_TIME * _COLUMNS // max(table.shape[1], 1)), odd_powers(table.shape[1])
-    cuts = cut_rows(len(table), step)
-    return scatter(np.concatenate([number_words(table[rows]) @ odd for rows in cuts]))
+    # So many rows at a time, as each number takes some 25 bytes.
+    step, odd = max(1, (1 << 19) // max(table.shape[1], 1)), odd_powers(table.shape[1])
+    parts = [number_words(table[k : k + step]) @ odd for k in range(0, len(table), step)]
+    return scatter(np.concatenate(parts))
 
 
 @storable("rows")
@@ -119,14 +108,11 @@ def number_hashes(table: AnyArray) -> FloatArray:
 class RowSketch:
     """The smallest `hashes` (k,) of rows, rising, and their `counts` (k,)."""
 
-    hashes: FloatArray
-    counts: IntArray
+    hashes: Annotated[FloatArray, ArrayOf(("rows",), 0.0, 1.0)]
+    counts: Annotated[IntArray, ArrayOf(("rows",), 1, 1 << 62, np.int64)]
 
     def __post_init__(self) -> None:
-        kinds = (self.hashes.dtype.kind, self.counts.dtype.kind)
-        rising = kinds == ("f", "i") and (np.diff(self.hashes) > 0.0).all()
-        if not rising or self.hashes.shape != self.counts.shape or (self.counts < 1).any():
-            raise ValueError("a sketch of rows must hold rising hashes and how often each was seen")
+        check_rising("hashes", self.hashes)
 
     @classmethod
     def from_hashes(cls, hashes: FloatArray, counts: IntArray | None = None) -> Self:
@@ -137,12 +123,12 @@ class RowSketch:
         total = np.bincount(place, None if counts is None else counts[kept], own.size)
         return cls(own, total.astype(np.int64))
 
-    def __or__(self, other: Self) -> Self:
+    def __add__(self, other: Self) -> Self:
         """Of both lots of rows."""
         pairs = zip((self.hashes, self.counts), (other.hashes, other.counts), strict=True)
         return self.from_hashes(*(np.concatenate(pair) for pair in pairs))
 
-    def to_stored(self) -> dict[str, object]:
+    def to_stored(self) -> dict[str, Any]:
         return {"hashes": pack_array(self.hashes), "counts": pack_array(self.counts)}
 
     @property
@@ -153,7 +139,7 @@ class RowSketch:
     @property
     def has_twins(self) -> bool:
         """Whether equal rows are no copies of one another, because rows have few values."""
-        return self.share_of_twins > _FEW_TWINS
+        return self.share_of_twins > 0.05
 
     def holds_too_many(self, hashes: FloatArray) -> bool:
         """Whether more of the rows with these hashes (n,) are of the fit than of fresh ones.
@@ -178,8 +164,7 @@ def warn_of_rows_of_fit(found: bool, name: str | None = None) -> None:
     if found:
         warn_user(
             f"{name or 'the test set'} holds the examples that the calibrator was fitted on, so it "
-            "looks better than it is. Use other examples, or `hokical.evaluate(method, x, y, "
-            "folds=10)`.",
+            "looks too good. Use others, or `hokical.evaluate(method, x, y, folds=10)`.",
             FitDataWarning,
         )
 
@@ -189,27 +174,238 @@ def refuse_rows_of_fit(found: bool, name: str, reused: Reused) -> None:
     check_choice("reused", reused, Reused)
     if found and reused == "refuse":
         raise ValueError(
-            f"`{name}` must be of examples that were not used in `fit`; got rows of the fit. They "
-            "look better than new ones, so what they certify would not hold. Split the labelled "
-            "examples: fit on one part and certify on the other. If they are new rows that "
-            'happen to be identical, pass `reused="ignore"` (--look-alike).'
+            f"`{name}` must be of examples that were not used in `fit`; got rows of the fit, which "
+            "look better than new ones. Fit on one part of the examples and certify on the other. "
+            'If new rows happen to be identical, pass `reused="ignore"` (--look-alike).'
         )
+
+
+#: Levels of a feature, coarse enough to hold examples.
+_COARSE = 64
+N_LEVELS = LEVELS // _COARSE
+#: Relative error of a class's frequency because the calibrator is no perfect model.
+MISFIT = 0.05
+#: When a search for frequencies has converged: the mean change of one in a step.
+TOLERANCE = 1e-7
+
+
+def shift_features(logits: Logits) -> tuple[FloatArray, IntArray]:
+    """Log-odds (n,) of each label, and the cells (n, features), of `N_LEVELS` for each feature.
+
+    The features are the log-odds of the label, and how far apart are the best, the second and the
+    mean logit. Of two classes, all that there is are the log-odds and the label. `TopK`s have none.
+    """
+    # Features of more classes would be larger than most calibrators.
+    none = isinstance(logits, TopK) or logits.n_classes > 4096
+    if none or logits.n_classes == 2:
+        log_odds = logits.to_host(by_blocks(scores.block_log_odds, logits))
+        levels = scores.score_levels(log_odds, _COARSE)
+        levels += N_LEVELS * logits.to_host(logits.labels)
+        return log_odds, np.zeros((log_odds.size, 0), np.int64) if none else levels[:, None]
+    log_odds, second, mean = map(logits.to_host, by_blocks(label_distances, logits))
+    numbers = (log_odds, second, mean, mean - second)
+    cells = [scores.score_levels(each, _COARSE) for each in numbers]
+    return log_odds, np.stack([cell + N_LEVELS * k for k, cell in enumerate(cells)], axis=1)
+
+
+def label_distances(block: Logits) -> tuple[Array, Array, Array]:
+    """Log-odds of the label, and how far the second and the mean of the possible logits lie below
+    the best, (n,) each.
+    """
+    fused = None if block.is_numpy else block.backend.kernels.label_distances(block)
+    if fused is not None:
+        return scores.block_log_odds(block), *fused[1:]
+    xp, margins, second = block.xp, block.margins, block.gaps
+    known = margins if block.all_possible else xp.where(block.possible, margins, 0.0)
+    mean = xp.sum(known, axis=1) / block.possible_counts
+    return scores.block_log_odds(block), xp.where(second < xp.inf, second, 0.0), mean
+
+
+@storable("class-scores")
+@dataclass(frozen=True, eq=False)
+class ClassScores:
+    """Examples of each class, (classes,), their squared weights, those that the classifier itself
+    labels right, and (cells, classes) by features. `implied` (classes,) are the class frequencies
+    that calibrated probabilities assume, if known.
+    """
+
+    count: FloatArray
+    square: FloatArray
+    hit: FloatArray
+    cells: FloatArray
+    implied: FloatArray | None = None
+
+    @classmethod
+    def from_rows(
+        cls, cells: IntArray, truth: IntArray, right: BoolArray, counts: FloatArray, n_classes: int
+    ) -> Self:
+        """Of examples in these cells (n, features), with true classes, and right ones (n,)."""
+        n_features = cells.shape[1]
+        n_cells = N_LEVELS * n_features * (2 if n_classes == 2 else 1)
+        counts = np.where(counts > 0.0, np.clip(counts, 1e-140, 1e140), 0.0)  # for their squares
+        place = (cells * n_classes + truth[:, None]).ravel()
+        table = sum_by(place, np.repeat(counts, n_features), n_cells * n_classes)
+        numbers = (counts, counts**2, counts * right)
+        count, square, hit = (sum_by(truth, each, n_classes) for each in numbers)
+        return cls(count, square, hit, table.reshape(n_cells, n_classes))
+
+    @property
+    def frequencies(self) -> FloatArray:
+        """The frequency of each class, (classes,)."""
+        return np.asarray(self.count / self.count.sum())
+
+    @property
+    def effective(self) -> FloatArray:
+        """The effective sample size of each class, (classes,)."""
+        held = self.square > 0.0
+        return np.divide(self.count**2, self.square, out=np.zeros(held.size), where=held)
+
+    @property
+    def assumed_frequencies(self) -> FloatArray:
+        """Those that calibrated probabilities assume, (classes,), none 0."""
+        implied = self.smoothed_frequencies if self.implied is None else self.implied
+        return np.maximum(implied, 1e-9)
+
+    @property
+    def farthest_off(self) -> int | None:
+        """The class whose assumed frequency is farthest from that of the labels; None if chance
+        explains it, or if it is not known what probabilities assume. Of classes with examples.
+        """
+        if self.implied is None:
+            return None
+        most = np.maximum(self.assumed_frequencies, self.frequencies)
+        error = np.sqrt(most / self.effective.sum() + (MISFIT * most) ** 2)
+        off = np.abs(self.implied - self.frequencies) / error * (self.count > 0.0)
+        # Three standard errors, or more for the largest of many differences; frequencies assumed of
+        # many classes are noisy themselves.
+        limit = np.sqrt(3.0**2 + 4.0 * np.log(off.size / 2.0))
+        return int(off.argmax()) if off.max() > limit else None
+
+    def with_implied(
+        self, proba: Array, labels: IntArray, weights: FloatArray, logits: Logits
+    ) -> Self:
+        """With the frequencies that probabilities (n, classes), where the logits are, assume.
+
+        If each class has the frequency that they assume, their mean is that frequency too, however
+        frequent the classes are among these examples. Pseudo-examples whose probabilities are
+        the frequencies of the labels decide where nearly certain scores leave it open.
+        """
+        order = np.argsort(labels, kind="stable")
+        order = order[weights[order] > 0.0]
+        sorted_labels = labels[order]
+        ends = np.flatnonzero(np.diff(sorted_labels, append=-1))
+        present = sorted_labels[ends]  # classes (k,) with examples, and their means (k, classes)
+        share = weights[order] / sum_by(labels, weights, int(labels.max()) + 1)[sorted_labels]
+        xp, there, last = logits.xp, logits.from_host(order), logits.from_host(ends)
+        rows = xp.take(proba, there, axis=0) * logits.from_host(share)[:, None]
+        sums = logits.to_host(xp.take(xp.cumulative_sum(rows, axis=0), last, axis=0))
+        means = np.diff(sums, axis=0, prepend=np.zeros((1, sums.shape[1])))
+        around, n = self.smoothed_frequencies, 1.0 / float(np.sum((weights / weights.sum()) ** 2))
+        trust = n / (n + 0.5 * around.size**2)  # half a pseudo-example for each pair of classes
+        trusted, known = trust * means, around[present]
+        for _ in range(100):
+            last, found = known, known @ trusted + (1.0 - trust * known.sum()) * around
+            known = found[present]
+            if np.abs(known - last).max() < TOLERANCE:
+                break
+        return replace(self, implied=found)
+
+    @property
+    def smoothed_frequencies(self) -> FloatArray:
+        """The frequencies behind the counts, (classes,), none 0.
+
+        Pseudo-counts by the counts' own spread (a Dirichlet prior around equal shares, moments
+        matched), at least half an example for each class.
+        """
+        n, classes = self.effective.sum(), self.count.size
+        count = self.count / self.count.sum() * n
+        spread = float(((count - n / classes) ** 2).sum() / (n / classes) / (classes - 1))
+        if spread <= 1.0:
+            return np.full(classes, 1.0 / classes)
+        prior = max((n - spread) / (spread - 1.0), 0.5 * classes)
+        return np.asarray((count + prior / classes) / (n + prior))
+
+    def __add__(self, other: Self) -> Self:
+        names = ("count", "square", "hit", "cells")
+        return type(self)(*(getattr(self, name) + getattr(other, name) for name in names))
+
+    def reweighted(self, weights: FloatArray) -> Self:
+        """Of examples among which each class is `weights` (classes,) times as frequent."""
+        numbers = (self.count * weights, self.square * weights**2, self.hit * weights)
+        implied = None
+        if self.implied is not None:
+            implied = self.assumed_frequencies * weights
+            implied = implied / max(implied.sum(), 1e-300)
+        return type(self)(*numbers, self.cells * weights, implied)
+
+    def to_stored(self) -> dict[str, Any]:
+        """Cells that hold examples, by number: most are empty."""
+        place = np.flatnonzero(self.cells).astype(np.int32)
+        arrays = {"place": pack_array(place), "held": pack_array(self.cells.ravel()[place])}
+        sums = {name: getattr(self, name) for name in ("count", "square", "hit", "implied")}
+        return sums | arrays | {"n_cells": len(self.cells)}
+
+    @classmethod
+    def from_stored(cls, stored: dict[str, Any]) -> Self:
+        """The inverse of `to_stored`."""
+        if stored["n_cells"] not in (0, 2 * N_LEVELS, 4 * N_LEVELS):
+            raise ValueError(f"`class_scores` has {stored['n_cells']} cells")
+        cells = np.zeros((stored["n_cells"], stored["count"].size))
+        cells.ravel()[stored["place"]] = stored["held"]
+        found = cls(stored["count"], stored["square"], stored["hit"], cells, stored.get("implied"))
+        arrays = [array for array in vars(found).values() if array is not None]
+        known = all(((a >= 0.0) & (a < np.inf)).all() for a in arrays) and found.count.any()
+        shapes = {a.shape[-1:] for a in arrays} | {found.count.shape, found.square.shape}
+        if len(shapes) > 1 or not known or found.square[found.count == 0.0].any():
+            raise ValueError("`class_scores` must hold counts of one number of classes.")
+        return found
+
+
+@storable("group-scores")
+@dataclass(frozen=True, eq=False)
+class GroupScores:
+    """Class scores of the groups of a fit that have enough examples.
+
+    `codes` (groups, columns) are those of the groups by the coding of the rule, `scores` are of the
+    examples of each, with the frequencies that the probabilities of that group assume.
+    """
+
+    codes: IntArray
+    scores: tuple[ClassScores, ...]
+
+    def __post_init__(self) -> None:
+        shapes = {each.cells.shape for each in self.scores}
+        if self.codes.ndim != 2 or len(self.codes) != len(self.scores) or len(shapes) > 1:
+            raise ValueError("`group_scores` must hold the class scores of each group.")
+
+    @classmethod
+    def from_rows(
+        cls, logits: Logits, proba: FloatArray, labels: IntArray, weights: FloatArray
+    ) -> Self:
+        """Of examples with codes of groups, and probabilities (n, classes) on the host."""
+        codes, place = np.unique(np.asarray(logits.codes), axis=0, return_inverse=True)
+        place, n_classes = place.ravel(), logits.n_classes
+        sizes = np.bincount(place, weights > 0.0)
+        cells, right = shift_features(logits)[1], logits.to_host(logits.labels) == labels
+        # At most 64 groups and 2^22 counts, of groups with at least 100 examples.
+        most = min(64, (1 << 22) // (N_LEVELS * max(cells.shape[1], 1) * 2 * n_classes))
+        chosen = np.argsort(-sizes, kind="stable")[:most]
+        chosen, found = np.sort(chosen[sizes[chosen] >= 100]), []
+        for k in chosen:
+            own = np.flatnonzero(place == k)
+            rows, truth, counts = proba[own], labels[own], weights[own]
+            each = ClassScores.from_rows(cells[own], truth, right[own], counts, n_classes)
+            found.append(each.with_implied(rows, truth, counts, as_logits(rows)))
+        return cls(codes[chosen], tuple(found))
 
 
 #: Examples that are kept for prediction sets: a sample, so that a fitted calibrator stays small.
 SAMPLE_SIZE = 2048
 
 
-class HeldOutPart(NamedTuple):
-    """Some examples of `certify`: where their true classes are, the `level` (n,) of the label's
-    score, whether the label is `wrong` (n,), counts by each class, and the columns of groups.
-    """
-
-    examples: Conformity
-    level: IntArray
-    wrong: BoolArray
-    classes: ScoreTable | None
-    groups: dict[str, AnyArray] | None
+#: Some examples of `certify`: where their true classes are, the level (n,) of the label's score,
+#: whether the label is wrong (n,), counts by each class, and the columns of groups.
+HeldOutPart = tuple[Conformity, IntArray, BoolArray, ScoreTable | None, dict[str, AnyArray] | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,7 +419,7 @@ class CalibrationData:
     #: Counts by the calibrated confidence on the examples of `certify`.
     held_out_scores: ScoreTable | None = None
     #: The range of the rows of the fit.
-    support: Support | None = None
+    support: scores.Support | None = None
     #: Where the classifier's softmax places the true classes of a sample of the fit.
     fit_conformity: Conformity | None = None
     #: Where the calibrated probabilities place those of `certify`.
@@ -239,64 +435,59 @@ class CalibrationData:
 
     def unsuitable(self, n_classes: int) -> Iterator[str]:
         """The names of what cannot be of so many classes, in a forged file."""
-        for name, noted in vars(self).items():
+        for name, known in vars(self).items():
             fits = True
-            if isinstance(noted, Conformity):
-                fits = noted.n > 0 and noted.labels.max() < n_classes
-            elif isinstance(noted, ClassScores):
-                fits = noted.n_classes == n_classes
-            elif isinstance(noted, GroupScores):
-                fits = all(each.n_classes == n_classes for each in noted.scores)
-            elif isinstance(noted, ScoreTable) and name == "held_out_classes":
-                fits = noted.count.shape == (n_classes, CLASS_LEVELS)
-            elif isinstance(noted, ScoreTable):
-                fits = noted.count.shape[-1] == LEVELS
+            if isinstance(known, Conformity):
+                fits = known.n > 0 and known.labels.max() < n_classes
+            elif isinstance(known, ScoreTable):
+                by_class = name == "held_out_classes"
+                shape = (n_classes, CLASS_LEVELS) if by_class else (*known.count.shape[:-1], LEVELS)
+                fits = known.count.shape == shape
+            elif isinstance(known, (ClassScores, GroupScores)):
+                own = known.scores if isinstance(known, GroupScores) else (known,)
+                fits = all(each.count.size == n_classes for each in own)
             if not fits:
                 yield name
 
     def without_fit(self) -> Self:
         """Without what the examples of the fit would prove, where they are not independent."""
-        gone = ("fit_scores", "fit_confidences", "fit_conformity")
-        return replace(self, **dict.fromkeys(gone))
+        return replace(self, fit_scores=None, fit_confidences=None, fit_conformity=None)
 
     def without_held_out(self) -> Self:
         """Without what `certify` noted."""
-        gone = ("held_out_scores", "held_out_conformity", "held_out_classes")
-        return replace(self, **dict.fromkeys(gone))
+        return replace(self, held_out_scores=None, held_out_conformity=None, held_out_classes=None)
 
     def with_held_out(
-        self,
-        parts: Sequence[HeldOutPart],
-        unseen: Sequence[HeldOutPart] = (),
-        *,
-        clustered: bool = False,
+        self, parts: Sequence[HeldOutPart], unseen: Sequence[HeldOutPart], clustered: bool
     ) -> Self:
         """With the examples of `certify`, in place of earlier ones.
 
         `unseen` are the same with the predictions for groups that the fit does not know. Examples
         may be `clustered`: one of each cluster.
         """
-        if unseen:
-            found, alone = (self.with_held_out(p, clustered=clustered) for p in (parts, unseen))
-            scores, examples = found.held_out_scores, found.held_out_conformity
-            if scores is not None:
-                scores = replace(scores, unseen=alone.held_out_scores)
-            if examples is not None:
-                examples = replace(examples, unseen=alone.held_out_conformity)
-            return replace(found, held_out_scores=scores, held_out_conformity=examples)
         noted, levels, wrong, tables, named = zip(*parts, strict=True)
-        examples = replace(reduce(operator.add, noted).settled(), clustered=clustered)
+        other = type(self)().with_held_out(unseen, (), clustered) if unseen else type(self)()
+        examples = reduce(operator.add, noted)
+        # Equal weights mean nothing, unless a new example may weigh more than each of these, as an
+        # item of many positions does.
+        equal = examples.weights is not None and (examples.weights == examples.unit).all()
+        if equal and not examples.counted:
+            examples = replace(examples, weights=None, unit=1.0)
         groups = None
-        if (columns := _join_columns(named)) is not None:
-            groups = GroupNames.from_rows(columns, examples.n)
+        if all(columns is not None for columns in named):
+            if len({frozenset(columns) for columns in named}) > 1:
+                raise ValueError("`groups` must have the same columns in all parts.")
+            joined = {name: np.concatenate([each[name] for each in named]) for name in named[0]}
+            groups = GroupNames.from_rows(joined, examples.n)
             examples = replace(examples, group_names=groups[0], group=groups[1])
-        left = replace(self.without_held_out(), held_out_conformity=examples)
+        beside = replace(examples, unseen=other.held_out_conformity, clustered=clustered)
+        left = replace(self.without_held_out(), held_out_conformity=beside)
         if not examples.counted:
             return left
         rows = np.concatenate(levels), np.concatenate(wrong)
         counts = ScoreTable.from_examples(*rows, examples.counts, groups)
-        counts = replace(counts, clustered=clustered)
-        classes = reduce(partial(_if_both, operator.add), tables)
+        counts = replace(counts, unseen=other.held_out_scores, clustered=clustered)
+        classes = None if any(each is None for each in tables) else reduce(operator.add, tables)
         return replace(left, held_out_scores=counts, held_out_classes=classes)
 
     def __add__(self, other: Self) -> Self:
@@ -304,33 +495,12 @@ class CalibrationData:
         known = [each.class_scores for each in (self, other) if each.class_scores is not None]
         weights = [classes.square.sum() / classes.count.sum() for classes in known]
         alike = len(weights) == 2 and math.isclose(*weights, rel_tol=1e-12)
-        counted = self if alike else type(self)()
-        return type(self)(
-            fit_scores=_if_both(operator.add, counted.fit_scores, other.fit_scores),
-            support=_if_both(operator.or_, self.support, other.support),
-            fit_conformity=_if_both(_join_samples, counted.fit_conformity, other.fit_conformity),
-            fit_rows=_if_both(operator.or_, self.fit_rows, other.fit_rows),
-            class_scores=_if_both(operator.add, self.class_scores, other.class_scores),
-        )
-
-
-def _join_samples(left: Conformity, right: Conformity) -> Conformity | None:
-    """A sample of two fits; None if one is of a file of 0.3, which has no keys."""
-    both = left + right
-    if both.key is None:
-        return None
-    return both.take(np.argsort(both.key, kind="stable")[:SAMPLE_SIZE])
-
-
-def _join_columns(parts: Sequence[dict[str, AnyArray] | None]) -> dict[str, AnyArray] | None:
-    """The columns of all parts, matched by name; None unless all have some."""
-    known = [part for part in parts if part is not None]
-    if len(known) < len(parts):
-        return None
-    if len({frozenset(part) for part in known}) > 1:
-        raise ValueError("`groups` must have the same columns in all parts.")
-    return {name: np.concatenate([part[name] for part in known]) for name in known[0]}
-
-
-def _if_both(join: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
-    return None if left is None or right is None else join(left, right)
+        own, names = vars(self), ["support", "fit_rows", "class_scores"]
+        names += ["fit_scores", "fit_conformity"] * alike
+        both = [name for name in names if None not in (own[name], getattr(other, name))]
+        joined = {name: own[name] + getattr(other, name) for name in both}
+        if (sample := joined.pop("fit_conformity", None)) and sample.key is not None:
+            # Those of files of 0.3 have no keys.
+            chosen = np.argsort(sample.key, kind="stable")[:SAMPLE_SIZE]
+            joined["fit_conformity"] = sample.take(chosen)
+        return type(self)(**joined)

@@ -22,45 +22,36 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
 from hokical._core.arrays import AnyArray, BoolArray, FloatArray, IntArray
-from hokical._core.groups import row_names
+from hokical._core.groups import GroupNames
 from hokical.guarantees.bounds import binomial_tail, check_chance, scipy_special
 
-Of = TypeVar("Of")
-Asked = ParamSpec("Asked")
-Found = TypeVar("Found")
+Work = TypeVar("Work", bound=Callable[..., Any])
 #: What rounding may take from the number of examples that must be covered.
 _ROUNDING = 1e-9
-#: Integers up to here are exact in float64.
-_EXACT = 2.0**53
-#: Losses that a group may show before its mean loss counts, where some of its examples do not.
-_SHOWN = 4.0
-#: Answers that are remembered for one set of examples, and what stands for one that is not.
-_MOST_REMEMBERED, _UNKNOWN = 64, object()
+#: What rounding may take from a loss that only grows.
+_LOSS_ROUNDING = 1e-12
 
 
-def remembered(
-    work: Callable[Concatenate[Of, Asked], Found],
-) -> Callable[Concatenate[Of, Asked], Found]:
+def remembered(work: Work) -> Work:
     """Decorator: what is asked about immutable examples is worked out once, and kept with them."""
 
     @wraps(work)
-    def ask(examples: Of, /, *asked: Asked.args, **named: Asked.kwargs) -> Found:
+    def ask(examples: Any, /, *asked: Any, **named: Any) -> Any:
         known = examples.__dict__.setdefault("_remembered", {})
         question = (work.__qualname__, asked, *named.items())
-        found: Any = known.get(question, _UNKNOWN)  # another thread may clear what is known
-        if found is _UNKNOWN:
-            if len(known) >= _MOST_REMEMBERED:
+        found = known.get(question)  # another thread may clear what is known
+        if found is None:
+            if len(known) >= 64:
                 known.clear()
             found = known[question] = work(examples, *asked, **named)
-        answer: Found = found
-        return answer
+        return found
 
-    return ask
+    return cast(Work, ask)
 
 
 def fewest_examples(risk: float, delta: float | None = None) -> int:
@@ -96,8 +87,7 @@ def examples_to_cover(n: Any, coverage: float, delta: float | None = None) -> In
     return np.asarray(np.where(n < fewest_examples(1.0 - coverage, delta), n + 1, n - passes))
 
 
-@dataclass(frozen=True, eq=False)
-class Thresholds:
+class Thresholds(NamedTuple):
     """`values` (cells,), inf where everything is needed; which cells are `pooled` (cells,)."""
 
     values: FloatArray
@@ -106,16 +96,9 @@ class Thresholds:
 
 
 def find_thresholds(
-    scores: FloatArray,
-    cells: IntArray,
-    n_cells: int,
-    coverage: float,
-    delta: float | None = None,
-    *,
-    weights: FloatArray | None = None,
-    unit: float = 1.0,
-    pool: bool = True,
-) -> Thresholds:
+    scores: FloatArray, cells: IntArray, n_cells: int, coverage: float, delta: float | None = None,
+    *, weights: FloatArray | None = None, unit: float = 1.0, pool: bool = True,
+) -> Thresholds:  # fmt: skip
     """A threshold for each cell of examples (n,) that a share `coverage` of scores does not exceed.
 
     `unit` is the most that a new example may weigh beside the weights (n,) of these; with `delta`
@@ -125,9 +108,8 @@ def find_thresholds(
     """
     if delta is not None and not (unit == 1.0 and can_be_counts(weights)):
         raise ValueError(
-            "`delta` needs examples that all count alike; got `sample_weight` in `certify`, or "
-            "other class frequencies. Leave `delta` out, for a guarantee on average, pass "
-            "`counts=True` if the weights are numbers of examples, or certify with new examples."
+            "`delta` needs examples that all count alike, without `sample_weight` or other class "
+            "frequencies. Leave it out, or certify with `counts=True` or with new examples."
         )
     counts = np.ones(scores.size) if weights is None else weights
     fewest, sizes = fewest_examples(1.0 - coverage, delta), np.bincount(cells, counts, n_cells)
@@ -151,11 +133,7 @@ def find_thresholds(
 
 
 def new_group_threshold(
-    scores: FloatArray,
-    group: IntArray,
-    coverage: float,
-    delta: float | None,
-    counts: FloatArray,
+    scores: FloatArray, group: IntArray, coverage: float, delta: float | None, counts: FloatArray
 ) -> Thresholds:
     """One threshold for a further group, drawn like those of examples (n,) at the places `group`.
 
@@ -167,32 +145,76 @@ def new_group_threshold(
     sizes, together = np.bincount(place, counts), np.zeros(scores.size, np.int64)
     if delta is None:
         return find_thresholds(scores, together, 1, coverage, weights=counts / sizes[place])
-    given: dict[str, Any] = {"weights": counts, "unit": 0.0, "pool": False}
-    own = find_thresholds(scores, place, sizes.size, coverage, **given).values
+    given = (scores, place, sizes.size, coverage)
+    own = find_thresholds(*given, weights=counts, unit=0.0, pool=False).values
     return find_thresholds(own, np.zeros(own.size, np.int64), 1, 1.0 - delta)
 
 
-@dataclass(frozen=True, eq=False)
-class GroupLosses:
-    """Sums of losses and numbers of examples that count, (groups, thresholds) each.
+class Losses(NamedTuple):
+    """Sums of losses in [0, 1] and numbers of examples that count, (..., thresholds) each.
 
-    `sizes` (groups,) are all examples of each. A group shows a mean loss where 4 / risk of its
+    `risk` is what their mean must not exceed, `binary` losses are 0 or 1. Of groups with the
+    `sizes` (groups,) of each, all their examples. A group shows a mean loss where 4 / risk of its
     examples count, or half of them if that is fewer: among fewer, one loss decides.
     """
 
     sums: AnyArray
     counts: AnyArray
-    sizes: AnyArray
+    risk: float
+    sizes: Any = None
+    binary: bool = True
 
-    def shown(self, risk: float) -> BoolArray:
+    @classmethod
+    def of(cls, table: FloatArray, weights: FloatArray, risk: float) -> Losses:
+        """Of losses (n, m), NaN where an example does not count; weights (n,) on any scale."""
+        known, own = ~np.isnan(table), weights / weights.max()
+        binary = bool(np.isin(table[known], (0.0, 1.0)).all())
+        return cls(own @ np.where(known, table, 0.0), own @ known, risk, binary=binary)
+
+    @classmethod
+    def by_group(cls, table: FloatArray, place: IntArray, risk: float) -> Losses:
+        """The same of each group (groups, m), where examples have the places (n,) of theirs."""
+        order, known = np.argsort(place, kind="stable"), ~np.isnan(table)
+        starts = np.searchsorted(place[order], np.arange(place.max() + 1))
+        parts = (np.where(known, table, 0.0), known.astype(np.float64))
+        sums, counts = (np.add.reduceat(part[order], starts, axis=0) for part in parts)
+        return cls(sums, counts, risk, np.bincount(place).astype(np.float64))
+
+    def repeated(self, times: float) -> Losses:
+        """As of so many times the examples, with half a loss more than these."""
+        sums, counts = np.ceil(times * (self.sums + 0.5)), np.floor(times * self.counts)
+        return self._replace(sums=sums, counts=counts)
+
+    def p_values(self) -> FloatArray:
+        """p-values (m,) of "the mean loss exceeds the risk".
+
+        Exact for losses of 0 and 1. For others the smaller one of Hoeffding's bound and Bentkus's
+        (Bates et al. 2021, doi:10.1145/3478535).
+
+        >>> few, losses = np.array([50.0, 50.0]), np.array([1.0, 1.5])
+        >>> Losses(losses, few, 0.1, binary=False).p_values().round(3)
+        array([0.077, 0.161])
+        """
+        sums, counts, risk, *_ = self
+        if self.binary:
+            return binomial_tail(np.rint(sums), counts, risk)
+        mean = np.minimum(np.divide(sums, counts, out=np.ones_like(sums), where=counts > 0.0), risk)
+        rel_entr = scipy_special().rel_entr
+        divergence = rel_entr(mean, risk) + rel_entr(1.0 - mean, 1.0 - risk)
+        bentkus = math.e * binomial_tail(np.ceil(sums - _ROUNDING), counts, risk)
+        found = np.minimum(np.exp(-counts * divergence), bentkus)
+        return np.where((counts > 0.0) & (sums < risk * counts), np.minimum(found, 1.0), 1.0)
+
+    def shown(self) -> BoolArray:
         """Where a group's examples show a mean loss, (groups, thresholds)."""
-        least = np.minimum(least_shown(risk), 0.5 * self.sizes)
-        return (self.counts > 0.0) & (self.counts >= least[:, None] * (1.0 - _ROUNDING))
+        least = np.minimum(least_shown(self.risk), 0.5 * self.sizes)
+        enough = self.counts >= least[:, None] * (1.0 - _ROUNDING)
+        return np.asarray(enough & (self.counts > 0.0))
 
-    def broken(self, risk: float) -> BoolArray:
-        """Where the mean loss that it shows exceeds the risk, or did at a threshold before."""
-        above = self.sums > risk * self.counts * (1.0 + _ROUNDING)
-        return np.maximum.accumulate(self.shown(risk) & above, axis=1)
+
+def relax(losses: Sequence[Losses], share: float) -> list[Losses]:
+    """The same with risks that are so much nearer to 1."""
+    return [each._replace(risk=each.risk + share * (1.0 - each.risk)) for each in losses]
 
 
 def least_shown(risk: float) -> int:
@@ -201,63 +223,52 @@ def least_shown(risk: float) -> int:
     >>> least_shown(0.05)
     80
     """
-    return math.ceil(_SHOWN / risk - _ROUNDING)
+    return math.ceil(4.0 / risk - _ROUNDING)
 
 
-def last_for_new_group(losses: Sequence[tuple[GroupLosses, float]], delta: float) -> int:
+def last_for_new_group(losses: Sequence[Losses], delta: float) -> int:
     """The last of ordered thresholds at which a further group is broken with probability <= delta.
 
-    Of each loss there is the largest risk. Broken groups stay broken along the thresholds, so that
-    one more group than those of the examples is the only cost of being new (conformal risk control
-    over groups). Two conditions can only make the choice stricter: as many groups show a mean loss
-    as the proof needs, and that of all examples together is within the risk. -1 if there is none.
+    A group is broken where the mean loss that it shows exceeds the risk, or did at a threshold
+    before. So broken groups stay broken along the thresholds, and one more group than those of the
+    examples is the only cost of being new (conformal risk control over groups). Two conditions can
+    only make the choice stricter: as many groups show a mean loss as the proof needs, and that of
+    all examples together is within the risk. -1 if there is none.
     """
     broken, fits = np.zeros((), np.bool_), np.ones((), np.bool_)
-    for each, risk in losses:
-        broken = broken | each.broken(risk)
-        fits = fits & (each.shown(risk).sum(axis=0) >= fewest_examples(delta))
-        fits = fits & (each.sums.sum(axis=0) <= risk * each.counts.sum(axis=0) + _ROUNDING)
+    for each in losses:
+        shown, limit = each.shown(), each.risk * each.counts
+        above = shown & (each.sums > limit * (1.0 + _ROUNDING))
+        broken = broken | np.maximum.accumulate(above, axis=1)
+        fits = fits & (shown.sum(axis=0) >= fewest_examples(delta))
+        fits = fits & (each.sums.sum(axis=0) <= each.risk * each.counts.sum(axis=0) + _ROUNDING)
     allowed = delta * (len(broken) + 1) + _ROUNDING
     return int(np.flatnonzero(fits & (broken.sum(axis=0) + 1 <= allowed)).max(initial=-1))
 
 
-def prevalence_thresholds(
-    scores: FloatArray,
-    labels: IntArray,
-    n_classes: int,
-    coverage: float,
-    *,
-    weights: FloatArray,
-    unit: float = 1.0,
-) -> Thresholds:
-    """Thresholds by class in proportion to its frequency, with coverage on average over all.
+def last_safe(losses: Sequence[Losses], delta: float | None, starts: IntArray | None = None) -> int:
+    """The last of ordered thresholds that is proven for all losses, -1 if none is.
 
-    Scores (n,) are negative probabilities: a class is inside if its probability is large beside its
-    frequency among the examples, which makes rare classes as easy to reach as others. Frequencies
-    include the examples themselves, and not the new one, which can only add coverage
-    (`docs/theory.md`).
+    On average for losses that only grow. Or with `delta`, of which the `starts`, where testing
+    begins, have equal shares; half of it is for the first threshold, unless they are given. A
+    threshold may use its share, plus what the one before it used if that passed (the fallback
+    procedure, Wiens 2003). With probability 1 - delta none passes whose loss exceeds the risk, so
+    any that passed may be used.
     """
-    frequency = np.bincount(labels, weights, n_classes) + unit  # no class is impossible
-    together = np.zeros(scores.size, np.int64)
-    given: dict[str, Any] = {"weights": weights, "unit": unit}
-    found = find_thresholds(scores / frequency[labels], together, 1, coverage, **given)
-    return Thresholds(found.values * frequency, np.zeros(n_classes, np.bool_), found.fewest)
-
-
-def last_proven(p_values: FloatArray, starts: IntArray, delta: float) -> int:
-    """The last of ordered thresholds that passes its test, -1 if none does.
-
-    `delta` is divided equally among the `starts`, where testing begins. A threshold may use its
-    share, plus what the one before it used if that passed (the fallback procedure, Wiens 2003).
-    With probability 1 - delta none passes whose loss exceeds the risk, so any that passed may be
-    used.
-    """
-    budget = np.bincount(starts, minlength=p_values.size) * (delta / starts.size)
+    if delta is None:
+        room = 1.0 + _LOSS_ROUNDING
+        passed = [each.sums + 1.0 <= each.risk * (each.counts + 1.0) * room for each in losses]
+        return int(np.flatnonzero(np.all(passed, axis=0)).max(initial=-1))
+    # All risks at once: the worst of them.
+    worst = np.max([each.p_values() for each in losses], axis=0)
+    if starts is None:  # at ten thresholds, as at the first a loss may count few examples
+        starts = np.append(np.zeros(8, np.int64), np.linspace(0, worst.size - 1, 10).astype(int))
+    budget = np.bincount(starts, minlength=worst.size) * (delta / starts.size)
     last, carried = -1, 0.0
-    for k, (p_value, own) in enumerate(zip(p_values.tolist(), budget.tolist(), strict=True)):
+    for k, (p_value, own) in enumerate(zip(worst.tolist(), budget.tolist(), strict=True)):
         allowed = carried + own
-        passed = allowed > 0.0 and p_value <= allowed
-        carried, last = (allowed, k) if passed else (0.0, last)
+        passes = allowed > 0.0 and p_value <= allowed
+        carried, last = (allowed, k) if passes else (0.0, last)
     return last
 
 
@@ -270,46 +281,15 @@ def smallest_risk(proves: Callable[[float], bool], risk: float) -> float:
     return high
 
 
-def more_examples(sums: Any, counts: Any, times: float) -> tuple[FloatArray, FloatArray]:
-    """Sums of losses and counts as of so many times the examples, half a loss more than these."""
-    return np.ceil(times * (sums + 0.5)), np.floor(times * counts)
-
-
-def loss_p_values(sums: FloatArray, counts: FloatArray, risk: float, *, binary: bool) -> FloatArray:
-    """p-values (thresholds,) of "the mean loss exceeds the risk", from sums of losses in [0, 1].
-
-    Exact for losses of 0 and 1. For others the smaller one of Hoeffding's bound and Bentkus's
-    (Bates et al. 2021, doi:10.1145/3478535).
-
-    >>> loss_p_values(np.array([1.0, 1.5]), np.array([50.0, 50.0]), 0.1, binary=False).round(3)
-    array([0.077, 0.161])
-    """
-    if binary:
-        return binomial_tail(np.rint(sums), counts, risk)
-    special = scipy_special()
-    mean = np.minimum(np.divide(sums, counts, out=np.ones_like(sums), where=counts > 0.0), risk)
-    divergence = special.rel_entr(mean, risk) + special.rel_entr(1.0 - mean, 1.0 - risk)
-    bentkus = math.e * binomial_tail(np.ceil(sums - _ROUNDING), counts, risk)
-    found = np.minimum(np.exp(-counts * divergence), bentkus)
-    return np.where((counts > 0.0) & (sums < risk * counts), np.minimum(found, 1.0), 1.0)
-
-
 def can_be_counts(weights: FloatArray | None) -> bool:
     """Whether weights are whole numbers, so that what they count can be binomial."""
-    if weights is None:
-        return True
-    return bool((weights == np.rint(weights)).all() and weights.sum() < _EXACT)
+    # Up to 2^53 sums are exact.
+    return weights is None or bool((weights == np.rint(weights)).all() and weights.sum() < 2.0**53)
 
 
 def check_guarantee(risk: Any, delta: Any, name: str = "risk") -> tuple[float, float | None]:
     """A risk, and a delta if there is one, each strictly between 0 and 1."""
     return check_chance(name, risk), None if delta is None else check_chance("delta", delta)
-
-
-class Guaranteed:
-    """Base of results that come with a guarantee: `guarantee` states it in plain English."""
-
-    guarantee: str
 
 
 def percent(share: float) -> str:
@@ -329,74 +309,62 @@ def state_guarantee(
     >>> state_guarantee("At most 10% errors", "observed 8% on 50 examples", delta=0.1, by="group")
     'At most 10% errors, with 90% confidence for each group: observed 8% on 50 examples.'
     """
-    sure = "on average " + ("over such groups" if by == "new group" else "(exchangeable data)")
-    if delta is not None and by == "new group":
+    unseen = by == "new group"
+    if delta is None:
+        sure = "on average " + ("over such groups" if unseen else "(exchangeable data)")
+    elif unseen:
         sure = f"with probability {1.0 - delta:.4g} over such groups"
-    elif delta is not None:
+        behind += ". It is about the share that the group's own examples show, which differs from "
+        behind += "its true rate where they are few"
+    else:
         sure = f"with {percent(1.0 - delta)} confidence" + f" for each {by}" * (by != "all")
-    if weighted:
-        sure += ", if the weights of the examples are right"
-    return f"{what}, {sure}: {behind}."
+    return f"{what}, {sure}{', if the weights of the examples are right' * weighted}: {behind}."
 
 
 #: What is counted where rows belong to clusters.
 ONE_OF_EACH = " (one of each cluster)"
-#: What a guarantee for a new group is about.
-ABOUT_SHOWN = (
-    " It is about the share that the group's own examples show, which differs from its true rate "
-    "where they are few."
-)
 
 
-def why_no_new_group(losses: Sequence[tuple[GroupLosses, float]], delta: float, first: str) -> str:
+def why_no_new_group(losses: Sequence[Losses], delta: float, first: str) -> str:
     """What the groups prove instead of the wanted risks, or how many groups it takes."""
-    n, fewest = len(losses[0][0].sizes), fewest_examples(delta)
-    wanted = f"{first}: {n:,} groups do not prove it with probability {1.0 - delta:.4g}."
+    n, fewest = len(losses[0].sizes), fewest_examples(delta)
+    words = f"{first}: {n:,} groups do not prove it with probability {1.0 - delta:.4g}."
     if n < fewest:
         best = math.ceil(1e4 / (n + 1)) / 1e4
-        return (
-            f"{wanted} It takes at least {fewest:,} groups; with these `delta` must be at least "
-            f"{best:.4g}."
-        )
-
-    def relaxed(share: float) -> list[tuple[GroupLosses, float]]:
-        return [(each, risk + share * (1.0 - risk)) for each, risk in losses]
-
-    share = smallest_risk(lambda share: last_for_new_group(relaxed(share), delta) >= 0, 0.0)
-    least = " and ".join(f"{risk:.3g}" for _, risk in relaxed(share))
-    shown = min(int(each.shown(risk).sum(axis=0).max()) for each, risk in losses)
+        return f"{words} It takes at least {fewest:,}; with these `delta` must be at least {best}."
+    share = smallest_risk(lambda s: last_for_new_group(relax(losses, s), delta) >= 0, 0.0)
+    least = " and ".join(f"{each.risk:.3g}" for each in relax(losses, share))
+    shown = min(int(each.shown().sum(axis=0).max()) for each in losses)
     if shown < fewest:
-        most = least_shown(min(risk for _, risk in losses))
-        return (
-            f"{wanted} Only {shown:,} groups have enough examples for it, {most:,} that count or "
-            f"half of theirs; it takes {fewest:,}. The smallest risk that they prove is {least}."
-        )
-    return f"{wanted} The smallest risk that they prove is {least}."
+        most = least_shown(min(each.risk for each in losses))
+        words += f" Only {shown:,} groups have enough examples for it, {most:,} that count or half "
+        words += f"of theirs; it takes {fewest:,}."
+    return f"{words} The smallest risk that they prove is {least}."
 
 
-def state_limits(
-    n: int, best: str, wanted: str, fewest: int, would_prove: Callable[[float], bool]
-) -> str:
-    """What n examples prove instead of the `wanted` risk, and how many more would prove it."""
+def why_none(
+    first: str, n: int, wanted: str, delta: float | None, best: str, fewest: int,
+    would_prove: Callable[[float], bool],
+) -> str:  # fmt: skip
+    """What n examples prove instead of what is `wanted`, and how many more would prove it."""
+    sure = "on average" if delta is None else f"with {percent(1.0 - delta)} confidence"
     end = "More examples will hardly help: no score has so small an error rate."
     if n < fewest:
         end = f"It takes at least {fewest:,} examples, even with zero errors."
     elif enough := next(filter(would_prove, np.geomspace(1.1, 1000.0, 60).tolist()), None):
-        end = f"About {math.ceil(enough * n):,} examples of this kind would prove {wanted}."
-    return f"The smallest risk that they prove is {best}. {end}"
+        end = f"About {math.ceil(enough * n):,} examples of this kind would prove it."
+    return (
+        f"{first}: {n:,} examples do not prove {wanted} {sure}. The smallest risk that they prove "
+        f"is {best}. {end}"
+    )
 
-
-#: Thresholds where testing may start: at the first a loss may count few examples.
-_STARTS = 10
-#: What rounding may take from a loss that only grows.
-_LOSS_ROUNDING = 1e-12
 
 #: (probabilities, labels, threshold) -> losses (n,); or losses (n, thresholds).
 Loss = Callable[[Any, Any, float], Any] | Any
 
 
 @dataclass(frozen=True, eq=False)
-class RiskControl(Guaranteed):
+class RiskControl:
     """The `threshold` up to which the mean loss is proven to be at most the risk; NaN if none is.
 
     `thresholds` (m,) were tried in this order; `losses` has the mean losses (m,) of the n examples,
@@ -415,45 +383,35 @@ class RiskControl(Guaranteed):
         return "\n".join([self.guarantee, *parts])
 
 
-def group_cells(
-    by: str,
-    groups: Any,
-    n_rows: int,
-    also: tuple[str, ...] = ("all",),
-    *,
-    learned: bool = False,
-) -> list[Any] | None:
-    """The group of each row (n,), where `by` asks for groups; None for what is `also` allowed.
-
-    Then there may be groups only if predictions have `learned` from them.
-    """
-    if by in also and (groups is None or learned):
-        return None
-    if by not in ("group", "new group") or groups is None:
-        words = ", ".join(f'"{each}"' for each in also)
-        raise ValueError(
-            f'`by` must be {words}, or "group" or "new group" with `groups`; got {by!r} '
-            f"{'without' if groups is None else 'with'} them."
-        )
-    return row_names(groups, n_rows)
+def known_groups(names: GroupNames | None, by: str, *, alike: bool) -> GroupNames:
+    """The groups of `certify`, which `by` goes by; to be counted, where it is for a new one."""
+    unseen, lack = by == "new group", ""
+    if names is None:
+        lack = "has no groups to go by. Call `certify(..., groups=groups)` first."
+    elif unseen and not alike:
+        lack = "needs examples that count alike: no `sample_weight`, or `counts=True`."
+    elif unseen and any(value is None for name in names.names for value in name):
+        lack = "needs groups; some rows of `certify` have none: drop them."
+    if names is None or lack:
+        raise ValueError(f'`by="{by}"` {lack}')
+    return names
 
 
 def control_risk(
-    proba: Any,
-    labels: Any,
-    *,
-    loss: Loss | Mapping[str, Loss],
-    risk: float | Mapping[str, float],
-    delta: float | None = None,
-    thresholds: Any = None,
-    groups: Sequence[Any] | None = None,
-    weights: FloatArray | None = None,
-    unseen: bool = False,
-) -> RiskControl:
-    """See `Calibrator.control_risk`; `groups` are those of the examples, one for each.
+    proba: Any, labels: Any, *, loss: Loss | Mapping[str, Loss], risk: float | Mapping[str, float],
+    delta: float | None = None, thresholds: Any = None, by: str = "all", groups: Any = None,
+    weights: FloatArray | None = None, learned: bool = False, kinds: str = '"all"',
+) -> RiskControl:  # fmt: skip
+    """See `Calibrator.control_risk`; `kinds` are those of `by` that go without groups.
 
-    If `unseen`, the guarantee is for a further group, drawn like these.
+    Then there may be groups only if predictions have `learned` from them.
     """
+    unseen, grouped = by == "new group", by in ("group", "new group")
+    if (by != "all" and not grouped) or (grouped if groups is None else not (grouped or learned)):
+        raise ValueError(
+            f'`by` must be {kinds}, or "group" or "new group" with `groups`; got {by!r} '
+            f"{'without' if groups is None else 'with'} them."
+        )
     tried = np.linspace(0.0, 1.0, 101) if thresholds is None else np.asarray(thresholds, np.float64)
     if tried.ndim != 1 or not tried.size:
         raise ValueError(f"`thresholds` must be (m,) numbers; got shape {tried.shape}.")
@@ -463,173 +421,75 @@ def control_risk(
         raise ValueError(f"`risk` must have a number for each loss, {[*wanted]}; got {[*limits]}.")
     for limit in limits.values():
         check_guarantee(limit, delta)
-    if weights is not None and delta is not None:
-        raise ValueError("`sample_weight` cannot be given with `delta`; leave one of them out.")
+    if weights is not None and (unseen or delta is not None):
+        beside = "`delta`" if delta is not None else '`by="new group"`'
+        raise ValueError(f"`sample_weight` cannot be given with {beside}; leave one of them out.")
     tables = {name: _losses(each, proba, labels, tried) for name, each in wanted.items()}
-    if delta is None:
-        _check_monotone(tables)
+    for name, table in tables.items() if delta is None else ():
+        if np.isnan(table).any() or (np.diff(table, axis=1) < -_LOSS_ROUNDING).any():
+            raise ValueError(
+                f"`delta` must be given for the loss {name!r}, as 0.1: on average, losses must "
+                "never fall along the `thresholds`, the safest first, and count every example."
+            )
     counts = np.ones(len(labels)) if weights is None else weights
+    names, whom = [], "of new examples"
+    if grouped:
+        known, place = GroupNames.from_rows(groups, len(labels))
+        names = [name[0] if len(name) == 1 else name for name in known.names]
+    if unseen:
+        whom = f"in a new group, drawn like the {len(names):,} given,"
 
     def prove(rows: Any = slice(None)) -> RiskControl:
-        sums = {name: _LossSums.of(table[rows], counts[rows]) for name, table in tables.items()}
-        means, n = {name: each.means for name, each in sums.items()}, counts[rows].size
-        last = _last_safe(sums, limits, delta)
+        own = counts[rows]
+        found = {k: Losses.of(table[rows], own, limits[k]) for k, table in tables.items()}
+        with np.errstate(invalid="ignore"):  # NaN where no example counts
+            n, means = own.size, {name: each.sums / each.counts for name, each in found.items()}
+        if unseen:
+            found = {k: Losses.by_group(table, place, limits[k]) for k, table in tables.items()}
+        last, why = _last_or_why(found, delta, n)
         if last < 0:
-            return RiskControl(np.nan, tried, means, n, _why_none(sums, limits, delta, n))
+            return RiskControl(np.nan, tried, means, n, why)
         at, seen = float(tried[last]), {name: mean[last] for name, mean in means.items()}
-        what = f"The mean loss of new examples is at most {_list(limits)} at the threshold {at:.6g}"
+        what = f"The mean loss {whom} is at most {_list(limits)} at the threshold {at:.6g}"
         behind = f"observed {_list(seen)} on {n:,} held-out examples"
-        words = state_guarantee(what, behind, delta=delta, weighted=weights is not None)
+        kind, weighted = by if unseen else "all", weights is not None
+        words = state_guarantee(what, behind, delta=delta, by=kind, weighted=weighted)
         return RiskControl(at, tried, means, n, words)
 
-    if groups is None:
-        return prove()
-    places: dict[Any, int] = {}
-    place = np.array([places.setdefault(name, len(places)) for name in groups])
-    if unseen:
-        if weights is not None:
-            raise ValueError('`sample_weight` cannot be given with `by="new group"`; leave it out.')
-        return _for_new_group(tables, limits, delta, tried, place)
-    by_group = {name: prove(place == k) for name, k in places.items()}
-    return replace(prove(), by_group=by_group)
+    parts = {} if unseen else {name: prove(place == k) for k, name in enumerate(names)}
+    return replace(prove(), by_group=parts)
 
 
-@dataclass(frozen=True, eq=False)
-class _LossSums:
-    """Sums of losses and of the examples that count, (m,) each; whether losses are 0 or 1."""
-
-    sums: FloatArray
-    counts: FloatArray
-    binary: bool
-
-    @classmethod
-    def of(cls, table: FloatArray, weights: FloatArray) -> _LossSums:
-        """Of losses (n, m), NaN where an example does not count; weights (n,) on any scale."""
-        known, own = ~np.isnan(table), weights / weights.max()
-        binary = bool(np.isin(table[known], (0.0, 1.0)).all())
-        return cls(own @ np.where(known, table, 0.0), own @ known, binary)
-
-    def repeated(self, times: float) -> _LossSums:
-        """As of so many times the examples."""
-        return _LossSums(*more_examples(self.sums, self.counts, times), self.binary)
-
-    @property
-    def means(self) -> FloatArray:
-        """The mean losses (m,), NaN where no example counts."""
-        nothing = np.full(self.sums.size, np.nan)
-        found = np.divide(self.sums, self.counts, out=nothing, where=self.counts > 0.0)
-        return np.asarray(found)
-
-
-def _for_new_group(
-    tables: Mapping[str, FloatArray],
-    limits: Mapping[str, float],
-    delta: float | None,
-    tried: FloatArray,
-    place: IntArray,
-) -> RiskControl:
-    """The last threshold for a group drawn like those at the places (n,) of the examples."""
-    everyone = {name: _LossSums.of(table, np.ones(len(table))) for name, table in tables.items()}
-    means, n = {name: each.means for name, each in everyone.items()}, len(place)
-    groups = {name: _group_losses(table, place) for name, table in tables.items()}
-    n_groups, why = int(place.max()) + 1, "No threshold is proven"
-    if delta is None:  # each group counts as one example, which has its mean loss
-        shares = {
-            name: (each.sums / each.sizes[:, None]).sum(axis=0) for name, each in groups.items()
-        }
-        whole = np.full(tried.size, float(n_groups))
-        last = _last_safe({k: _LossSums(v, whole, False) for k, v in shares.items()}, limits, None)
-        fewest = max(fewest_examples(limit) for limit in limits.values())
-        why += (
-            f": {n_groups:,} groups do not prove a mean loss of at most {_list(limits)} on average "
-            f"over groups; it takes at least {fewest:,}, even with zero errors."
-        )
-    else:
-        losses = [(each, limits[name]) for name, each in groups.items()]
+def _last_or_why(found: Mapping[str, Losses], delta: float | None, n: int) -> tuple[int, str]:
+    """The last threshold; or -1, what can be guaranteed instead, and how many examples it takes."""
+    first, losses = "No threshold is proven", [*found.values()]
+    wanted = f"a mean loss of at most {_list({k: each.risk for k, each in found.items()})}"
+    fewest, sizes = max(fewest_examples(each.risk, delta) for each in losses), losses[0].sizes
+    if sizes is not None and delta is not None:
         last = last_for_new_group(losses, delta)
-        why = why if last >= 0 else why_no_new_group(losses, delta, why)
-    if last < 0:
-        return RiskControl(np.nan, tried, means, n, why)
-    at, seen = float(tried[last]), {name: mean[last] for name, mean in means.items()}
-    what = (
-        f"The mean loss in a new group, drawn like the {n_groups:,} given, is at most "
-        f"{_list(limits)} at the threshold {at:.6g}"
-    )
-    behind = f"observed {_list(seen)} on {n:,} held-out examples"
-    words = state_guarantee(what, behind, delta=delta, by="new group")
-    return RiskControl(at, tried, means, n, words + ABOUT_SHOWN * (delta is not None))
-
-
-def _group_losses(table: FloatArray, place: IntArray) -> GroupLosses:
-    """Losses (n, thresholds), NaN where an example does not count, summed by group."""
-    order = np.argsort(place, kind="stable")
-    starts, known = np.searchsorted(place[order], np.arange(place.max() + 1)), ~np.isnan(table)
-    sums, counts = (
-        np.add.reduceat(part[order].astype(np.float64), starts, axis=0)
-        for part in (np.where(known, table, 0.0), known)
-    )
-    return GroupLosses(sums, counts, np.bincount(place).astype(np.float64))
-
-
-def _last_safe(
-    losses: Mapping[str, _LossSums], limits: Mapping[str, float], delta: float | None
-) -> int:
-    """The last threshold that is proven for all losses, -1 if none is."""
-    m = next(iter(losses.values())).sums.size
-    last, p_values = m - 1, np.zeros(m)
-    for name, each in losses.items():
-        if delta is None:
-            passed = each.sums + 1.0 <= limits[name] * (each.counts + 1.0) * (1.0 + _LOSS_ROUNDING)
-            last = min(last, int(np.flatnonzero(passed).max(initial=-1)))
-        else:  # all risks at once: the worst of them
-            tail = loss_p_values(each.sums, each.counts, limits[name], binary=each.binary)
-            p_values = np.maximum(p_values, tail)
-    if delta is None:
-        return last
-    spread = np.linspace(0, m - 1, _STARTS).astype(np.int64)
-    # Half of delta is for the first.
-    return last_proven(p_values, np.append(np.zeros(_STARTS - 2, np.int64), spread), delta)
-
-
-def _why_none(
-    losses: Mapping[str, _LossSums], limits: Mapping[str, float], delta: float | None, n: int
-) -> str:
-    """What can be guaranteed instead, and how many examples the wanted guarantee needs."""
-
-    def relaxed(share: float) -> dict[str, float]:
-        return {name: limit + share * (1.0 - limit) for name, limit in limits.items()}
-
-    def proves(share: float) -> bool:
-        return _last_safe(losses, relaxed(share), delta) >= 0
+        return last, "" if last >= 0 else why_no_new_group(losses, delta, first)
+    if sizes is not None:  # each group counts as one example, which has its mean loss
+        shares = [((each.sums / sizes[:, None]).sum(axis=0), each.risk) for each in losses]
+        means = [Losses(sums, np.full(sums.size, len(sizes)), risk) for sums, risk in shares]
+        return last_safe(means, None), (
+            f"{first}: {len(sizes):,} groups do not prove {wanted} on average over groups; it "
+            f"takes at least {fewest:,}, even with zero errors."
+        )
+    if (last := last_safe(losses, delta)) >= 0:
+        return last, ""
 
     def would_prove(times: float) -> bool:
-        more = {name: each.repeated(times) for name, each in losses.items()}
-        return _last_safe(more, limits, delta) >= 0
+        return last_safe([each.repeated(times) for each in losses], delta) >= 0
 
-    best = relaxed(smallest_risk(proves, 0.0))
-    fewest = max(fewest_examples(limit, delta) for limit in limits.values())
-    words = state_limits(n, _list(best), _list(limits), fewest, would_prove)
-    sure = "on average" if delta is None else f"with {percent(1.0 - delta)} confidence"
-    return (
-        f"No threshold is proven: {n:,} examples do not prove a mean loss of at most "
-        f"{_list(limits)} {sure}. {words}"
-    )
+    share = smallest_risk(lambda share: last_safe(relax(losses, share), delta) >= 0, 0.0)
+    best = zip(found, (each.risk for each in relax(losses, share)), strict=True)
+    return -1, why_none(first, n, wanted, delta, _list(dict(best)), fewest, would_prove)
 
 
 def _list(numbers: Mapping[str, float]) -> str:
     """Numbers in words, with their names where there are several."""
     several = len(numbers) > 1
     return " and ".join(f"{value:.4g}" + f" ({name})" * several for name, value in numbers.items())
-
-
-def _check_monotone(tables: Mapping[str, FloatArray]) -> None:
-    for name, table in tables.items():
-        if np.isnan(table).any() or (np.diff(table, axis=1) < -_LOSS_ROUNDING).any():
-            raise ValueError(
-                f"`delta` must be given for the loss {name!r}: on average only losses that never "
-                "fall along the `thresholds`, and count every example, can be bounded. Pass "
-                "`delta=0.1`, or order the thresholds from the safest on."
-            )
 
 
 def _losses(loss: Loss, proba: Any, labels: Any, tried: FloatArray) -> FloatArray:
@@ -639,14 +499,10 @@ def _losses(loss: Loss, proba: Any, labels: Any, tried: FloatArray) -> FloatArra
     table, shape = np.asarray(loss), (len(labels), tried.size)
     if table.shape != shape or not table.size or table.dtype.kind not in "fiub":
         raise ValueError(
-            f"`loss` must be numbers of shape {shape}, a row for each example and a column for "
-            "each of the `thresholds`, or a function that gives one number per example, (n,), at "
-            f"each; got {table.dtype} of shape {table.shape}."
+            f"`loss` must be numbers of shape {shape}, a row for each example, or a function that "
+            f"gives one number per example for a threshold; got {table.dtype} of {table.shape}."
         )
     table = table.astype(np.float64)
     if ((table < 0.0) | (table > 1.0)).any():
-        raise ValueError(
-            "`loss` must lie in [0, 1], or be NaN where an example does not count; divide it by "
-            "the largest possible loss."
-        )
+        raise ValueError("`loss` must lie in [0, 1], or be NaN; divide it by the largest possible.")
     return table

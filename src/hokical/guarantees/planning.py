@@ -13,9 +13,13 @@ from hokical._core.arrays import FloatArray, IntArray
 from hokical._core.checks import check_count
 from hokical.guarantees.bounds import beta_quantile, binomial_tail, check_chance
 from hokical.guarantees.control import check_guarantee, examples_to_cover, fewest_examples
-from hokical.guarantees.selective import starting_levels
+from hokical.guarantees.scores import starting_levels
 
 SIZES = (100, 200, 500, 1000, 2000, 5000, 10_000)
+
+
+#: Widths of 95 % intervals that a validation should reach (Riley and others, 2021).
+_WIDTHS = {"oe_ratio": 0.2, "slope": 0.2, "auroc": 0.1}
 
 
 @dataclass(frozen=True)
@@ -27,17 +31,31 @@ class Plan:
     probability 90 % over the choice of the examples (Beta's law). Of abstention, `accepted` is the
     share of new examples that can be expected to be accepted, and `best` that of unlimited
     examples.
+
+    Of the validation of a model of an event, `fewest` meets all criteria and `needed` has the
+    number of each: an interval of O:E, slope or AUROC of the width in `widths`. `events` is the
+    expected share of events, `auroc` the AUROC that was assumed.
     """
 
     fewest: int
-    examples: tuple[int, ...]
+    examples: tuple[int, ...] = ()
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
     accepted: tuple[float, ...] = ()
     best: float | None = None
+    needed: dict[str, int] = field(default_factory=dict)
+    widths: dict[str, float] = field(default_factory=dict)
+    events: float = math.nan
+    auroc: float = math.nan
 
     def __str__(self) -> str:
         words = f"At least {self.fewest:,} labelled examples are needed, even with zero errors."
+        if self.needed:
+            with_event = f"{math.ceil(self.fewest * self.events):,} with the event"
+            words = f"{self.fewest:,} examples, {with_event} ({self.events:.1%} events, AUROC "
+            words += f"{self.auroc:.3f})."
+        for name, n in self.needed.items():
+            words += f"\n{name}: {n:,} examples for an interval {self.widths[name]:g} wide"
         for n, low, high in zip(self.examples, self.low, self.high, strict=bool(self.low)):
             words += f"\n{n:,}: true coverage from {low:.1%} to {high:.1%}"
         for n, share in zip(self.examples, self.accepted, strict=bool(self.accepted)):
@@ -45,44 +63,11 @@ class Plan:
         return words
 
 
-#: Widths of 95 % intervals that a validation should reach (Riley and others, 2021).
-WIDTHS = {"oe_ratio": 0.2, "slope": 0.2, "auroc": 0.1}
-
-
-@dataclass(frozen=True)
-class ValidationPlan(Plan):
-    """How many examples the validation of a model of an event needs: `fewest`, of all criteria.
-
-    `needed` has the number of each: an interval of O:E, slope or AUROC of the width in `widths`.
-    `events` is the expected share of events, `auroc` the AUROC that was assumed.
-    """
-
-    needed: dict[str, int] = field(default_factory=dict)
-    widths: dict[str, float] = field(default_factory=dict)
-    events: float = math.nan
-    auroc: float = math.nan
-
-    def __str__(self) -> str:
-        expected = f"{self.events:.1%} events, AUROC {self.auroc:.3f}"
-        whole = f"{self.fewest:,} examples, {math.ceil(self.fewest * self.events):,} with the event"
-        rows = [
-            f"{name}: {n:,} examples for an interval {self.widths[name]:g} wide"
-            for name, n in self.needed.items()
-        ]
-        return "\n".join([f"{whole} ({expected}).", *rows])
-
-
 def plan(
-    *,
-    coverage: float | None = None,
-    risk: float | None = None,
-    events: float | None = None,
-    delta: float | None = None,
-    confidence: Any = None,
-    auroc: float | None = None,
-    widths: Mapping[str, float] | None = None,
-    examples: Sequence[int] = SIZES,
-) -> Plan:
+    *, coverage: float | None = None, risk: float | None = None, events: float | None = None,
+    delta: float | None = None, confidence: Any = None, auroc: float | None = None,
+    widths: Mapping[str, float] | None = None, examples: Sequence[int] = SIZES,
+) -> Plan:  # fmt: skip
     """How many labelled examples a guarantee or a validation needs, and what it then gives.
 
     `coverage` is that of `predict_set`, the recall of `detect` and of several labels, or 1 minus
@@ -136,19 +121,35 @@ def plan(
 
 def _plan_validation(
     events: float, auroc: float | None, probability: Any, widths: Any, delta: float
-) -> ValidationPlan:
+) -> Plan:
     """The criteria of Riley and others (2021), each solved for the number of examples."""
-    from scipy.special import ndtri
+    from scipy.special import logit, ndtri
 
     share, z = check_chance("events", events), -float(ndtri(0.5 * check_chance("delta", delta)))
-    wanted = dict(WIDTHS if widths is None else widths)
-    if not wanted or not set(wanted) <= set(WIDTHS) or not all(w > 0.0 for w in wanted.values()):
-        raise ValueError(f"`widths` must be positive, of some of {[*WIDTHS]}; got {widths!r}.")
+    wanted = dict(_WIDTHS if widths is None else widths)
+    if not wanted or not set(wanted) <= set(_WIDTHS) or not all(w > 0.0 for w in wanted.values()):
+        raise ValueError(f"`widths` must be positive, of some of {[*_WIDTHS]}; got {widths!r}.")
     if (auroc is None) == (probability is None):
         raise TypeError("give `auroc` or `confidence`, probabilities of the event, with `events`.")
-    weight, x = _log_odds(share, auroc, probability)
+    if auroc is None:
+        x = logit(np.clip(_read_confidence(probability), 1e-9, 1.0 - 1e-9))
+        weight = np.full(x.size, 1.0 / x.size)
+    else:
+        # Normal log-odds of events and others, with the same variance s^2 and means s^2 apart, are
+        # calibrated, and have the AUROC Phi(s / sqrt 2).
+        if not check_chance("auroc", auroc) > 0.5:
+            raise ValueError(f"`auroc` must be above 0.5; got {auroc!r}.")
+        spread = math.sqrt(2.0) * float(ndtri(auroc))
+        nodes, weight = np.polynomial.hermite_e.hermegauss(80)
+        weight, middle = weight / weight.sum(), math.log(share / (1.0 - share))
+        x = np.append(*(middle + side * 0.5 * spread**2 + spread * nodes for side in (-1.0, 1.0)))
+        weight = np.append((1.0 - share) * weight, share * weight)
     p = 1.0 / (1.0 + np.exp(-x))
-    area = _area(weight, p) if auroc is None else check_chance("auroc", auroc)
+    if auroc is None:
+        order = np.argsort(p)
+        with_event, without = (weight * p)[order], (weight * (1.0 - p))[order]
+        below = np.cumsum(without) - 0.5 * without
+        auroc = float(with_event @ below / (with_event.sum() * without.sum()))
     error = {name: 0.5 * width / z for name, width in wanted.items()}
     needed: dict[str, float] = {}
     if "oe_ratio" in wanted:
@@ -158,51 +159,19 @@ def _plan_validation(
         info = [float(weight @ (x**k * p * (1.0 - p))) for k in range(3)]
         needed["slope"] = info[0] / (error["slope"] ** 2 * (info[0] * info[2] - info[1] ** 2))
     if "auroc" in wanted:
-        both = (1.0 - area) / (2.0 - area) + area / (1.0 + area)
-        spread = area * (1.0 - area) / (share * (1.0 - share) * error["auroc"] ** 2)
+        both = (1.0 - auroc) / (2.0 - auroc) + auroc / (1.0 + auroc)
+        spread = auroc * (1.0 - auroc) / (share * (1.0 - share) * error["auroc"] ** 2)
         needed["auroc"] = 0.25 * spread * both
         needed["auroc"] += math.sqrt(needed["auroc"] ** 2 + max(spread * (1.0 - both), 0.0))
     whole = {name: math.ceil(n - 1e-9) for name, n in needed.items()}
-    return ValidationPlan(
-        max(whole.values()), (), needed=whole, widths=wanted, events=share, auroc=area
-    )
-
-
-def _log_odds(share: float, auroc: float | None, probability: Any) -> tuple[FloatArray, FloatArray]:
-    """Weights that sum to 1 and log-odds, (m,) each, of a calibrated model.
-
-    Normal log-odds of events and others, with the same variance s^2 and means s^2 apart, are
-    calibrated, and have the AUROC Phi(s / sqrt 2).
-    """
-    from scipy.special import logit, ndtri
-
-    if auroc is None:
-        p = np.clip(_read_confidence(probability), 1e-9, 1.0 - 1e-9)
-        return np.full(p.size, 1.0 / p.size), np.asarray(logit(p))
-    if not check_chance("auroc", auroc) > 0.5:
-        raise ValueError(f"`auroc` must be above 0.5; got {auroc!r}.")
-    spread = math.sqrt(2.0) * float(ndtri(auroc))
-    nodes, weight = np.polynomial.hermite_e.hermegauss(80)
-    weight = weight / weight.sum()
-    middle = math.log(share / (1.0 - share))
-    ends = [middle + side * 0.5 * spread**2 + spread * nodes for side in (-1.0, 1.0)]
-    return np.concatenate([(1.0 - share) * weight, share * weight]), np.concatenate(ends)
-
-
-def _area(weight: FloatArray, p: FloatArray) -> float:
-    """The AUROC of calibrated probabilities."""
-    order = np.argsort(p)
-    events, others = (weight * p)[order], (weight * (1.0 - p))[order]
-    return float(events @ (np.cumsum(others) - 0.5 * others) / (events.sum() * others.sum()))
+    fewest = max(whole.values())
+    return Plan(fewest, needed=whole, widths=wanted, events=share, auroc=auroc)
 
 
 def _read_confidence(confidence: Any, name: str = "confidence") -> FloatArray:
     values = np.asarray(confidence, np.float64)
     if values.ndim != 1 or not values.size or not ((values >= 0.0) & (values <= 1.0)).all():
-        raise ValueError(
-            f"`{name}` must be (m,) numbers in [0, 1]; got shape {values.shape}. Use "
-            f"{'`predict_confidence`' if name == 'confidence' else 'one column of probabilities'}."
-        )
+        raise ValueError(f"`{name}` must be (m,) numbers in [0, 1]; got shape {values.shape}.")
     return values
 
 
@@ -250,7 +219,7 @@ def density_ratios(
     >>> print(density_ratios(1.0 / (1.0 + np.exp(0.5 - old))))
     1,000 examples are worth 423 of the new kind; 0.1% of the ratios were limited to 10
     """
-    new, share = _read_confidence(probability, "probability"), check_guarantee(new_share, None)[0]
+    new, share = _read_confidence(probability, "probability"), check_chance("new_share", new_share)
     with np.errstate(divide="ignore"):
         ratios = new / (1.0 - new) * ((1.0 - share) / share)
     weights = np.minimum(ratios, float(most))
@@ -258,7 +227,6 @@ def density_ratios(
     if effective < fewest:
         raise ValueError(
             f"`probability` must leave at least {fewest:,} effective examples; got "
-            f"{effective:,.0f} of {new.size:,}: the new rows lie where few labelled ones do. Label "
-            "some of the new rows and certify with those, or pass a smaller `fewest`."
+            f"{effective:,.0f}. Label some of the new rows, or pass a smaller `fewest`."
         )
     return DensityRatios(weights, float(most), effective, float((ratios > most).mean()))

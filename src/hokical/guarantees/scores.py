@@ -1,10 +1,13 @@
-"""Scores for thresholds: log-odds that the label is right, on levels fixed in advance; and tables
-of counts at each level.
+"""Scores for thresholds: log-odds that the label is right, on levels fixed in advance; tables of
+counts at each level; and when to answer: the lowest threshold whose error rate they prove.
 
 Levels are equally spaced in asinh(log-odds): linear around 0, with a fixed ratio (0.4 %) far from
 it, so the same levels suit logits of any scale. Because they do not depend on data, tests at them
 are valid, and their tables can be added. For rows whose score lies outside the range of the
 calibration examples, their `Support`, a calibrator extrapolates.
+
+Thresholds are tested exactly, in an order fixed in advance; `docs/guarantees.md` has the proof, and
+the simulations behind the choice of this procedure.
 """
 
 from __future__ import annotations
@@ -13,25 +16,25 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 
-from hokical._core.arrays import Array, BoolArray, FloatArray, IntArray
-from hokical._core.checks import sum_by
+from hokical._core.arrays import Array, BoolArray, FloatArray, IntArray, to_input_library
+from hokical._core.checks import check_choice, sum_by
 from hokical._core.groups import GroupNames
-from hokical._core.logits import Logits, by_blocks, put_at_label
+from hokical._core.logits import Logits, by_blocks
 from hokical._core.special import exponential, safe_log
 from hokical._core.storage import storable
-from hokical.guarantees.bounds import clopper_pearson
-from hokical.guarantees.control import remembered
+from hokical.guarantees import control
+from hokical.guarantees.bounds import check_chance, clopper_pearson
 
+#: The examples behind a guarantee: those of `fit`, or those passed to `certify`.
+Evidence = Literal["fit", "held-out"]
 _PER_UNIT = 256
 _LOWEST = -4 * _PER_UNIT
 #: Share of a logit by which float32, and sums in float32, change a score: a few ulps.
-_SLACK = 2.0**-20
-#: Ranges of a support are widened by this share, so that rows served in float32 stay inside.
-_EDGE_SLACK = 2.0**-18
+_FLOAT32_SHARE = 2.0**-20
 #: Number of levels: log-odds from -27 to 1490, beyond the range of a softmax in float64.
 LEVELS = 12 * _PER_UNIT
 #: So many levels are one, for the probability of each class.
@@ -57,19 +60,17 @@ def middle_log_odds(n_levels: int) -> FloatArray:
     return np.asarray(np.sinh(place / _PER_UNIT))
 
 
-def conservative_levels(
-    log_odds: Sequence[FloatArray], wrong: BoolArray, top: FloatArray
-) -> IntArray:
+def conservative_levels(odds: Sequence[FloatArray], wrong: BoolArray, top: FloatArray) -> IntArray:
     """The level (n,) at which to count each example, whatever rounding does to it when served.
 
     In float32, or on another device, a score comes out a little different, and may fall on another
     level. So wrong examples are counted at the highest level they may reach and right ones at the
     lowest: whichever level each is served at, no threshold accepts more wrong examples than were
-    counted above it, nor fewer right ones. `log_odds` are forms (n,) of the score, which can be
-    off by a share of it and of the `top` logit (n,).
+    counted above it, nor fewer right ones. `odds` are forms (n,) of the score, which can be off by
+    a share of it and of the `top` logit (n,).
     """
-    least, most = (reduce(join, log_odds) for join in (np.minimum, np.maximum))
-    score, away = np.where(wrong, most, least), np.where(wrong, _SLACK, -_SLACK)
+    least, most = (reduce(join, odds) for join in (np.minimum, np.maximum))
+    score, away = np.where(wrong, most, least), np.where(wrong, _FLOAT32_SHARE, -_FLOAT32_SHARE)
     size = np.abs(np.where(np.isfinite(score), score, 0.0))
     return score_levels(score + away * (1.0 + np.abs(top)) + away * size)
 
@@ -87,24 +88,26 @@ def confidence_log_odds(confidence: FloatArray) -> FloatArray:
 
 
 def label_log_odds(logits: Logits) -> Array:
-    """Softmax log-odds of the classifier's own label, (n,): -log sum_{i != label} exp(-d_i).
+    """Softmax log-odds of the classifier's own label, (n,): -log sum_{i != label} exp(-d_i)."""
+    return by_blocks(block_log_odds, logits)
+
+
+def block_log_odds(block: Logits) -> Array:
+    """The same of a block of rows.
 
     The sum leaves the label out instead of subtracting it, so nothing cancels at high confidence.
     inf where the probability of all other classes underflows.
     """
-
-    def work(block: Logits) -> Array:
-        xp, fused = block.xp, block.backend.kernels.label_distances(block)
-        if fused is not None:
-            rest = fused[0]
-        else:
-            terms = exponential(-block.margins, xp)
-            rest = xp.sum(put_at_label(terms, 0.0 * terms[:, :1], block), axis=1)
-        if block.tail is not None:
-            rest = rest + block.tail.count * xp.exp(-block.tail.margin)
-        return -safe_log(rest, xp)
-
-    return by_blocks(work, logits)
+    xp = block.xp
+    fused = None if block.is_numpy else block.backend.kernels.label_distances(block)
+    if fused is not None:
+        rest = fused[0]
+    else:
+        terms = exponential(-block.margins, xp)
+        rest = xp.sum(block.put_at_label(terms, 0.0 * terms[:, :1]), axis=1)
+    if block.tail is not None:
+        rest = rest + block.tail.count * xp.exp(-block.tail.margin)
+    return -safe_log(rest, xp)
 
 
 @storable("support")
@@ -120,8 +123,7 @@ class Support:
     top: FloatArray
 
     def __post_init__(self) -> None:
-        for name in ("log_odds", "top"):
-            ends = getattr(self, name)
+        for name, ends in vars(self).items():
             array = isinstance(ends, np.ndarray) and ends.dtype == np.float64
             if not array or ends.shape != (2,) or not ends[0] <= ends[1]:
                 raise ValueError(f"`{name}` must be two numbers, the smaller one first.")
@@ -131,20 +133,15 @@ class Support:
         """Of rows with these log-odds and top logits, (n,) each."""
         return cls(*(np.array([x.min(), x.max()], np.float64) for x in (log_odds, top)))
 
-    def __or__(self, other: Self) -> Self:
-        pairs = ((self.log_odds, other.log_odds), (self.top, other.top))
-        return self.from_rows(*map(np.concatenate, pairs))
-
-    def holds(self, logits: Logits) -> Array:
-        """Which rows (n,) lie within both ranges."""
-        return is_within(logits, self.edges)
+    def __add__(self, other: Self) -> Self:
+        return self.from_rows(*map(np.append, vars(self).values(), vars(other).values()))
 
     @property
     def edges(self) -> list[float]:
-        """The ends of both ranges, (4,), moved outwards by what rounding may change."""
+        """The ends of both ranges, (4,), moved outwards: rows served in float32 stay inside."""
         ends = np.append(self.log_odds, self.top)
         size = 1.0 + np.abs(self.top).max() + np.where(np.isfinite(ends), np.abs(ends), 0.0)
-        found: list[float] = (ends + _EDGE_SLACK * size * [-1.0, 1.0, -1.0, 1.0]).tolist()
+        found: list[float] = (ends + 2.0**-18 * size * [-1.0, 1.0, -1.0, 1.0]).tolist()
         return found
 
 
@@ -174,13 +171,9 @@ class ScoreTable:
 
     @classmethod
     def from_examples(
-        cls,
-        level: IntArray,
-        wrong: BoolArray,
-        weights: FloatArray | None = None,
-        groups: tuple[GroupNames, IntArray] | None = None,
-        shape: tuple[int, ...] = (LEVELS,),
-    ) -> Self:
+        cls, level: IntArray, wrong: BoolArray, weights: FloatArray | None = None,
+        groups: tuple[GroupNames, IntArray] | None = None, shape: tuple[int, ...] = (LEVELS,),
+    ) -> Self:  # fmt: skip
         """Count examples (n,); weights, if given, are integers: how often each was seen.
 
         `groups` are their names, and the place (n,) of each example's among them.
@@ -216,16 +209,8 @@ class ScoreTable:
         return type(self)(self.count.sum(axis=0), self.wrong.sum(axis=0))
 
     @property
-    def correct(self) -> IntArray:
-        return self.count - self.wrong
-
-    @property
     def total(self) -> int:
         return int(self.count.sum())
-
-    @property
-    def accuracy(self) -> float:
-        return 1.0 - int(self.wrong.sum()) / self.total
 
     def __add__(self, other: Self) -> Self:
         return type(self)(self.count + other.count, self.wrong + other.wrong)
@@ -249,14 +234,13 @@ class ScoreTable:
         right &= bool(((wrong >= 0) & (wrong <= count) & (count <= 1 << 62)).all())
         shape, groups = tuple(stored.get("shape", (LEVELS,))), stored.get("groups")
         cells = (LEVELS,) if groups is None else (len(groups.names), LEVELS)
-        if not right or (shape != cells and shape[1:] != (CLASS_LEVELS,)):
+        unseen, clustered = stored.get("unseen"), bool(stored.get("clustered", False))
+        fits = shape == cells or shape[1:] == (CLASS_LEVELS,)
+        if not (right and fits and isinstance(unseen, cls | None)):
             raise ValueError("a table must hold counts at rising levels, of which a part is wrong")
-        if not isinstance(stored.get("unseen"), cls | None):
-            raise ValueError("`unseen` must be a table")
         whole = np.zeros((2, math.prod(shape)), np.int64)
         whole[:, level] = count, wrong
         counts, wrongs = whole.reshape(2, *shape)
-        unseen, clustered = stored.get("unseen"), bool(stored.get("clustered", False))
         return cls(counts, wrongs, groups, unseen, clustered)
 
     def intervals(self, wanted: IntArray, values: FloatArray, delta: float) -> FloatArray:
@@ -271,11 +255,23 @@ class ScoreTable:
         low, high = np.minimum(below[0], above[0]), np.maximum(below[1], above[1])
         return np.stack([np.minimum(low, values), np.maximum(high, values)], axis=1)
 
-    @remembered
+    @control.remembered
     def _by_part(self, delta: float) -> tuple[IntArray, FloatArray]:
-        """The part of each level, (levels,), and the interval of each part, (parts, 2)."""
-        part = part_of_level(self.count)
-        counts = (self.correct.astype(np.float64), self.count.astype(np.float64))
+        """The part of each level, (levels,), and the interval of each part, (parts, 2).
+
+        Parts are neighbours with at least n^(2/3) examples together, so that there are about
+        n^(1/3): both the width of a part and that of its interval shrink as n grows. They depend on
+        the scores, never on the labels, and levels are not split.
+        """
+        reached, done, last_levels = np.cumsum(self.count), 0, []
+        size = math.ceil(self.total ** (2.0 / 3.0))
+        while self.total - done >= 2 * size:
+            last_levels.append(int(np.searchsorted(reached, done + size)))
+            done = int(reached[last_levels[-1]])
+        if last_levels and self.total - done < size:
+            last_levels.pop()
+        part = np.searchsorted(np.array(last_levels, np.int64), np.arange(self.count.size))
+        counts = ((self.count - self.wrong).astype(np.float64), self.count.astype(np.float64))
         sums = [sum_by(part, each, int(part[-1]) + 1) for each in counts]
         return part, clopper_pearson(*sums, delta=delta)
 
@@ -294,20 +290,182 @@ def class_levels(proba: FloatArray) -> IntArray:
     return score_levels(confidence_log_odds(proba), _COARSE)
 
 
-def part_of_level(count: IntArray) -> IntArray:
-    """Divide levels into parts of neighbours with at least n^(2/3) examples each, (levels,).
+def lowest_level(table: ScoreTable, risk: float, delta: float, starts: IntArray) -> int:
+    """The lowest level at which "the error rate from here up exceeds `risk`" is rejected.
 
-    About n^(1/3) parts: both the width of a part and that of its interval shrink as n grows.
-    The parts depend on the scores, never on the labels, and levels are not split.
+    Levels are tested from the highest down; `delta` is divided equally among the `starts`. LEVELS
+    if none is rejected.
     """
-    reached = np.cumsum(count)
-    total = int(reached[-1])
-    size = math.ceil(total ** (2.0 / 3.0))
-    last_levels: list[int] = []
-    done = 0
-    while total - done >= 2 * size:
-        last_levels.append(int(np.searchsorted(reached, done + size)))
-        done = int(reached[last_levels[-1]])
-    if last_levels and total - done < size:
-        last_levels.pop()
-    return np.searchsorted(np.array(last_levels, np.int64), np.arange(count.size))
+    losses = _from_top(table.count, table.wrong, risk)
+    return LEVELS - 1 - control.last_safe([losses], delta, LEVELS - 1 - starts)
+
+
+def _from_top(count: IntArray, wrong: IntArray, risk: float) -> control.Losses:
+    """Errors among the accepted, (..., levels), from the highest level down."""
+    accepted, errors = (np.cumsum(n[..., ::-1], axis=-1) for n in (count, wrong))
+    return control.Losses(errors, accepted, risk, accepted[..., -1])
+
+
+def starting_levels(risk: float, source: Evidence) -> IntArray:
+    """Where testing may start: near the log-odds of 1 - risk.
+
+    They depend on the risk alone. A calibrated confidence should be close to its true value; the
+    classifier's own softmax may be off by a temperature.
+    """
+    if source == "held-out":
+        shares = risk * np.array([0.125, 0.25, 0.5, 1.0])
+        return score_levels(np.log1p(-shares) - np.log(shares))
+    smoothed, temperatures = min(risk, 0.5), np.array([0.5, 1.0, 2.0, 4.0, 8.0])
+    return score_levels(temperatures * math.log((1.0 - smoothed) / smoothed))
+
+
+@dataclass(frozen=True, eq=False)
+class SelectivePrediction:
+    """Labels, and which of them to give as answers.
+
+    `labels`, `confidence` and `accepted` (n,) are of all examples, accepted or not; see
+    `labels_or`. `threshold_log_odds` is the smallest accepted score, inf if nothing is accepted
+    (one for each group, if the guarantee is by group), and `coverage` the fraction that it accepts
+    of the examples behind the guarantee: those of the "fit" (the score is the classifier's own
+    softmax) or "held-out" ones (it is the calibrated confidence), as `certified_on` says. Examples
+    of the fit test the classifier's own labels: of rows that reach the threshold, those whose label
+    calibration has changed are not accepted.
+    """
+
+    labels: IntArray
+    confidence: FloatArray
+    accepted: BoolArray
+    risk: float
+    delta: float
+    threshold_log_odds: Any
+    coverage: float
+    certified_on: Evidence
+    guarantee: str
+
+    @property
+    def threshold(self) -> Any:
+        """The threshold as a probability: of the softmax, or of the calibrated confidence."""
+        return 1.0 / (1.0 + np.exp(-self.threshold_log_odds))
+
+    def labels_or(self, abstained: Any = -1) -> Any:
+        """The labels (n,), with `abstained` where they are not accepted."""
+        if isinstance(self.labels, np.ndarray):  # names too, of a scikit-learn classifier
+            return np.where(self.accepted, self.labels, abstained)
+        return self.labels * self.accepted + abstained * ~self.accepted
+
+    def __str__(self) -> str:
+        kept = int(self.accepted.sum())
+        return f"{kept:,} of {math.prod(self.accepted.shape):,} accepted. {self.guarantee}"
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredLabels:
+    """Labels and confidences (n,), and the examples that test them: counts by score, `level` (n,)
+    that of each row.
+
+    `untested` labels (n,) are others than those that the table counts, and are not accepted: then
+    the risk is that of a wrong label among rows that reach the threshold, accepted or not.
+    """
+
+    labels: IntArray
+    confidence: FloatArray
+    level: IntArray
+    table: ScoreTable
+    certified_on: Evidence
+    untested: BoolArray | None = None
+
+    def accept(
+        self, like: Any, *, risk: float, delta: float, by: str, groups: Any
+    ) -> SelectivePrediction:
+        """Apply the thresholds that the table proves; arrays are of the library of those `like`.
+
+        With `by="group"` the risk is that of each of the table's groups; of rows of other `groups`
+        nothing is accepted. With `by="new group"` it is that of a further group like the table's.
+        """
+        risk, delta = check_chance("risk", risk), check_chance("delta", delta)
+        table, names, cell = self.table, self.table.groups, np.zeros(1, np.int64)
+        check_choice("by", by, Literal["all", "group", "new group"])
+        if by == "group" and groups is None:
+            raise ValueError('`groups` must be given with `by="group"`, as in `certify`; got None.')
+        if by != "all":
+            names = control.known_groups(names, by, alike=True)
+        if by == "new group":
+            table = table.unseen or table
+        elif groups is not None and names is not None:
+            fates = {"group": "are not accepted"}
+            fate = fates.get(by, "may have another error rate than the guarantee's")
+            place, _ = names.match(groups, self.level.size, fate)
+            cell = place if by == "group" else cell
+        tested = self.untested is None
+        least, coverage, words = _prove(table, risk, delta, self.certified_on, by, tested)
+        log_odds = level_log_odds(least[:-1])
+        accepted = self.level >= least[cell]
+        if self.untested is not None:
+            accepted &= ~self.untested
+        labels, confidence, accepted = (
+            to_input_library(array, like) for array in (self.labels, self.confidence, accepted)
+        )
+        threshold = log_odds if by == "group" else float(log_odds[0])
+        proven = (risk, delta, threshold, coverage, self.certified_on, words)
+        return SelectivePrediction(labels, confidence, accepted, *proven)
+
+
+@control.remembered
+def _prove(
+    table: ScoreTable, risk: float, delta: float, source: Evidence, by: str, tested: bool
+) -> tuple[IntArray, float, str]:
+    """The least accepted level of each group and of unknown ones, or of all together or of a new
+    one, LEVELS where nothing is; the share of examples that they accept, and the guarantee.
+    """
+    tables = table.rows if by == "group" else (table.whole,)
+    whom = "accepted labels" if tested else "rows that reach the threshold"
+    whom += " of each group" * (by == "group" and tested)
+    if by == "new group":
+        shown = table.count.any(axis=1)  # of weight 0 alone, a group shows nothing
+        losses = [_from_top(table.count[shown], table.wrong[shown], risk)]
+        least = [LEVELS - 1 - control.last_for_new_group(losses, delta)]
+        whom += (
+            f" of a new group, drawn like the {shown.sum():,} of `certify`, if "
+            f"{control.least_shown(risk):,} of its labels (or half of them) are accepted"
+        )
+    else:
+        starts = starting_levels(risk, source)
+        least = [lowest_level(each, risk, delta, starts) for each in tables]
+    reached = sum(int(each.count[k:].sum()) for each, k in zip(tables, least, strict=True))
+    wrong = sum(int(each.wrong[k:].sum()) for each, k in zip(tables, least, strict=True))
+    place = "examples of the fit" if source == "fit" else "held-out examples"
+    words = control.state_guarantee(
+        f"At most {control.percent(risk)} errors among the {whom}",
+        f"of {table.total:,} {place}{control.ONE_OF_EACH * table.clustered} the same rule accepts "
+        f"{reached:,}, with {wrong:,} errors",
+        delta=delta, by=by,
+    )  # fmt: skip
+    if none := least.count(LEVELS):
+        words += f" Of {none} of {len(least)} groups nothing is accepted."
+    if not tested:
+        words += " A label that calibration has changed is not accepted; call `certify` to include "
+        words += "such labels."
+    if none == len(least) and by == "new group":
+        words = control.why_no_new_group(losses, delta, "Nothing is accepted")
+    elif none == len(least):
+        words = _why_nothing(max(tables, key=lambda each: each.total), risk, delta, source)
+    return np.array([*least, LEVELS]), reached / max(table.total, 1), words
+
+
+def _why_nothing(table: ScoreTable, risk: float, delta: float, source: Evidence) -> str:
+    """What can be guaranteed instead, and how many examples the wanted guarantee needs."""
+    share = delta / starting_levels(risk, source).size
+    held = np.flatnonzero(table.count)
+    losses = _from_top(table.count[held], table.wrong[held], risk)
+
+    def proves(other: float) -> bool:
+        # Where tests start depends on the risk, so a smaller one than the best of these may have
+        # been proven, if it had been asked for at first.
+        return lowest_level(table, other, delta, starting_levels(other, source)) < LEVELS
+
+    def would_prove(times: float) -> bool:
+        return bool((losses.repeated(times).p_values() <= share).any())
+
+    fewest, best = control.fewest_examples(risk, share), control.smallest_risk(proves, risk)
+    given = (table.total, f"a risk of {risk:.4g}", delta, f"{best:.3g}", fewest, would_prove)
+    return control.why_none("Nothing is accepted", *given)

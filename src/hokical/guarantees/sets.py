@@ -1,5 +1,6 @@
-"""Prediction sets: from where predictions place the true classes of examples to a rule, its sets,
-and the guarantee in words.
+"""Sets of classes that a row may have, and of labels that it certainly has and has not.
+
+From where predictions place the truth of examples to thresholds, sets, and the guarantee in words.
 """
 
 from __future__ import annotations
@@ -10,25 +11,52 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from hokical._core.arrays import AnyArray, Array, BoolArray, FloatArray, IntArray, to_host
+from hokical._core import arrays
+from hokical._core.arrays import NUMPY, AnyArray, Array, BoolArray, FloatArray, IntArray
 from hokical._core.checks import check_choice, check_count
-from hokical._core.groups import GroupNames, count_groups
-from hokical._core.logits import Logits, rows_per_block
-from hokical._core.parallel import map_slices
+from hokical._core.groups import GroupNames, count_groups, read_columns, take_rows
+from hokical._core.logits import Logits, map_blocks
 from hokical._core.storage import pack_array, storable
 from hokical.guarantees import control
-from hokical.guarantees.selective import Evidence
-from hokical.rules.base import Rule, set_probabilities
-from hokical.rules.wrapped import SLACK, Kind, SetRule
+from hokical.guarantees.scores import Evidence
+from hokical.rules.base import THRESHOLD_SLACK, Rule, SetKind, SetRule, probabilities
 
-By = Literal["all", "class", "group", "new group"]
-#: A threshold that every possible class reaches, and no impossible one.
-_EVERYTHING = -5e-324
+BySet = Literal["all", "class", "group", "new group"]
+#: Whom the coverage is guaranteed to: all labels of a row at once, also by group, or each label.
+ByLabel = Literal["row", "label", "group", "new group"]
+
+
+@dataclass(frozen=True, eq=False)
+class _Held:
+    """Base of records of examples, whose arrays are stored in as few bytes as hold the numbers."""
+
+    def to_stored(self) -> dict[str, Any]:
+        return {field.name: _pack(getattr(self, field.name)) for field in fields(self)}
+
+    @classmethod
+    def from_stored(cls, stored: dict[str, Any]) -> Self:
+        return cls(**{name: _unpack(value) for name, value in stored.items()})
+
+
+def _pack(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_pack(each) for each in value]
+    if isinstance(value, np.ndarray):
+        return pack_array(value.astype(np.int32) if value.dtype.kind == "i" else value)
+    return value
+
+
+def _unpack(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_unpack(each) for each in value)
+    if isinstance(value, np.ndarray):
+        return value.astype({"i": np.int64, "f": np.float64}[value.dtype.kind])
+    return value
 
 
 @storable("conformity")
 @dataclass(frozen=True, eq=False)
-class Conformity:
+class Conformity(_Held):
     """The true class of each example, (n,) each.
 
     `labels` are the classes, `proba` their probabilities, `above` the sum of those that are
@@ -56,8 +84,26 @@ class Conformity:
     @classmethod
     def from_rows(cls, rule: Rule, forms: Sequence[Logits], labels: IntArray) -> Self:
         """Of labelled rows in one or more `forms` of the same numbers, the worst of each."""
-        found = [_place_truth(rule, form, labels) for form in forms]
-        proba, above, rank, run = (np.stack(parts) for parts in zip(*found, strict=True))
+        here = rule if forms[0].is_numpy else rule.on_device_of(forms[0])
+
+        def place(rows: slice, block: Logits) -> AnyArray:
+            """Probability, sum above, rank and run of the true class, (4, n)."""
+            xp, proba = block.xp, probabilities(here, block, hidden="most")
+            columns = block.from_host(np.arange(block.n_classes))[None, :]
+            truth = block.from_host(labels[rows])[:, None]
+            own = xp.take_along_axis(proba, truth, axis=1)
+            above = (proba > own) | ((proba == own) & (columns < truth))
+            sums = xp.sum(xp.where(above, proba, 0.0), axis=1)
+            ranks = xp.sum(xp.astype(above, xp.float64), axis=1) + 1.0
+            best = xp.argmax(proba, axis=1)[:, None]
+            between = (columns >= xp.minimum(best, truth)) & (columns <= xp.maximum(best, truth))
+            run = xp.min(xp.where(between, proba, 1.0), axis=1)
+            return block.to_host(xp.stack([own[:, 0], sums, ranks, run]))
+
+        with forms[0].backend.in_float64():
+            parts = [map_blocks(place, form, form.n_classes) for form in forms]
+        found = [np.concatenate(part, axis=1) for part in parts]
+        proba, above, rank, run = np.stack(found, axis=1)
         worst = proba.min(axis=0), above.max(axis=0), rank.max(axis=0).astype(np.int64)
         return cls(labels, *worst, run=run.min(axis=0))
 
@@ -70,17 +116,16 @@ class Conformity:
         """How much each example counts, (n,)."""
         return np.ones(self.n) if self.weights is None else self.weights
 
-    def scores(self, kind: Kind, penalty: float = 0.0, free_ranks: int = 0) -> FloatArray:
+    def scores(self, kind: SetKind, penalty: float = 0.0, free_ranks: int = 0) -> FloatArray:
         """How strange each true class is, (n,): the score of `SetRule`."""
         if kind == "adaptive":
             found = self.above + penalty * np.maximum(self.rank - free_ranks, 0)
             return np.where(self.proba > 0.0, found, np.inf)
-        if kind == "ordered" and self.run is None:
-            raise ValueError(
-                "ordered sets need examples that were noted for them. Call `certify(logits, "
-                "labels)` first, with examples that nothing was fitted on."
-            )
-        return -(self.proba if kind == "smallest" or self.run is None else self.run)
+        if kind == "smallest":
+            return -self.proba
+        if self.run is None:
+            raise ValueError("ordered sets need new rows. Call `certify(logits, labels)` first.")
+        return -self.run
 
     def take(self, rows: AnyArray | slice) -> Self:
         """Some of the examples."""
@@ -91,15 +136,6 @@ class Conformity:
     def counted(self) -> bool:
         """Whether every example counts as one, or as a number of them."""
         return self.unit == 1.0 and control.can_be_counts(self.weights)
-
-    def settled(self) -> Self:
-        """The same without weights, if all are equal: their scale means nothing.
-
-        Unless a new example may weigh more than each of these, as an item of many positions does.
-        """
-        if self.weights is None or self.counted or (self.weights != self.unit).any():
-            return self
-        return replace(self, weights=None, unit=1.0)
 
     def __add__(self, other: Self) -> Self:
         """Both lots of examples, without their groups."""
@@ -116,59 +152,22 @@ class Conformity:
         known = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: a for name, a in known.items() if isinstance(a, np.ndarray)}
 
-    def to_stored(self) -> dict[str, Any]:
-        """Arrays of as few bytes as hold the same numbers."""
-        found: dict[str, Any] = {"unit": self.unit, "group_names": self.group_names}
-        found |= {"unseen": self.unseen, "clustered": self.clustered}
-        for name, array in self._arrays().items():
-            small = array.astype(np.int32) if array.dtype.kind == "i" else array
-            found[name] = pack_array(small)
-        return found
-
     @classmethod
     def from_stored(cls, stored: dict[str, Any]) -> Self:
-        """The inverse of `to_stored`; groups of 0.3, one text for all columns, are left out."""
-        wide = {"i": np.int64, "f": np.float64}
-        for name, value in stored.items():
-            if isinstance(value, np.ndarray):
-                stored[name] = value.astype(wide[value.dtype.kind])
+        """Groups of 0.3, one text for all columns, are left out."""
         grouped = isinstance(stored.get("group_names"), GroupNames)
         old = {"draw"} if grouped else {"draw", "group", "group_names"}
-        found = cls(**{name: value for name, value in stored.items() if name not in old})
+        found = super().from_stored({k: each for k, each in stored.items() if k not in old})
         limits = [(found.labels, 0, 1 << 31), (found.rank, 1, 1 << 31), (found.proba, 0.0, 1.0),
                   (found.above, 0.0, 1e300), (found.counts, 1e-300, 1e300)]  # fmt: skip
-        right = 0.0 < found.unit < np.inf and (found.group is not None) == grouped
         if found.group is not None and found.group_names is not None:
             limits += [(found.group, 0, len(found.group_names.names) - 1)]
-        sizes = {array.shape for array in found._arrays().values()}
-        inside = all(((a >= low) & (a <= most)).all() for a, low, most in limits)
-        right &= isinstance(found.unseen, cls | None)
-        if not right or not inside or sizes != {(found.n,)}:
+        right = all(((a >= low) & (a <= most)).all() for a, low, most in limits)
+        right &= 0.0 < found.unit < np.inf and (found.group is not None) == grouped
+        right &= {array.shape for array in found._arrays().values()} == {(found.n,)}
+        if not (right and isinstance(found.unseen, cls | None)):
             raise ValueError("`conformity` must hold labels, ranks, probabilities and weights.")
         return found
-
-
-def _place_truth(rule: Rule, logits: Logits, labels: IntArray) -> list[AnyArray]:
-    """Probability, sum above, rank and run (n,) of the true class, in one pass."""
-    here = rule.on_device_of(logits)
-    columns = logits.from_host(np.arange(logits.n_classes))[None, :]
-
-    def work(rows: slice) -> AnyArray:
-        block, xp = logits.take(rows), logits.xp
-        proba, truth = set_probabilities(here, block), logits.from_host(labels[rows])[:, None]
-        own = xp.take_along_axis(proba, truth, axis=1)
-        above = (proba > own) | ((proba == own) & (columns < truth))
-        sums = xp.sum(xp.where(above, proba, 0.0), axis=1)
-        ranks = xp.sum(xp.astype(above, xp.float64), axis=1) + 1.0
-        best = xp.argmax(proba, axis=1)[:, None]
-        between = (columns >= xp.minimum(best, truth)) & (columns <= xp.maximum(best, truth))
-        run = xp.min(xp.where(between, proba, 1.0), axis=1)
-        return logits.to_host(xp.stack([own[:, 0], sums, ranks, run]))
-
-    with logits.backend.in_float64():
-        step = rows_per_block(logits.n_classes, logits.backend.block_size)
-        parts = map_slices(work, logits.n_rows, step, threads=logits.is_numpy)
-    return [*np.concatenate(parts, axis=1)]
 
 
 @dataclass(frozen=True)
@@ -177,8 +176,8 @@ class SetOptions:
 
     coverage: float
     delta: float | None = None
-    by: By = "all"
-    kind: Kind = "smallest"
+    by: BySet = "all"
+    kind: SetKind = "smallest"
     allow_empty: bool = False
     penalty: float = 0.0
     free_ranks: int = 0
@@ -190,58 +189,77 @@ class SetOptions:
         names = allowed or [field.name for field in fields(cls)[1:]]
         if "coverage" not in given or not given.keys() <= {"coverage", *names}:
             raise TypeError(
-                f"`predict_set` must get `coverage`, and may get {', '.join(names)}; got "
-                f"{', '.join(given) or 'none'}. For a miscoverage `alpha` write "
-                "`coverage=1 - alpha`."
+                f"`predict_set` must get `coverage` (for a miscoverage, `coverage=1 - alpha`), and "
+                f"may get {', '.join(names)}; got {', '.join(given) or 'none'}."
             )
         return cls(**given)
 
     def __post_init__(self) -> None:
         control.check_guarantee(self.coverage, self.delta, "coverage")
-        check_choice("by", self.by, By)
-        check_choice("kind", self.kind, Kind)
+        check_choice("by", self.by, BySet)
+        check_choice("kind", self.kind, SetKind)
         check_count(self.free_ranks, name="free_ranks", least=0)
+        smallest = self.by == "class" and self.delta is None and self.kind == "smallest"
         if self.kind != "adaptive" and self.penalty:
             raise ValueError(f'`penalty` goes with kind="adaptive"; got kind="{self.kind}".')
-        if self.pooled and (self.by != "class" or self.delta is not None):
-            raise ValueError('`pooled=True` goes with by="class", and without `delta`.')
-        if self.pooled and self.kind != "smallest":
-            raise ValueError(f'`pooled=True` goes with kind="smallest"; got kind="{self.kind}".')
-        if self.kind == "ordered" and self.by == "class":
+        if self.pooled and not smallest:
             raise ValueError(
-                '`by="class"` does not go with kind="ordered": with a threshold for each class, '
-                "sets would have gaps."
+                f'`pooled=True` goes with kind="smallest", by="class" and no `delta`; got {self}.'
             )
+        if self.kind == "ordered" and self.by == "class":
+            raise ValueError('`by="class"` does not go with kind="ordered": sets would have gaps.')
 
 
-@dataclass(frozen=True, eq=False)
 class CertifiedSets:
     """Options, the examples that prove their `thresholds`, and the scores and cells (n,) of these.
 
     A cell is all examples, a class or a group.
     """
 
-    options: SetOptions
-    examples: Conformity
-    certified_on: Evidence
-    scores: FloatArray
-    cells: IntArray
-    thresholds: control.Thresholds
+    def __init__(
+        self, known: Conformity, asked: SetOptions, source: Evidence, n_classes: int
+    ) -> None:
+        cells, n_cells = np.zeros(known.n, np.int64), 1
+        if asked.by == "class":
+            cells, n_cells = known.labels, n_classes
+        elif asked.by in ("group", "new group"):
+            names = control.known_groups(known.group_names, asked.by, alike=known.counted)
+            if asked.by == "group" and known.group is not None:
+                cells, n_cells = known.group, len(names.names) + 1  # the last: unknown
+        scores = known.scores(asked.kind, asked.penalty, asked.free_ranks)
+        given = (scores, cells, n_cells, asked.coverage)
+        weighed: dict[str, Any] = {"weights": known.counts, "unit": known.unit}
+        if asked.by == "new group" and known.group is not None:
+            limits = (asked.coverage, asked.delta, known.counts)
+            found = control.new_group_threshold(scores, known.group, *limits)
+        elif asked.pooled:
+            # In proportion to class frequencies, with coverage on average over all: rare classes
+            # are as easy to reach as others. Frequencies include the examples themselves, and not
+            # the new one, which can only add coverage (`docs/theory.md`).
+            frequency = np.bincount(cells, known.counts, n_classes) + known.unit  # none impossible
+            given = (scores / frequency[cells], np.zeros_like(cells), 1, asked.coverage)
+            found = control.find_thresholds(*given, **weighed)
+            found = found._replace(values=found.values * frequency)
+        else:
+            found = control.find_thresholds(*given, asked.delta, **weighed)
+        self.options, self.examples, self.certified_on = asked, known, source
+        self.scores, self.cells, self.thresholds = scores, cells, found
 
     def rule(self, rule: Rule, cell: int | None = None) -> SetRule:
-        """The rule with its sets: with the thresholds of all classes, or that of one cell."""
+        """The rule with its sets: with the thresholds of all classes, or that of one cell.
+
+        Thresholds are moved outwards by what rounding may change.
+        """
         asked, values = self.options, self.thresholds.values
-        limits = self._with_slack(values if cell is None else values[cell : cell + 1])
+        values = values if cell is None else values[cell : cell + 1]
+        # Where a true class was masked, nothing less than every class will do.
+        if asked.kind == "adaptive":
+            most = np.inf if (self.examples.proba == 0.0).any() else 1e300
+        else:  # the second is what every possible class reaches, and no impossible one
+            most = 0.0 if (self.scores == 0.0).any() else -5e-324
+        limits = np.minimum(values + THRESHOLD_SLACK * np.abs(values), most)
         scoring = (self.certified_on == "fit", asked.penalty, asked.free_ranks)
         return SetRule(rule, asked.kind, limits, *scoring, asked.allow_empty)
-
-    def _with_slack(self, values: FloatArray) -> FloatArray:
-        """Thresholds moved outwards by what rounding may change."""
-        moved = values + SLACK * np.abs(values)
-        # Where a true class was masked, nothing less than every class will do.
-        if self.options.kind == "adaptive":
-            return moved if (self.examples.proba == 0.0).any() else np.minimum(moved, 1e300)
-        return np.minimum(moved, 0.0 if (self.scores == 0.0).any() else _EVERYTHING)
 
     def least_and_most(self) -> FloatArray:
         """The thresholds as probabilities: the least of a member, or the largest sum."""
@@ -254,82 +272,49 @@ class CertifiedSets:
     ) -> str:
         """The guarantee in words, or another one about `what` was counted, of one `true` class."""
         asked, known = self.options, self.examples
+        rows = what == "examples"
         place = f"held-out {what}"
         if self.certified_on == "fit":
             place = "examples of the fit, by the classifier's own scores"
-        n = known.n if what == "examples" else round(float(known.counts.sum()))
+        n = known.n if rows else round(float(known.counts.sum()))
         behind = f"{n:,} {place}{control.ONE_OF_EACH * known.clustered}"
         if known.n:
             covered = self.scores <= self.thresholds.values[self.cells]
             covered |= (known.rank == 1) & (not asked.allow_empty)
-            share = np.average(covered, weights=known.counts)
-            behind = f"observed {share:.1%} on {behind}"
-        together = asked.by in ("all", "new group") or asked.pooled
+            behind = f"observed {np.average(covered, weights=known.counts):.1%} on {behind}"
+        unseen, together = asked.by == "new group", asked.by == "all" or asked.pooled
         whom = "" if together else f" of each {asked.by}"
-        if asked.by == "new group":
+        if unseen:
             whom = f" in a new group, drawn like the {count_groups(known.group):,} of `certify`"
-            guarantee = None if guarantee is None else f"{guarantee}{whom}"
-        if guarantee is None:
-            whom += "," * (asked.by == "new group")
-            guarantee = f"Coverage{whom} at least {control.percent(asked.coverage)}"
-        # Positions of an item share its weight, which is 1 if nobody gave one.
-        weighted = not known.counted if what == "examples" else known.unit != 1.0
-        given: dict[str, Any] = {"by": asked.by, "weighted": weighted}
-        words = control.state_guarantee(guarantee, behind, delta=asked.delta, **given)
-        if asked.by == "new group":
-            shown = "" if asked.delta is None else control.ABOUT_SHOWN
-            return words + shown + self._about_few("groups", together, true)
-        return words + self._about_few(what, together, true)
-
-    def _about_few(self, what: str, together: bool, true: str) -> str:
-        """A remark where examples are too few."""
-        found, needed = self.thresholds, f"{self.thresholds.fewest:,} {what}"
-        if together:
-            full = f" Nothing is left out: it takes at least {needed} whose {true} is possible."
-            return "" if np.isfinite(found.values[0]) else full
-        pooled = found.pooled[: found.values.size - (self.options.by == "group")]
-        if not pooled.any():
-            return ""
-        end = "for these nothing is left out"
-        if np.isfinite(found.values[found.pooled]).any():
-            end = "they share a threshold, and the guarantee is about all of them, on average"
-        kinds = "classes" if self.options.by == "class" else "groups"
-        return f" {pooled.sum()} of {pooled.size} {kinds} have less than {needed}; {end}."
-
-
-@control.remembered
-def prove_sets(
-    known: Conformity, asked: SetOptions, source: Evidence, n_classes: int
-) -> CertifiedSets:
-    """The thresholds that examples prove for these options."""
-    cells, n_cells = np.zeros(known.n, np.int64), 1
-    if asked.by == "class":
-        cells, n_cells = known.labels, n_classes
-    elif asked.by in ("group", "new group"):
-        if known.group is None or known.group_names is None:
-            raise ValueError(
-                f'`by="{asked.by}"` has no groups to go by. Call `certify(logits, labels, '
-                "groups=groups)` first."
-            )
-        if asked.by == "group":
-            cells, n_cells = known.group, len(known.group_names.names) + 1  # the last: unknown
-        else:
-            known.group_names.check_countable(known.counted)
-    scores = known.scores(asked.kind, asked.penalty, asked.free_ranks)
-    given = (scores, cells, n_cells, float(asked.coverage))
-    if asked.by == "new group" and known.group is not None:
-        found = control.new_group_threshold(
-            scores, known.group, float(asked.coverage), asked.delta, known.counts
+        least = f"Coverage{whom}{',' * unseen} at least {control.percent(asked.coverage)}"
+        words = control.state_guarantee(
+            least if guarantee is None else f"{guarantee}{whom * unseen}",
+            behind, delta=asked.delta, by=asked.by,
+            # Positions of an item share its weight, which is 1 if nobody gave one.
+            weighted=not known.counted if rows else known.unit != 1.0,
+        )  # fmt: skip
+        found, needed = (
+            self.thresholds,
+            f"{self.thresholds.fewest:,} {'groups' if unseen else what}",
         )
-    elif asked.pooled:
-        found = control.prevalence_thresholds(*given, weights=known.counts, unit=known.unit)
-    else:
-        found = control.find_thresholds(*given, asked.delta, weights=known.counts, unit=known.unit)
-    return CertifiedSets(asked, known, source, scores, cells, found)
+        pooled = found.pooled[: found.values.size - (asked.by == "group")]
+        if (together or unseen) and not np.isfinite(found.values[0]):
+            words += f" Nothing is left out: it takes at least {needed} whose {true} is possible."
+        elif pooled.any():  # of classes or groups
+            end = "for these nothing is left out"
+            if np.isfinite(found.values[found.pooled]).any():
+                end = "they share a threshold, and the guarantee is about all of them, on average"
+            kinds = "classes" if asked.by == "class" else "groups"
+            words += f" {pooled.sum()} of {pooled.size} {kinds} have less than {needed}; {end}."
+        return words
+
+
+#: The sets that examples prove for options.
+prove_sets = control.remembered(CertifiedSets)
 
 
 @dataclass(frozen=True, eq=False)
-class PredictionSets(control.Guaranteed):
+class PredictionSets:
     """The classes that each example may have, with the guarantee about them.
 
     `members` (n, classes) is True for the classes in the set, `sizes` (n,) counts them. `other`
@@ -365,10 +350,8 @@ class PredictionSets(control.Guaranteed):
         "or another" at the end stands for classes that a `TopK` hides.
         """
         if len(self.members.shape) != 2:
-            raise ValueError(
-                "sets of positions have no names by row; `members` has an axis for the classes."
-            )
-        inside = np.flatnonzero(to_host(self.members[row]))
+            raise ValueError("sets of positions have no names by row; use the axes of `members`.")
+        inside = np.flatnonzero(arrays.to_host(self.members[row]))
         if self.seen is not None:
             inside = inside[np.isin(inside, self.seen[row])]
         found = [k if self.classes is None else self.classes[k] for k in inside.tolist()]
@@ -381,7 +364,7 @@ class PredictionSets(control.Guaranteed):
 
 
 @dataclass(frozen=True, eq=False)
-class Detections(control.Guaranteed):
+class Detections:
     """Rows that are `flagged` (n,), at which `threshold` (1,), and the guarantee in words."""
 
     flagged: Array
@@ -391,3 +374,166 @@ class Detections(control.Guaranteed):
     def __str__(self) -> str:
         n = int(np.prod(self.flagged.shape))
         return f"{int(self.flagged.sum()):,} of {n:,} rows are flagged. {self.guarantee}"
+
+
+@storable("positives")
+@dataclass(frozen=True, eq=False)
+class HeldOutLabels(_Held):
+    """Calibrated probabilities of labels that nothing was fitted on.
+
+    Of those that are there (m,) `proba` and which `label`; the same of those that are not, `absent`
+    and `absent_label`; and of each row whose labels are all known the largest probability of the
+    contrary, `worst` (n,), and the place of its `group` (n,) among the `names`. `weights` are those
+    of the three, where rows do not count alike, and `unit` is how much a new row may count. Rows
+    may be `clustered`: one of each cluster was noted.
+    """
+
+    proba: FloatArray
+    label: IntArray
+    absent: FloatArray
+    absent_label: IntArray
+    worst: FloatArray
+    group: IntArray | None = None
+    names: GroupNames | None = None
+    weights: tuple[FloatArray, FloatArray, FloatArray] | None = None
+    unit: float = 1.0
+    clustered: bool = False
+
+    def __post_init__(self) -> None:
+        values = (self.proba, self.absent, self.worst)
+        beside = (self.label, self.absent_label, self.worst if self.group is None else self.group)
+        right = all(((each >= 0.0) & (each <= 1.0)).all() for each in values)
+        right &= all(own.dtype.kind == "i" and (own >= 0).all() for own in beside[:2])
+        lots = zip(values, beside, self.weights or beside, strict=True)
+        if not right or any(len({each.shape for each in lot}) > 1 for lot in lots):
+            raise ValueError("`positives` must hold probabilities, each with label, weight, group.")
+
+    @classmethod
+    def from_rows(
+        cls, proba: FloatArray, labels: FloatArray, weights: Any = None, groups: Any = None
+    ) -> Self:
+        """Of probabilities (n, labels) and labels (n, labels) of 0, 1 and NaN for not known."""
+        columns = None if groups is None else read_columns(groups, len(labels))
+        unit = 1.0
+        if weights is not None:
+            rows, unit = np.flatnonzero(weights), float(weights.max())
+            proba, labels, weights = proba[rows], labels[rows], weights[rows]
+            columns = None if columns is None else take_rows(columns, rows)
+        there, absent = (np.nonzero(labels == value) for value in (1.0, 0.0))
+        whole, names, place, shares = ~np.isnan(labels).any(axis=1), None, None, None
+        if weights is not None:
+            shares = weights[there[0]], weights[absent[0]], weights[whole]
+        if columns is not None:
+            names, place = GroupNames.from_rows(columns, len(proba))
+            place = place[whole]
+        worst = np.where(labels == 1.0, 1.0 - proba, proba)[whole].max(axis=1)
+        found = (proba[there], there[1], proba[absent], absent[1], worst)
+        return cls(*found, place, names, shares, unit)
+
+    @control.remembered
+    def ends(
+        self, n_labels: int, coverage: float, delta: float | None, by: str
+    ) -> tuple[FloatArray, FloatArray]:
+        """Probabilities below which a label is out, and above which it is in, maybe not in order.
+
+        One threshold for all labels of a row, (cells, labels), where a cell is a group, or all
+        rows; or two for each, (labels,). The first of a label is the probability that the share
+        `coverage` of its positives reaches.
+        """
+        scores, cells, n_cells = self.worst, np.zeros(self.worst.size, np.int64), 1
+        weights = None if self.weights is None else self.weights[2]
+        if by == "label":
+            scores, n_cells = np.append(-self.proba, self.absent), 2 * n_labels
+            cells = np.append(self.label, n_labels + self.absent_label)
+            weights = None if self.weights is None else np.append(*self.weights[:2])
+        elif by == "group" and self.group is not None and self.names is not None:
+            cells, n_cells = self.group, len(self.names.names)
+        if by == "new group" and self.group is not None:
+            alike = np.ones(scores.size)
+            found = control.new_group_threshold(scores, self.group, coverage, delta, alike).values
+        else:
+            found = control.find_thresholds(
+                scores, cells, n_cells, coverage, delta, weights=weights, unit=self.unit, pool=False
+            ).values
+        if by == "label":
+            low, high = -found[:n_labels], np.minimum(found[n_labels:], 1.0)
+        else:
+            far = np.broadcast_to(found[:, None], (found.size, n_labels))
+            low, high = 1.0 - far, np.minimum(far, 1.0)
+        # Outwards by what rounding may change: relative, and near 1.
+        high = np.minimum(high + 1e-5 * (1.0 - high) + 1.2e-7, 1.0)
+        return np.maximum(low, 0.0) * (1.0 - 1e-5), high
+
+
+@dataclass(frozen=True, eq=False)
+class LabelSets:
+    """What is certain of the labels of each row, with the guarantee about it.
+
+    `inside` (n, labels) is True for labels that are certainly there, `possible` (n, labels) also
+    for those that are open. `thresholds` (labels, 2): below the first a label is out, above the
+    second it is in; by group (groups, 2, labels). `guarantee` is the guarantee in words.
+    """
+
+    inside: Array
+    possible: Array
+    thresholds: FloatArray
+    guarantee: str
+
+    @property
+    def open(self) -> Array:
+        """The labels (n, labels) of which neither is certain."""
+        return self.possible & ~self.inside
+
+    @property
+    def outside(self) -> Array:
+        """The labels (n, labels) that are certainly not there."""
+        return ~self.possible
+
+
+def label_sets(
+    proba: Array, known: HeldOutLabels, coverage: float, delta: float | None, by: str, groups: Any
+) -> LabelSets:
+    """Sets for calibrated probabilities (n, labels); see `MultilabelCalibrator.predict_set`."""
+    coverage, delta = control.check_guarantee(coverage, delta, "coverage")
+    check_choice("by", by, ByLabel)
+    if by in ("group", "new group"):
+        control.known_groups(known.names, by, alike=known.weights is None)
+    if (by == "group") != (groups is not None):
+        raise ValueError('`groups` must be given with `by="group"`, and with nothing else.')
+    n_rows, n_labels = map(int, proba.shape)
+    low, high = known.ends(n_labels, coverage, delta, by)
+    # Where they cross, the point between them that is nearest to 1/2.
+    middle = np.clip(0.5, np.minimum(low, high), np.maximum(low, high))
+    sides = [np.where(low > high, middle, side) for side in (low, high)]
+    found = np.stack(sides, axis=-2).reshape(-1, 2, n_labels)
+    at_least, at_most = control.percent(coverage), control.percent(1.0 - coverage)
+    kind, behind = "", f"{known.worst.size:,} held-out examples"
+    if by == "new group":
+        kind = f" of a new group, drawn like the {count_groups(known.group):,} of `certify`,"
+    what = f"At least {at_least} of new examples{kind} have all labels that are included and none "
+    what += "that are excluded"
+    if by == "label":
+        what = f"At most {at_most} of new examples with a label have it excluded, and at most "
+        what += f"{at_most} of those without have it included, for each label"
+        behind = f"{known.proba.size:,} held-out positives and {known.absent.size:,} negatives"
+    words = control.state_guarantee(
+        what, f"certified on {behind}{control.ONE_OF_EACH * known.clustered}", delta=delta,
+        by=by if "group" in by else "all", weighted=known.weights is not None,
+    )  # fmt: skip
+    if by == "group":
+        words = f"For each group: {words[0].lower()}{words[1:]}"
+    low, high = ends = found[0]
+    if by == "group" and known.names is not None:
+        place, _ = known.names.match(groups, n_rows, "have all labels open")
+        every = np.concatenate([found, np.broadcast_to([[0.0], [1.0]], (1, 2, n_labels))])
+        ends = every[place].swapaxes(0, 1)
+    elif never := [
+        f"{int((side == end).sum()):,} are never {place}"
+        for side, end, place in ((low, 0.0, "out"), (high, 1.0, "in"))
+        if (side == end).any()
+    ]:
+        lack = "groups" if by == "new group" else "examples"
+        words += f" For lack of {lack}, of {n_labels:,} labels {' and '.join(never)}."
+    below, above = ((arrays.backend_of(proba) or NUMPY).from_host(end, proba) for end in ends)
+    thresholds = found if by == "group" else np.stack([low, high], axis=1)
+    return LabelSets(proba > above, proba >= below, thresholds, words)

@@ -1,13 +1,22 @@
 """Label shift of rows without labels: what is estimated, in numbers and words; other frequencies.
 
-The model is that of `class_scores`; rows are read, and calibrators adapted to known or estimated
-class frequencies, here.
+Under label shift rows of one class are distributed as before, whatever their frequency. So new rows
+must be distributed like the calibration examples (`ClassScores`), weighted by how much more
+frequent each class has become; where they are not, something else has changed.
+
+Then p'(k | x) is proportional to p(k | x) w_k, where w is the new frequency divided by that of the
+fit. The new frequencies are the means of p', which EM finds, with pseudo-counts along the old ones:
+without them classes that do not occur get a weight of 0, and the first row of such a class an
+infinite loss. Uncertainty is by the delta method: how each new row, and each calibration example,
+moves the estimate. Estimate, interval and verdict are by this one model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from statistics import NormalDist
 from typing import Any
 
@@ -17,24 +26,16 @@ from hokical._core.arrays import FloatArray, IntArray, lazy_arrays
 from hokical._core.checks import sum_by
 from hokical._core.groups import GroupCoding
 from hokical._core.logits import Logits
-from hokical._core.messages import warn_user
 from hokical._core.reading import to_numpy
-from hokical.guarantees.calibration_data import CalibrationData, row_draws, row_hashes
-from hokical.guarantees.class_scores import (
-    ClassFrequencies,
-    ClassScores,
-    NewRows,
-    shift_features,
-)
-from hokical.rules.base import Rule, predict_on_host
-from hokical.rules.wrapped import BalancedRule, GroupedRule, SetRule
+from hokical._core.runtime import warn_user
+from hokical.guarantees import calibration_data
+from hokical.guarantees.bounds import chi_square_tail, merge_cells
+from hokical.guarantees.calibration_data import MISFIT, N_LEVELS, CalibrationData, ClassScores
+from hokical.guarantees.scores import middle_log_odds
+from hokical.rules.base import BalancedRule, GroupedRule, Rule, SetRule, predict_on_host
 
 #: The probability of a false "not label shift", and of false label shift.
-LEVEL = 0.01
-#: Least effective number of calibration examples after reweighting, or half of that before.
-_LEAST_EXAMPLES = 50.0
-#: Least examples of the class that decides how uncertain the new frequencies are.
-_LEAST_OF_CLASS = 8.0
+_TEST_LEVEL = 0.01
 SAME, MOVED = "no change", "consistent with label shift"
 BROKEN = "not label shift: estimates withheld"
 OFF = (
@@ -49,11 +50,258 @@ _REMEDIES = {
     OFF: "Fit `hokical.auto`, which calibrates the probability of each class, and ask again.",
     UNKNOWN: "Fit with more examples of the classes that have become common, or wait for labels.",
 }
-_SHOWN, _GROUPS = 5, 20
-#: Frequencies with wider intervals are not printed.
-_OPEN = 0.9
+#: Classes that are shown.
+_SHOWN = 5
 #: Probabilities that an estimate holds at most; of more rows a sample is taken.
 MOST_NUMBERS = 1 << 24
+#: The sample size is capped here, so that negligible differences are not flagged.
+_MOST_ROWS = 20_000.0
+#: The most classes for which matrices of classes by classes are solved and multiplied.
+_MOST_SOLVED = 256
+
+
+def at(labels: IntArray, values: FloatArray) -> FloatArray:
+    """The value (n,) of each row's label, of values (n, classes)."""
+    return np.asarray(values[np.arange(len(labels)), labels])
+
+
+class ClassFrequencies:
+    """The class frequencies of unlabelled rows by EM, and their variance.
+
+    Of rows there are probabilities `proba` (n, classes), the `labels` that are predicted (n,), and
+    `own_labels`, the classifier's, or None if other class frequencies were set, as then none were
+    counted at fit time; `cells` (n, features) and `weights` (n,) of sum 1. `n_rows` is how many
+    came, as some of them may have been equal, and `n` their effective number.
+
+    `share` (classes,) are the new frequencies, `old` those of the fit, `noise` (classes,) what the
+    variance of a class's examples adds to that of a mean over the new rows.
+    """
+
+    def __init__(
+        self, rule: Rule, data: Logits, weights: FloatArray, n_rows: int, known: ClassScores,
+        around: FloatArray | None,
+    ) -> None:  # fmt: skip
+        """Pseudo-counts are in proportion to the frequencies `around`, or to those of the fit."""
+        self.proba = predict_on_host(rule, "proba", data).astype(np.float64)
+        self.labels = predict_on_host(rule, "labels", data).astype(np.int64)
+        own = None if isinstance(rule, BalancedRule) else data.to_host(data.labels)
+        self.own_labels, self.cells = own, calibration_data.shift_features(data)[1]
+        self.weights, self.n_rows = weights, n_rows
+        self.known, self.old = known, known.assumed_frequencies
+        self.n = float(1.0 / (weights**2).sum())
+        # Of each class 0.1 on average (chosen from .01 to 1 on CIFAR's networks).
+        self.prior = 0.1 * self.old.size * (self.old if around is None else around)
+        odds = self.proba / self.old
+        self.share = self._maximize(odds)
+        mixed = odds @ self.share
+        self.log_ratio = float(weights @ np.log(mixed / (odds @ known.smoothed_frequencies)))
+        self.score = odds / mixed[:, None]
+        self.posterior = self.score * self.share
+        self.noise = self.share**2 / (known.effective + 1.0)
+        # Rows for matrices of classes by classes, of at most 5e8 products; they come in no order.
+        self.few = slice(0, max(500, int(5e8 / self.old.size**2)))
+        self.pull = self._pull()
+
+    def _maximize(self, odds: FloatArray) -> FloatArray:
+        """The most likely frequencies by EM, with squared extrapolation (Varadhan, Roland 2008)."""
+        weights, prior = self.weights * self.n_rows, self.prior
+        share, total = self.old, weights.sum() + prior.sum()
+
+        def step(share: FloatArray) -> FloatArray:
+            return np.asarray((share * (odds.T @ (weights / (odds @ share))) + prior) / total)
+
+        for _ in range(500):
+            first = step(share)
+            second = step(first)
+            move, turn = first - share, second - 2.0 * first + share
+            length = math.sqrt(float(move @ move) / max(float(turn @ turn), 1e-300))
+            length = min(max(length, 1.0), 1e3)
+            jump = share + 2.0 * length * move + length**2 * turn
+            last, share = share, step(jump) if (jump > 0.0).all() else second
+            if np.abs(share - last).mean() < calibration_data.TOLERANCE:
+                break
+        return np.asarray(share / share.sum())
+
+    def _pull(self) -> FloatArray:
+        """How each row moves the class frequencies, (few, classes).
+
+        The inverse information of a row on the simplex, times its score; of many classes the
+        information is taken for diagonal.
+        """
+        weights, score = self.weights[self.few], self.score[self.few]
+        own = score * np.sqrt(weights / weights.sum())[:, None]
+        prior = self.prior / (self.n * self.share**2)
+        if self.share.size > _MOST_SOLVED:
+            along = 1.0 / ((own**2).sum(axis=0) + prior)
+            found = (score - 1.0) * along
+        else:
+            inverse = np.linalg.inv(own.T @ own + np.diag(prior))
+            along, found = inverse.sum(axis=1), (score - 1.0) @ inverse
+        return np.asarray(found - np.outer((score - 1.0) @ along, along) / along.sum())
+
+    def covariance(
+        self, moved: FloatArray, slopes: FloatArray, common: Any = 1.0, diagonal: bool = False
+    ) -> FloatArray:
+        """Of numbers (m,) with `slopes` (m, classes), which each row moves by `moved` (few, m).
+
+        Sampling of rows and of examples, and the error of the calibrator; of rows that are each
+        `common` (few,) times as frequent as they came. Or the `diagonal` (m,) alone.
+        """
+        given, posterior = self.weights[self.few], self.posterior[self.few]
+        weights, square = given * common, given**2 * common
+        weights, square = weights / weights.sum(), square / square.sum()
+        share = weights @ posterior
+        n = min(self.n, _MOST_ROWS)
+        means = np.zeros((share.size, 1))  # which is safe, and much quicker for many classes
+        if moved.shape[1] <= _MOST_SOLVED:
+            means = (posterior * weights[:, None]).T @ moved / share[:, None]
+        spread = np.sqrt(weights * (posterior @ (self.noise / share)))
+        # The calibrator is no perfect model, and learned classes with few examples from few.
+        misfit = np.sqrt((MISFIT * self.share) ** 2 + self.noise)
+        tilt = (slopes - (slopes @ self.share)[:, None]) * misfit
+        sampling = (moved - weights @ moved) * np.sqrt(square / n)[:, None]
+        parts = [sampling, moved * spread[:, None], means * np.sqrt(self.noise)[:, None], tilt.T]
+        rows, examples, both, model = (
+            (part**2).sum(axis=0) if diagonal else part.T @ part for part in parts
+        )
+        return np.asarray(rows + examples - both + model)
+
+    @cached_property
+    def variance(self) -> FloatArray:
+        """Of the frequencies, (classes,); by a row at least, which a class without any may have.
+
+        The expansion to first order does not hold in directions that the rows hardly determine;
+        they are taken for unknown. With many classes hardly any frequency is so uncertain.
+        """
+        everything = np.eye(self.share.size)
+        found = self.covariance(self.pull, everything, diagonal=True) + self.n**-2.0
+        if self.share.size <= 64:
+            values, vectors = np.linalg.eigh(self.covariance(self.pull, everything))
+            labelled = (self.share @ vectors**2 - (self.share @ vectors) ** 2) / self.n
+            # A standard error of 0.1, and four times the variance that labels would leave.
+            free = (values > 0.1**2) & (values > 4.0 * labelled)
+            found += (vectors[:, free] ** 2).sum(axis=1)
+        return np.asarray(found)
+
+    def accuracy(self, lost: float, reach: float) -> tuple[float, FloatArray]:
+        """The accuracy, from the new frequencies and from the confidences, and an interval (2,).
+
+        `lost` is the accuracy that out-of-distribution rows can take away.
+        """
+        labels, weights, few = self.labels, self.weights, self.few
+        own = at(labels, self.posterior)
+        hit = sum_by(labels, weights * own, self.share.size)
+        recall = np.clip(hit / self.share, 0.0, 1.0)
+        noise = weights**2 @ (own * (1.0 - own)) + self.noise @ (recall * (1.0 - recall))
+        given, score = weights[few], self.score[few]
+        slopes = (hit / self.share - (own[few] * given) @ score / given.sum())[None]
+        spread = self.covariance(self.pull @ slopes.T, slopes, diagonal=True)[0]
+        # By how much each row's part in the frequencies raises the probability of its own label.
+        pull = at(labels[few], self.pull / self.share) - (score * self.pull).sum(axis=1)
+        gain = float(given**2 @ (own[few] * pull) / (given @ given) / self.n)
+        value, variance = float(hit.sum()) - gain, float(noise + spread + gain**2)
+        if self.own_labels is not None:  # at fit time these were counted, and not those predicted
+            theirs = value + float(weights @ (at(self.own_labels, self.posterior) - own))
+            recall = self.known.hit / np.maximum(self.known.count, 1e-300)
+            # Which should agree.
+            variance = max(variance, (theirs - float(self.share @ recall)) ** 2)
+        # If confidences are as reliable as in the fit, whatever the rows are like.
+        sure = at(labels, self.proba)
+        plain = float(weights @ sure)
+        error = float(weights**2 @ (sure * (1.0 - sure))) + (MISFIT * (1.0 - plain)) ** 2
+        error += plain * (1.0 - plain) / self.known.effective.sum()
+        values, variances = np.array([value, plain]), np.array([variance, error])
+        # One row more or less, which few rows that are nearly certain would not allow for.
+        ends, others = _interval(values, variances, reach, 1.0 / self.n)
+        low = max(min(ends[0] - lost, others[0]), 0.0)
+        # How much of the change is more than sampling error, from 0 to 1 (James and Stein).
+        statistic = 2.0 * self.n * self.log_ratio
+        evidence = max(0.0, 1.0 - (self.old.size - 1) / max(statistic, 1e-300))
+        return plain + evidence * (value - plain), np.array([low, max(ends[1], others[1])])
+
+    def change_p_value(self) -> float:
+        """The probability of such different frequencies if they are the old ones.
+
+        By the likelihood ratio of all classes, less what the errors of examples and of the
+        calibrator explain, and by the class whose interval is farthest from its old frequency.
+        """
+        n, known = self.n, self.known
+        noise = float((self.old**2 * self.noise / self.share**2).sum()) + 1.0 / _MOST_ROWS
+        given = self.weights[self.few]
+        trace = float((given / given.sum()) @ (self.pull**2).sum(axis=1))
+        misfit = float(MISFIT**2 * (self.share**2).sum() / max(trace, 1e-300))
+        freedom, ratio = self.old.size - 1, 2.0 * n * self.log_ratio
+        by_rows = chi_square_tail(freedom, ratio / (1.0 + n * noise))
+        by_all = chi_square_tail(freedom, ratio / (1.0 + n * (noise + misfit)))
+        old, held = known.frequencies, known.effective.sum()
+        gap = np.abs(self.share - old) - 1.0 / n - 1.0 / held
+        far = float((gap / np.sqrt(self.variance + old * (1.0 - old) / held)).max())
+        by_class = 2.0 * (self.old.size - 1) * NormalDist().cdf(-far)
+        # Rows that hardly determine the frequencies have estimates at the end, and no variance.
+        return min(1.0, 2.0 * min(by_all, max(by_class, by_rows)))
+
+    def fit_p_value(self) -> float:
+        """The probability of such different rows if only the class frequencies changed.
+
+        The shares of rows in the cells of a feature, against those of the calibration examples
+        with each class as frequent as it is now; the smallest of the features, times their number.
+        """
+        found = [self._feature_p_value(*self._feature(k)) for k in range(self.cells.shape[1])]
+        return float(min(1.0, len(found) * min(found)))
+
+    def uncertain_labels(self) -> tuple[float, float]:
+        """The probability of such uncertain labels if only the frequencies changed; and the loss.
+
+        A class that the fit has not seen shows in the mean log-odds of labels first. The loss is
+        the share of rows whose labels are wrong if out-of-distribution rows explain the log-odds:
+        as uncertain as rows that are expected to get wrong labels, and all counted as right.
+        """
+        shares, place = self._feature(0)
+        score = -np.resize(middle_log_odds(N_LEVELS), len(shares))
+        score -= score[place[0]]  # rows of one level have no log-odds to compare: exactly 0
+        slopes, unsure, weights = (score @ shares)[None], score[place], self.weights
+        spread = self.covariance(unsure[self.few, None] - self.pull @ slopes.T, slopes)
+        gap = float(weights @ unsure - slopes[0] @ self.share)
+        # Few rows with similar scores by coincidence: at least as uncertain as in the fit.
+        within = float((score**2 @ shares - slopes[0] ** 2) @ self.share) / self.n
+        error = math.sqrt(max(float(spread[0, 0]), within, 1e-300))
+        wrong = weights * (1.0 - at(self.labels, self.posterior))
+        apart = max(float((wrong / max(wrong.sum(), 1e-300) - weights) @ unsure), 1e-9)
+        # Half a standard error beyond the estimated number of out-of-distribution rows.
+        lost = min(max(gap + 0.5 * error, 0.0) / apart, 1.0)
+        return 0.5 * math.erfc(gap / error / math.sqrt(2.0)), lost
+
+    def _feature(self, k: int) -> tuple[FloatArray, IntArray]:
+        """The share of each class's examples in the cells of a feature, and the cells of rows."""
+        span = 2 * N_LEVELS if self.share.size == 2 else N_LEVELS
+        cells, held = self.known.cells[k * span : (k + 1) * span], self.known.count
+        pooled = cells.sum(axis=1, keepdims=True) / cells.sum()
+        # A pseudo-count counts for as much as an example.
+        unit = np.divide(self.known.square, held, out=np.ones_like(held), where=held > 0.0)
+        return (cells + unit * pooled) / (held + unit), self.cells[:, k] - k * span
+
+    def _feature_p_value(self, shares: FloatArray, place: IntArray) -> float:
+        expected = shares @ self.share
+        seen = sum_by(place, self.weights, len(shares))
+        # By the shares of rows and examples together, as in Pearson's test: by those of the rows
+        # alone, cells with too few of them would seem more certain than they are.
+        n, examples = self.n, 1.0 / self.noise.sum()
+        both = (n * seen + examples * expected) / (n + examples)
+        n = min(n, examples)
+        group = merge_cells(both * n, max(5.0, min(20.0, n / 10.0)))
+        if not group[-1]:
+            return 1.0
+        joined = (group == np.arange(group[-1] + 1)[:, None]).astype(np.float64)
+        gap, slopes = joined @ (seen - expected), joined @ shares
+        seen, both = joined @ seen, joined @ both
+        moved = joined.T[place[self.few]] - self.pull @ slopes.T
+        common = np.divide(both, seen, out=np.ones_like(seen), where=seen > 0.0)
+        spread = self.covariance(moved, slopes, common[group[place[self.few]]])
+        values, vectors = np.linalg.eigh(spread)
+        # Without directions that the frequencies have used up, and those within a row's share.
+        kept = values > np.maximum(1e-3 * values[-1], self.n**-2.0)
+        statistic = float(((gap @ vectors)[kept] ** 2 / values[kept]).sum())
+        return chi_square_tail(int(kept.sum()), statistic) if kept.any() else 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +370,7 @@ class ShiftEstimate:
         """The calibrator for the new class frequencies, like any other; see `reweight_classes`."""
         if not self.holds:
             words = f"The probabilities would be those of wrong class frequencies: {self.verdict}."
-            warn_user(words, UserWarning)
+            warn_user(words)
         return self._calibrator._reweight(self.weights)
 
     @property
@@ -139,77 +387,105 @@ class ShiftEstimate:
     @property
     def guarantee(self) -> str:
         """What the numbers rest on, in words."""
-        if not self.holds:
-            return (
-                "Without labels these rows do not determine the accuracy, the class frequencies, "
-                "or whether guarantees of probabilities, sets and abstention still hold."
-            )
         words = (
             "Valid if rows of each class are distributed as in the calibration data; the interval "
             "of the accuracy also if scores are as reliable as there. A few out-of-distribution "
             "rows can go unnoticed; accuracy is then closer to the lower bound."
         )
-        if self.verdict != MOVED:
-            return words
-        return (
-            f"{words} Corrupted inputs can mimic label shift; check that the estimated class "
-            "frequencies are plausible."
-        )
-
-    def _name(self, k: int, before: str = "class ") -> str:
-        return self.class_names[k] if self.class_names else f"{before}{k}"
+        if not self.holds:
+            words = "Without labels these rows do not determine the accuracy, the class "
+            words += "frequencies, or whether guarantees of probabilities, sets and abstention "
+            words += "still hold."
+        elif self.verdict == MOVED:
+            words += " Corrupted inputs can mimic label shift; check that the estimated class "
+            words += "frequencies are plausible."
+        return words
 
     def __str__(self) -> str:
+        def name(k: int, before: str = "class ") -> str:
+            return self.class_names[k] if self.class_names else f"{before}{k}"
+
         low, high = self.accuracy_interval
         p = self.p_value if self.verdict in (BROKEN, OFF) else self.change_p_value
-        p_value = f"p = {p:.2g}" if p > 1e-6 else "p < 1e-6"
-        lines = [f"{self.n:,} rows: {self.verdict} ({p_value})."]
+        lines = [f"{self.n:,} rows: {self.verdict} (p {f'= {p:.2g}' if p > 1e-6 else '< 1e-6'})."]
         if self.holds:
-            lines += [
-                f"Accuracy{self._of} {self.accuracy:.1%} ({low:.1%} to {high:.1%}); after adapting "
-                f"to the new class frequencies {self.adapted_accuracy:.1%}."
-            ]
-            old = self.old_class_frequencies
-            order = np.argsort(-np.abs(self.class_frequencies - old), kind="stable")
-            known = np.ptp(self.class_frequencies_interval, axis=1) < _OPEN
+            new, old = self.class_frequencies, self.old_class_frequencies
+            order = np.argsort(-np.abs(new - old), kind="stable")
+            known = np.ptp(self.class_frequencies_interval, axis=1) < 0.9  # others are left out
             order = order[known[order]][:_SHOWN]
-            parts = [
-                f"{self._name(k)} {self.class_frequencies[k]:.1%} (was {old[k]:.1%})" for k in order
-            ]
+            parts = [f"{name(k)} {new[k]:.1%} (was {old[k]:.1%})" for k in order]
             others = " and others" if old.size > len(parts) else ""
             shown = f"{', '.join(parts)}{others}" if parts else "not determined by these rows"
-            lines += [f"Class frequencies: {shown}."]
-        lines += [self.guarantee]
-        if not self.holds:
-            lines += [_REMEDIES[self.verdict]]
-        for name, found in list(self.by_group.items())[:_GROUPS]:
+            lines += [
+                f"Accuracy{self._of} {self.accuracy:.1%} ({low:.1%} to {high:.1%}); after adapting "
+                f"to the new class frequencies {self.adapted_accuracy:.1%}.",
+                f"Class frequencies: {shown}.",
+            ]
+        lines += [self.guarantee] if self.holds else [self.guarantee, _REMEDIES[self.verdict]]
+        for title, found in list(self.by_group.items())[:20]:
             low, high = found.accuracy_interval
             accuracy = f"accuracy {found.accuracy:.1%} ({low:.1%} to {high:.1%}), " * found.holds
-            lines += [f"{name}, {found.n:,} rows: {accuracy}{found.verdict}."]
+            lines += [f"{title}, {found.n:,} rows: {accuracy}{found.verdict}."]
         if self.unseen.size:
-            names = ", ".join(self._name(k, "") for k in self.unseen[:_SHOWN])
+            names = ", ".join(name(k, "") for k in self.unseen[:_SHOWN])
             more = " and more" if self.unseen.size > _SHOWN else ""
             lines += [f"Not in the fit, so they cannot be found: classes {names}{more}."]
         return "\n".join(lines)
 
 
 def estimate_shift(
-    rows: NewRows,
-    known: ClassScores,
-    delta: float,
-    calibrator: Any = None,
-    *,
-    around: ShiftEstimate | None = None,
-    n_tests: int = 1,
-    unknown: bool = False,
+    calibrator: Any, rule: Rule, data: Logits, counts: FloatArray, delta: float, groups: Any
 ) -> ShiftEstimate:
-    """Class frequencies and accuracy of new rows, and whether only the frequencies changed.
+    """Class frequencies and accuracy of checked rows, of all and of each of the `groups` if given.
 
-    `around` has the frequencies of more rows, `n_tests` is how many such estimates there are. If
+    `rule` is that of the calibrator, or without groups. If it needs groups, rows of a group are
+    compared with the examples of that group in the fit.
+    """
+    kept, coding, codes = calibrator.kept_, rule.needed_groups, data.codes
+    known = None if coding is None else kept.group_scores
+    if coding is None and groups is not None:
+        coding, codes = GroupCoding.read(groups, data.n_rows)
+    whole, by_group = _estimate(calibrator, rule, data, counts, delta, kept.class_scores), {}
+    if coding is None:
+        return whole
+    cells, place = np.unique(codes, axis=0, return_inverse=True)
+    names = [coding.full_names(k) for k in range(len(coding.columns))]
+    for i, cell in enumerate(cells):
+        own = np.flatnonzero(place.ravel() == i)
+        if not counts[own].any():
+            continue
+        options: dict[str, Any] = {"n_tests": len(cells), "around": whole.class_frequencies}
+        scores = kept.class_scores
+        if known is not None:  # of the group, if it had enough examples
+            same = np.flatnonzero((known.codes == cell).all(axis=1))
+            scores = known.scores[same[0]] if same.size else scores
+            options |= {"around": None} if same.size else {"unknown": True}
+        title = ", ".join(each[code] for each, code in zip(names, cell, strict=True))
+        part = (data.take(own), counts[own], delta, scores)
+        by_group[title] = _estimate(calibrator, rule, *part, **options)
+    return replace(whole, by_group=by_group)
+
+
+def _estimate(
+    calibrator: Any, rule: Rule, data: Logits, counts: FloatArray, delta: float, known: ClassScores,
+    *, around: FloatArray | None = None, n_tests: int = 1, unknown: bool = False,
+) -> ShiftEstimate:  # fmt: skip
+    """The estimate of some rows, and whether only the class frequencies changed.
+
+    `around` are the frequencies of more rows, `n_tests` is how many such estimates there are. If
     the fit has too few examples of the group of the rows, it is `unknown` what its classes are
     like.
     """
-    found = ClassFrequencies(rows, known, None if around is None else around.class_frequencies)
+    sketch, hashes = calibrator.kept_.fit_rows, calibration_data.row_hashes(data)
+    if sketch is not None and sketch.has_twins:
+        order = np.argsort(hashes, kind="stable")
+        total = counts[order]
+    else:  # one row of each hash, if the rows of the fit differed too; in no order
+        _, order, place = np.unique(hashes, return_index=True, return_inverse=True)
+        total = np.bincount(place, counts).astype(np.float64)
+    rows, total = data.take(order[total > 0.0]), total[total > 0.0]
+    given = (total / total.sum(), int(np.count_nonzero(counts)), known, around)
+    found = ClassFrequencies(rule, rows, *given)
     unsure, lost = found.uncertain_labels()
     # Three tests, by Bonferroni: labels that are surer than they should be have a ninth.
     fits = min(1.0, n_tests * 2.25 * min(found.fit_p_value(), unsure, 4.0 * (1.0 - unsure)))
@@ -217,61 +493,32 @@ def estimate_shift(
     verdict = UNKNOWN if unknown else _judge(found, fits, change, calibrator)
     holds = verdict in (SAME, MOVED)
     reach = NormalDist().inv_cdf(1.0 - delta / 2.0) if holds else np.inf
-    accuracy, accuracy_interval = _accuracy(found, lost, reach)
-    parts = (found.posterior * rows.weights[:, None]).T
-    confusion = np.array([sum_by(rows.labels, part, known.n_classes) for part in parts])
-    logs = np.log(np.maximum(rows.proba, 1e-300))
-    squares = (rows.proba * (rows.proba - 2.0 * found.posterior)).sum(axis=1)
+    accuracy, accuracy_interval = found.accuracy(lost, reach)
+    parts = (found.posterior * found.weights[:, None]).T
+    confusion = np.array([sum_by(found.labels, part, found.old.size) for part in parts])
+    logs = np.log(np.maximum(found.proba, 1e-300))
+    squares = (found.proba * (found.proba - 2.0 * found.posterior)).sum(axis=1)
     unseen = np.flatnonzero(known.count == 0.0)
-    shares = _interval(found.share, found.variance, reach, 1.0 / rows.effective)
+    shares = _interval(found.share, found.variance, reach, 1.0 / found.n)
     # As of Poisson counts, whose upper end is further away.
-    shares[:, 1] = np.minimum(shares[:, 1] + min(reach, 9.0) ** 2 / (2.0 * rows.effective), 1.0)
+    shares[:, 1] = np.minimum(shares[:, 1] + min(reach, 9.0) ** 2 / (2.0 * found.n), 1.0)
     shares[unseen] = 0.0, 1.0
     if verdict == SAME:  # the old frequencies are among those that explain the rows
         shares[:, 0] = np.minimum(shares[:, 0], known.frequencies)
         shares[:, 1] = np.maximum(shares[:, 1], known.frequencies)
     # By the evidence: those of the fit unless they are ruled out, the estimates if they are so far.
-    evidence = max(0.0, 1.0 - change / LEVEL)
+    evidence = max(0.0, 1.0 - change / _TEST_LEVEL)
     return ShiftEstimate(
-        n=rows.count,
-        class_frequencies=found.share,
-        class_frequencies_interval=shares,
+        n=found.n_rows, class_frequencies=found.share, class_frequencies_interval=shares,
         old_class_frequencies=known.frequencies,
-        weights=1.0 + evidence * (found.ratio - 1.0),
-        accuracy=accuracy,
-        accuracy_interval=accuracy_interval,
-        adapted_accuracy=float(rows.weights @ found.posterior.max(axis=1)),
-        confusion=confusion,
-        log_loss=float(-rows.weights @ (found.posterior * logs).sum(axis=1)),
-        brier=float(1.0 + rows.weights @ squares),
-        p_value=fits,
-        change_p_value=change,
-        unseen=unseen,
-        holds=holds,
-        verdict=verdict,
-        class_names=getattr(calibrator, "class_names", ()),
-        _calibrator=calibrator,
-    )
-
-
-def _accuracy(found: ClassFrequencies, lost: float, reach: float) -> tuple[float, FloatArray]:
-    """The accuracy, from the new frequencies and from the confidences, and an interval (2,).
-
-    `lost` is the accuracy that out-of-distribution rows can take away.
-    """
-    rows, (value, variance) = found.rows, found.accuracy()
-    if rows.own_labels is not None:  # at fit time these were counted, and not those predicted
-        both = (rows.at(each, found.posterior) for each in (rows.own_labels, rows.labels))
-        own = value + float(rows.weights @ np.subtract(*both))
-        gap = (own - found.accuracy_by_recall()) ** 2
-        variance = max(variance, gap)  # two ways that should agree
-    plain, spread = found.mean_confidence()
-    # One row more or less, which few rows that are nearly certain would not allow for.
-    ends, others = _interval(
-        np.array([value, plain]), np.array([variance, spread]), reach, 1.0 / rows.effective
-    )
-    low = max(min(ends[0] - lost, others[0]), 0.0)
-    return plain + found.evidence * (value - plain), np.array([low, max(ends[1], others[1])])
+        weights=1.0 + evidence * (found.share / found.old - 1.0),
+        accuracy=accuracy, accuracy_interval=accuracy_interval,
+        adapted_accuracy=float(found.weights @ found.posterior.max(axis=1)), confusion=confusion,
+        log_loss=float(-found.weights @ (found.posterior * logs).sum(axis=1)),
+        brier=float(1.0 + found.weights @ squares), p_value=fits, change_p_value=change,
+        unseen=unseen, holds=holds, verdict=verdict,
+        class_names=getattr(calibrator, "class_names", ()), _calibrator=calibrator,
+    )  # fmt: skip
 
 
 def _interval(middle: FloatArray, variance: FloatArray, reach: float, step: float) -> FloatArray:
@@ -283,26 +530,35 @@ def _interval(middle: FloatArray, variance: FloatArray, reach: float, step: floa
 def _judge(found: ClassFrequencies, fits: float, change: float, calibrator: Any) -> str:
     """The verdict; first whether there is any, as tests on other ground are not at their level."""
     known, examples = found.known, 1.0 / found.noise.sum()
-    at_fit_time = 1.0 / (found.old**2 / (known.effective + 1.0)).sum()
-    decisive = known.effective[found.noise.argmax()]
-    few = examples < min(_LEAST_EXAMPLES, 0.5 * at_fit_time) or decisive < _LEAST_OF_CLASS
-    unknown = known.implied is None and getattr(calibrator, "name", "") == "hoki"
-    if min(fits, change) >= LEVEL:
+    if min(fits, change) >= _TEST_LEVEL:
         return SAME
+    unknown = known.implied is None and getattr(calibrator, "name", "") == "hoki"
     if unknown or known.farthest_off is not None:
         return OFF
-    if change < LEVEL and few:
+    # Examples after reweighting are too few below 50, or half of those before; and of the class
+    # that decides how uncertain the new frequencies are below 8.
+    before = 1.0 / (found.old**2 / (known.effective + 1.0)).sum()
+    few = examples < min(50.0, 0.5 * before) or known.effective[found.noise.argmax()] < 8.0
+    if change < _TEST_LEVEL and few:
         return UNKNOWN
-    if fits >= LEVEL:
+    if fits >= _TEST_LEVEL:
         return MOVED
     return OFF if known.implied is None else BROKEN
 
 
-def class_weights(
-    rule: Rule, known: ClassScores, frequencies: Any, names: Sequence[Any]
-) -> FloatArray:
+def class_weights(rule: Rule, known: ClassScores, frequencies: Any, names: Any) -> FloatArray:
     """New frequencies of the classes divided by those of the fit, (classes,)."""
-    asked = _read_frequencies(frequencies, known.n_classes, names or range(known.n_classes))
+    n_classes = known.count.size
+    if isinstance(frequencies, Mapping):
+        frequencies = in_order(frequencies, names or range(n_classes))
+    asked = to_numpy(frequencies, "frequencies")
+    right = asked.shape == (n_classes,) and asked.dtype.kind in "iuf" and (asked >= 0.0).all()
+    if not right or not abs(asked.sum() - 1.0) <= 1e-3:
+        raise ValueError(
+            f"`frequencies` must have one number for each class, ({n_classes},), at least 0, and "
+            f"sum to 1; got shape {asked.shape}: {asked}. Divide counts by their sum."
+        )
+    asked = asked.astype(np.float64)
     gone = isinstance(rule, BalancedRule) and (asked > 0.0) & (rule.weights == 0.0)
     if np.any(gone):
         raise ValueError(
@@ -318,28 +574,8 @@ def class_weights(
             f"`frequencies` give {asked[guessed].sum():.1%} to classes without an example in the "
             f"fit, such as {', '.join(some)}: their frequency in the fit is a guess, and so are "
             "all probabilities that follow. Fit with examples of them, or give them frequency 0.",
-            UserWarning,
         )
     return weights
-
-
-def _read_frequencies(given: Any, n_classes: int, names: Sequence[Any]) -> FloatArray:
-    """Checked class frequencies (classes,)."""
-    if isinstance(given, Mapping):
-        given = in_order(given, names)
-    array = to_numpy(given, "frequencies")
-    if array.shape != (n_classes,) or array.dtype.kind not in "iuf":
-        raise ValueError(
-            f"`frequencies` must have one number for each class, ({n_classes},); got shape "
-            f"{array.shape} of {array.dtype}."
-        )
-    asked: FloatArray = array.astype(np.float64)
-    if not ((asked >= 0.0) & np.isfinite(asked)).all() or abs(asked.sum() - 1.0) > 1e-3:
-        raise ValueError(
-            f"`frequencies` must be at least 0 and sum to 1; got {asked}. Divide counts by their "
-            "sum."
-        )
-    return asked
 
 
 def in_order(frequencies: Mapping[Any, Any], names: Sequence[Any]) -> list[Any]:
@@ -363,36 +599,33 @@ def warn_of_other_frequencies(known: ClassScores, name: str) -> None:
             f"{name} assume {known.assumed_frequencies[k]:.1%} of class {k}, where "
             f"{known.frequencies[k]:.1%} of the labels of the fit are. Alarms may be false, and "
             "frequencies and intervals wrong. Fit `hokical.auto`.",
-            UserWarning,
         )
 
 
-def reweight(
-    rule: Rule, kept: CalibrationData, weights: FloatArray
-) -> tuple[Rule, CalibrationData]:
-    """Rule and data for rows among which each class is `weights` (classes,) times as frequent."""
-    known = kept.class_scores
+def reweight(rule: Rule, kept: CalibrationData, ratio: FloatArray) -> tuple[Rule, CalibrationData]:
+    """Rule and data for rows among which each class is `ratio` (classes,) times as frequent."""
+    known, sample, groups = kept.class_scores, kept.fit_conformity, kept.group_scores
     assert known is not None
     if isinstance(rule, SetRule):
         raise ValueError("class frequencies must be set before sets: `with_sets` comes last.")
-    before = np.ones(known.n_classes)
+    total = ratio
     if isinstance(rule, BalancedRule):
-        before, rule = rule.weights, rule.rule
-    sample = kept.fit_conformity
-    if sample is not None and (weights[sample.labels] > 0.0).any():
-        own = sample.take(weights[sample.labels] > 0.0)
+        total, rule = rule.weights * ratio, rule.rule
+    own = None
+    if sample is not None and (held := ratio[sample.labels] > 0.0).any():
+        own = sample.take(held)
         # At most 1, so that a weight of 2 is not taken for two examples.
-        counts = own.counts * weights[own.labels]
-        most, unit = counts.max(), own.unit * weights.max() / counts.max()
-        sample = replace(own, weights=counts / most, unit=float(unit))
-    else:
-        sample = None
-    seen = weights if (weights * known.count).any() else np.ones_like(weights)
-    left = kept.without_fit().without_held_out()
-    groups = None if kept.group_scores is None else kept.group_scores.reweighted(weights)
-    left = replace(left, fit_conformity=sample, class_scores=known.reweighted(seen))
-    left = replace(left, group_scores=groups)
-    return BalancedRule(rule, before * weights), left
+        counts = own.counts * ratio[own.labels]
+        unit = float(own.unit * ratio.max() / counts.max())
+        own = replace(own, weights=counts / counts.max(), unit=unit)
+    seen = ratio if (ratio * known.count).any() else np.ones_like(ratio)
+    if groups is not None:
+        groups = replace(groups, scores=tuple(each.reweighted(ratio) for each in groups.scores))
+    left = replace(
+        kept.without_fit().without_held_out(), fit_conformity=own,
+        class_scores=known.reweighted(seen), group_scores=groups,
+    )  # fmt: skip
+    return BalancedRule(rule, total), left
 
 
 def drop_groups(rule: Any) -> Any:
@@ -402,55 +635,15 @@ def drop_groups(rule: Any) -> Any:
     return replace(rule, rule=drop_groups(rule.rule))
 
 
-def read_rows(rule: Rule, kept: CalibrationData, data: Logits, counts: FloatArray) -> NewRows:
-    """What an estimate needs of checked rows; duplicates as one of them, in no order."""
-    order, total = _merge_twins(kept, row_hashes(data), counts)
-    some = data.take(order)
-    labels, own = predict_on_host(rule, "labels", some), some.to_host(some.labels)
-    return NewRows(
-        predict_on_host(rule, "proba", some).astype(np.float64),
-        labels.astype(np.int64),
-        shift_features(some),
-        total / total.sum(),
-        int(np.count_nonzero(counts)),
-        # With other class frequencies, no labels were counted at fit time.
-        None if isinstance(rule, BalancedRule) else own.astype(np.int64),
-    )
-
-
-def _merge_twins(
-    kept: CalibrationData, hashes: FloatArray, counts: FloatArray
-) -> tuple[IntArray, FloatArray]:
-    """One row of each hash, in no order, and its count; if the rows of the fit differed too."""
-    if kept.fit_rows is not None and kept.fit_rows.has_twins:
-        order = np.argsort(hashes, kind="stable")
-        total = counts[order]
-    else:
-        _, order, place = np.unique(hashes, return_index=True, return_inverse=True)
-        total = np.bincount(place, counts).astype(np.float64)
-    return order[total > 0.0], total[total > 0.0]
-
-
-def rows_by_group(coding: GroupCoding, codes: IntArray) -> Iterator[tuple[str, IntArray, IntArray]]:
-    """The name of each group that occurs, its codes (columns,), and the numbers of its rows."""
-    cells, place = np.unique(codes, axis=0, return_inverse=True)
-    names = [coding.full_names(k) for k in range(len(coding.columns))]
-    for i, cell in enumerate(cells):
-        title = ", ".join(own[code] for own, code in zip(names, cell, strict=True))
-        yield title, cell, np.flatnonzero(place.ravel() == i)
-
-
-def at_most(logits: Any, weights: Any, n_rows: int) -> tuple[Any, Any, IntArray | None]:
+def sample_rows(logits: Any, weights: Any, n_rows: int) -> tuple[Any, Any, IntArray | None]:
     """The rows, or this many of them, chosen by their numbers; a lazy array's in memory."""
     lazy = lazy_arrays(logits) is not None
     if lazy and np.isnan(logits.shape[0]):
         logits = logits.compute_chunk_sizes()
-    sized = hasattr(logits, "__len__")
-    total = getattr(logits, "n_rows", len(logits) if sized else n_rows)
+    total = getattr(logits, "n_rows", len(logits) if hasattr(logits, "__len__") else n_rows)
     rows = None
     if total > n_rows:
-        keys = row_draws(0, total)
-        rows = np.sort(np.argpartition(keys, n_rows)[:n_rows])
+        rows = np.sort(np.argpartition(calibration_data.row_draws(0, total), n_rows)[:n_rows])
         logits = logits.take(rows) if isinstance(logits, Logits) else logits[rows]
         weights = None if weights is None else np.asarray(to_numpy(weights, "sample_weight"))[rows]
     return (np.asarray(logits) if lazy else logits), weights, rows

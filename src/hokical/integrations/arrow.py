@@ -1,8 +1,7 @@
 """Predictions as new columns of Arrow tables (extra `parquet`): Spark, Ray, Polars, DuckDB."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from copy import copy, deepcopy
-from functools import partial
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -10,11 +9,10 @@ import numpy as np
 
 from hokical._core.arrays import AnyArray
 from hokical._core.checks import check_choice
-from hokical._core.lazy import import_optional
-from hokical._core.reading import first_true, order_names, to_column
+from hokical._core.reading import order_names, to_column
+from hokical._core.runtime import import_optional
 from hokical.calibrators.calibrator import Calibrator
-from hokical.calibrators.confidence import ConfidenceCalibrator
-from hokical.calibrators.multilabel import MultilabelCalibrator
+from hokical.calibrators.confidence import ConfidenceCalibrator, MultilabelCalibrator
 from hokical.guarantees.calibration_data import CalibrationData
 from hokical.io.examples import is_id
 from hokical.io.tables import to_scores
@@ -23,9 +21,9 @@ __all__ = ["BatchPredictor"]
 
 Column = Literal["label", "confidence", "proba", "set", "abstain", "interval"]
 #: Outputs that rest on examples which the calibrator has to keep.
-_GUARANTEED = ("set", "abstain", "interval")
-#: What calibrators of one confidence per row, and of several labels, can add; the first by default.
-_OF_CONFIDENCE, _OF_LABELS = ("confidence", "abstain"), ("label", "proba", "set")
+_GUARANTEED = {"set", "abstain", "interval"}
+#: What calibrators of one confidence per row, and of several labels, can add.
+_POSSIBLE = {"confidence": ("confidence", "abstain"), "labels": ("label", "proba", "set")}
 _TABLE = Path("Arrow table")
 
 
@@ -70,22 +68,23 @@ class BatchPredictor:
     """
 
     def __init__(
-        self,
-        calibrator: Any,
-        *,
-        logits: str | Sequence[str],
-        outputs: Sequence[Column] | None = None,
-        coverage: float | None = None,
-        risk: float | None = None,
-        delta: float | None = None,
-        groups: Sequence[str] = (),
-        prefix: str = "",
-        missing: Literal["error", "null"] = "error",
-    ) -> None:
-        self._of = _kind(calibrator)
-        possible = {"confidence": _OF_CONFIDENCE, "labels": _OF_LABELS}.get(
-            self._of, get_args(Column)
-        )
+        self, calibrator: Any, *, logits: str | Sequence[str],
+        outputs: Sequence[Column] | None = None, coverage: float | None = None,
+        risk: float | None = None, delta: float | None = None, groups: Sequence[str] = (),
+        prefix: str = "", missing: Literal["error", "null"] = "error",
+    ) -> None:  # fmt: skip
+        inner = getattr(calibrator, "calibrator_", None)  # of a classifier
+        known = isinstance(calibrator, (Calibrator, ConfidenceCalibrator, MultilabelCalibrator))
+        if not known and (inner is None or not hasattr(calibrator, "classes_")):
+            rule = "`calibrator` must be a fitted calibrator, or a `CalibratedClassifier`"
+            raise TypeError(f"{rule}; got {type(calibrator).__name__}.")
+        if known:
+            calibrator._check_fitted()
+        self._of_features, one = not known, calibrator if known else inner
+        #: What it predicts: one label of several classes, of "labels" any number, or "confidence".
+        kinds = {MultilabelCalibrator: "labels", ConfidenceCalibrator: "confidence"}
+        self._of = next((kinds[kind] for kind in kinds if isinstance(one, kind)), "classes")
+        possible = _POSSIBLE.get(self._of, get_args(Column))
         outputs = possible[: 1 if self._of == "confidence" else 2] if outputs is None else outputs
         for name in outputs:
             if name not in possible:
@@ -95,31 +94,43 @@ class BatchPredictor:
             if name in outputs and value is None:
                 raise ValueError(f"`{option}` must be given for the output {name!r}; got None.")
         self.calibrator = deepcopy(calibrator)
-        if not set(_GUARANTEED) & set(outputs):
-            _forget_examples(self.calibrator)
+        if _GUARANTEED.isdisjoint(outputs):  # drop what only guarantees need
+            own = self.calibrator if known else self.calibrator.calibrator_
+            attribute = "kept_" if hasattr(own, "kept_") else "held_out_"
+            setattr(own, attribute, CalibrationData() if attribute == "kept_" else None)
         names = (logits,) if isinstance(logits, str) else tuple(logits)
         if len(names) > 1:
             columns = getattr(calibrator, "feature_names_in_", getattr(calibrator, "_columns", ()))
-            known = getattr(calibrator, "class_names", ())
-            names = tuple(names[k] for k in order_names(names, [*map(str, columns)], known))
-        self.logits = names
-        self.missing = missing
-        self.outputs, self.groups, self.prefix = tuple(outputs), tuple(groups), prefix
-        self.coverage: Any = coverage
-        self.risk: Any = risk
-        self.delta: dict[str, Any] = {} if delta is None else {"delta": delta}
+            classes = getattr(calibrator, "class_names", ())
+            names = tuple(names[k] for k in order_names(names, [*map(str, columns)], classes))
+        self.logits, self.missing, self.prefix = names, missing, prefix
+        self.outputs, self.groups = tuple(outputs), tuple(groups)
+        self.coverage, self.risk = coverage, risk
+        self.delta = {} if delta is None else {"delta": delta}
 
     def __call__(self, table: Any) -> Any:
         """The table or record batch with the new columns; other Arrow data become a table."""
         arrow = import_optional("pyarrow", extra="parquet")
         batch = isinstance(table, arrow.RecordBatch)
         rows = arrow.Table.from_batches([table]) if batch else arrow.table(table)
-        for field, column in zip(self.schema, self._predict(rows), strict=True):
+        for name in (*self.logits, *self.groups):
+            if name not in rows.column_names:
+                rule = f"`table` must have the column `{name}`; got {rows.column_names}"
+                raise ValueError(f"{rule}. Name the columns in `logits` and `groups`.")
+        schema, there = self.schema, self._has_scores(rows)
+        some = rows if there.all() else rows.filter(arrow.array(there))
+        if some.num_rows:
+            scores, places = self._scores(some), arrow.array(np.cumsum(there) - 1, mask=~there)
+            groups = {name: to_column(some.column(name)) for name in self.groups}
+            own = {"groups": groups} if groups else {}
+            found = [self._column(arrow, name, scores, own) for name in self.outputs]
+            found = found if there.all() else [column.take(places) for column in found]
+        else:
+            found = [arrow.nulls(rows.num_rows, field.type) for field in schema]
+        for field, column in zip(schema, found, strict=True):
             if field.name in rows.column_names:
-                raise ValueError(
-                    f"`table` must not have a column `{field.name}`; it has one. Rename it, or "
-                    "give a `prefix` for the new columns."
-                )
+                rule = f"`table` must not have a column `{field.name}`; it has one"
+                raise ValueError(f"{rule}. Rename it, or give a `prefix` for the new columns.")
             rows = rows.append_column(field, column.cast(field.type))
         return rows.combine_chunks().to_batches()[0] if batch and rows.num_rows else rows
 
@@ -133,16 +144,13 @@ class BatchPredictor:
     def schema(self) -> Any:
         """The fields of the new columns."""
         arrow = import_optional("pyarrow", extra="parquet")
-        label, number = _label_names(arrow, self.calibrator).type, arrow.float64()
-        label = arrow.list_(label) if self._of == "labels" else label
-        one = label.value_type if self._of == "labels" else label
+        one, number = self._label_names(arrow).type, arrow.float64()
         types = {
-            "label": label,
+            "label": arrow.list_(one) if self._of == "labels" else one,
             "confidence": number,
-            "proba": arrow.list_(number),
-            "set": arrow.list_(one),
             "abstain": arrow.bool_(),
-            "interval": arrow.list_(number),
+            "set": arrow.list_(one),
+            **dict.fromkeys(("proba", "interval"), arrow.list_(number)),
         }
         return arrow.schema([(f"{self.prefix}{name}", types[name]) for name in self.outputs])
 
@@ -152,36 +160,13 @@ class BatchPredictor:
         added = types.from_arrow_schema(self.schema)
         return type(schema)([*schema.fields, *added.fields])
 
-    def _predict(self, rows: Any) -> list[Any]:
-        """The new columns, as Arrow arrays."""
-        arrow = import_optional("pyarrow", extra="parquet")
-        for name in (*self.logits, *self.groups):
-            if name not in rows.column_names:
-                raise ValueError(
-                    f"`table` must have the column `{name}`; got {rows.column_names}. Name the "
-                    "columns in `logits` and `groups`."
-                )
-        there = self._has_scores(rows)
-        some = rows if there.all() else rows.filter(arrow.array(there))
-        if not some.num_rows:
-            return [arrow.nulls(rows.num_rows, field.type) for field in self.schema]
-        scores = self._scores(some)
-        groups = {name: to_column(some.column(name)) for name in self.groups}
-        own = {"groups": groups} if groups else {}
-        found = [self._column(arrow, name, scores, own) for name in self.outputs]
-        if there.all():
-            return found
-        place = np.where(there, np.cumsum(there) - 1, -1)
-        places = arrow.array(place, mask=~there)
-        return [column.take(places) for column in found]
-
     def _has_scores(self, rows: Any) -> AnyArray:
         """Which rows (n,) have all scores; an error names the first without, or they get nulls.
 
         Whether features may be missing is known to the classifier.
         """
         there = np.ones(rows.num_rows, np.bool_)
-        if hasattr(self.calibrator, "calibrator_") and self.missing == "error":
+        if self._of_features and self.missing == "error":
             return there
         for name in self.logits:
             column = rows.column(name).combine_chunks()
@@ -190,23 +175,20 @@ class BatchPredictor:
                 inner = rows.select([name]).filter(~column.is_null().to_numpy(zero_copy_only=False))
                 empty[~empty] = np.isnan(to_scores(_TABLE, inner, [name])).any(axis=1)
             there &= ~empty
-        place = first_true(~there)
-        if place and self.missing == "error":
+        if not there.all() and self.missing == "error":
+            row = int(np.argmin(there))
             ids = [name for name in rows.column_names if is_id(name)][:1]
-            row = f"row {place[0]}" + "".join(
-                f" ({n} {rows.column(n)[place[0]].as_py()!r})" for n in ids
-            )
-            raise ValueError(
-                f"`table` must have a score in every row; got none in {row}, and "
-                f'{(~there).sum() - 1} others. Drop such rows, or give `missing="null"`.'
-            )
+            named = "".join(f" ({name} {rows.column(name)[row].as_py()!r})" for name in ids)
+            found = f"none in row {row}{named}, and {(~there).sum() - 1} others"
+            remedy = 'Drop such rows, or give `missing="null"`.'
+            raise ValueError(f"`table` must have a score in every row; got {found}. {remedy}")
         return there
 
     def _scores(self, rows: Any) -> Any:
         """The scores of rows, as the calibrator takes them."""
         if hasattr(self.calibrator, "feature_names_in_"):
             return rows.select(list(self.logits)).to_pandas()
-        if self._of == "logits" and len(self.logits) > 1:
+        if isinstance(self.calibrator, Calibrator) and len(self.logits) > 1:
             frame = self.calibrator._convert_frame(rows.select(list(self.logits)))
             if isinstance(frame, np.ndarray):
                 return frame
@@ -215,66 +197,34 @@ class BatchPredictor:
     def _column(self, arrow: Any, name: Column, logits: Any, own: dict[str, Any]) -> Any:
         cal = self.calibrator
         if name == "confidence":
-            given = cal.predict if self._of == "confidence" else cal.predict_confidence
-            return arrow.array(given(logits, **own))
+            ask = cal.predict if self._of == "confidence" else cal.predict_confidence
+            return arrow.array(ask(logits, **own))
         if name == "abstain":
             selected = cal.predict_or_abstain(logits, risk=self.risk, **self.delta, **own)
             return arrow.array(~selected.accepted)
         if name in ("proba", "interval"):
-            ends = name == "interval"
-            work = partial(cal.predict_interval, **self.delta) if ends else cal.predict_proba
-            values = work(logits, **own)
+            work = cal.predict_proba if name == "proba" else cal.predict_interval
+            values = work(logits, **own, **(self.delta if name == "interval" else {}))
             return _lists(arrow, arrow.array(values.ravel()), np.full(len(values), values.shape[1]))
-        names, several = _label_names(arrow, cal), self._of == "labels"
-        if name == "label" and not several:
+        if name == "set":
+            sets = cal.predict_set(logits, coverage=self.coverage, **self.delta, **own)
+            found = sets.possible if self._of == "labels" else sets.members
+        else:
             found = cal.predict(logits, **own)
-            by_name = self._of == "classifier"
-            return arrow.array(found.tolist()) if by_name else names.take(arrow.array(found))
-        members = cal.predict(logits) if name == "label" else self._members(logits, own)
-        places = arrow.array(np.nonzero(members)[1])
-        return _lists(arrow, names.take(places), np.count_nonzero(members, axis=1))
+        names = self._label_names(arrow)
+        if found.ndim == 2:
+            places = arrow.array(np.nonzero(found)[1])
+            return _lists(arrow, names.take(places), np.count_nonzero(found, axis=1))
+        return arrow.array(found.tolist()) if self._of_features else names.take(arrow.array(found))
 
-    def _members(self, logits: Any, own: dict[str, Any]) -> Any:
-        sets = self.calibrator.predict_set(logits, coverage=self.coverage, **self.delta, **own)
-        return sets.possible if self._of == "labels" else sets.members
-
-
-def _kind(calibrator: Any) -> str:
-    """What a calibrator takes: "logits", "confidence", scores of "labels", or features."""
-    kinds = {Calibrator: "logits", ConfidenceCalibrator: "confidence"}
-    for kind, name in (kinds | {MultilabelCalibrator: "labels"}).items():
-        if isinstance(calibrator, kind):
-            calibrator._check_fitted()
-            return name
-    inner = getattr(calibrator, "calibrator_", None)
-    if inner is None or not hasattr(calibrator, "classes_"):
-        raise TypeError(
-            "`calibrator` must be a fitted calibrator of logits, confidences or several labels, or "
-            f"a fitted `CalibratedClassifier`; got {type(calibrator).__name__}."
-        )
-    return "labels" if isinstance(inner, MultilabelCalibrator) else "classifier"
-
-
-def _forget_examples(calibrator: Any) -> None:
-    """Drop what only guarantees need."""
-    inner = getattr(calibrator, "calibrator_", calibrator)
-    if inner is not calibrator:
-        calibrator.calibrator_ = inner = copy(inner)
-    if hasattr(inner, "kept_"):
-        inner.kept_ = CalibrationData()
-    else:
-        inner.held_out_ = None
-
-
-def _label_names(arrow: Any, calibrator: Any) -> Any:
-    """The names of classes or labels, or their numbers, as an Arrow array."""
-    if hasattr(calibrator, "classes_") and hasattr(calibrator, "calibrator_"):
-        return arrow.array(calibrator.classes_.tolist())
-    if isinstance(calibrator, ConfidenceCalibrator):
-        return arrow.array([0])
-    if isinstance(calibrator, MultilabelCalibrator):
-        return arrow.array(calibrator._columns or range(calibrator.n_labels_))
-    return arrow.array(calibrator.class_names or range(calibrator.n_classes_))
+    def _label_names(self, arrow: Any) -> Any:
+        """The names of classes or labels, or their numbers, as an Arrow array."""
+        cal: Any = self.calibrator
+        if self._of_features:
+            return arrow.array(cal.classes_.tolist())
+        if self._of == "classes":
+            return arrow.array(cal.class_names or range(cal.n_classes_))
+        return arrow.array(cal._columns or range(cal.n_labels_) if self._of == "labels" else [0])
 
 
 def _lists(arrow: Any, values: Any, sizes: Any) -> Any:

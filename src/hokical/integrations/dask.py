@@ -8,19 +8,18 @@ methods are fitted in memory on all rows or, of more than 4 million logits, on a
 does not depend on the blocks.
 """
 
+import operator
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import partial, reduce
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hokical._core.arrays import Array, NumpyBackend
-from hokical._core.lazy import import_optional
-from hokical._core.parallel import threads
+from hokical._core.arrays import AnyArray, Array, NumpyBackend
 from hokical._core.reading import Rows
-from hokical._fitting.examples import Examples, Partition, Result
+from hokical._core.runtime import import_optional, threads
+from hokical._fitting.examples import Examples, Partition
 from hokical.calibrators.calibrator import Calibrator
 from hokical.streams import check_block
 
@@ -30,8 +29,8 @@ _FAN_IN = 8
 import_dask = partial(import_optional, extra="dask")
 
 
-class DaskArrays:
-    """Lazy arrays of NumPy blocks."""
+class DaskBackend(NumpyBackend):
+    """Lazy arrays of NumPy blocks. Where nothing lazy is known, they are computed."""
 
     def partition(self, logits: Array, labels: Any, sample_weight: Any) -> Partition:
         return DaskPartition(logits, labels, sample_weight)
@@ -42,27 +41,20 @@ class DaskArrays:
         # A later fit must not change what is computed later.
         work = {"calibrator": deepcopy(calibrator), "what": what, "options": options}
         empty = _predict(np.zeros((1, int(array.shape[1]))), **work)[:0]  # or an error, at once
-        rows, known = _whole_rows(array), {"dtype": empty.dtype, "meta": empty, "empty": empty}
-        known |= (
-            {"chunks": (rows.chunks[0], empty.shape[1:])} if empty.ndim > 1 else {"drop_axis": 1}
-        )
-        return rows.map_blocks(_predict, **work, **known)
+        rows = _whole_rows(array)
+        kept = {"chunks": (rows.chunks[0], empty.shape[1:])} if empty.ndim > 1 else {"drop_axis": 1}
+        known = {"dtype": empty.dtype, "meta": empty, "empty": empty}
+        return rows.map_blocks(_predict, **work, **known, **kept)
 
     def reduce_rows(
         self, make: Callable[..., Any], combine: Callable[[Any, Any], Any], arrays: Sequence[Any]
     ) -> Any:
-        parts, lengths = _align([array for array in arrays if array is not None])
-        blocks = [(make, *part) for part, rows in zip(parts, lengths, strict=True) if rows]
-        return _reduce_tree(_call, blocks, combine)
-
-
-class DaskBackend(NumpyBackend):
-    """Where nothing lazy is known, arrays are computed."""
-
-    lazy = DaskArrays()
+        blocks = _align([array for array in arrays if array is not None])
+        return _reduce_tree([(make, *part) for part, _ in blocks], combine)
 
 
 BACKEND = DaskBackend()
+BACKEND.lazy = BACKEND
 
 
 class DaskPartition(Partition):
@@ -74,59 +66,48 @@ class DaskPartition(Partition):
 
     def __init__(self, logits: Any, labels: Any, sample_weight: Any = None) -> None:
         if labels is None:
-            raise ValueError(
-                "a fit requires y to be passed, but the target y is None: give `labels`, the true "
-                "class of each row, beside a Dask array."
-            )
+            problem = "a fit requires y to be passed, but the target y is None"
+            raise ValueError(f"{problem}: give `labels` beside a Dask array.")
         _check_matrix(logits)
         columns = [labels] if sample_weight is None else [labels, sample_weight]
-        self.parts, self.lengths = _align([logits, *columns])
-        self.first_rows = np.cumsum([0, *self.lengths[:-1]]).tolist()
+        self.blocks = _align([logits, *columns])
         self.n_classes = int(logits.shape[1])
 
-    def reduce(
-        self, work: Callable[[Examples], Result], combine: Callable[[Result, Result], Result]
-    ) -> Result:
-        parts = zip(self.parts, self.first_rows, self.lengths, strict=True)
-        blocks = [(work, part, first, self.n_classes) for part, first, rows in parts if rows]
-        found: Result = _reduce_tree(partial(_call, _work_on), blocks, combine)
-        return found
+    def reduce(self, work: Callable[[Examples], Any]) -> Any:
+        blocks = [(_work_on, work, *block, self.n_classes) for block in self.blocks]
+        return _reduce_tree(blocks, operator.add)
 
 
-def _reduce_tree(
-    task: Any, blocks: list[tuple[Any, ...]], combine: Callable[[Any, Any], Any]
-) -> Any:
-    """What `task` makes of the blocks that have rows, combined in order, a few at a time."""
-    if not blocks:
+def _reduce_tree(tasks: list[tuple[Any, ...]], combine: Callable[..., Any]) -> Any:
+    """What calls make of the blocks that have rows, combined in order, a few at a time."""
+    if not tasks:
         raise ValueError("arrays must have at least one row; got none.")
     delayed = partial(import_dask("dask").delayed, pure=True)
-    join, results = delayed(reduce), [delayed(task)(*block) for block in blocks]
+    join, results = delayed(reduce), [delayed(_call)(*task) for task in tasks]
     while len(results) > 1:
         groups = [results[i : i + _FAN_IN] for i in range(0, len(results), _FAN_IN)]
         results = [join(combine, group) for group in groups]
     return results[0].compute()
 
 
-def _align(arrays: Sequence[Any]) -> tuple[list[tuple[Any, ...]], list[int]]:
-    """Delayed blocks of the arrays, cut at the same rows and with whole rows, and their lengths.
+def _align(arrays: Sequence[Any]) -> list[tuple[list[Any], int]]:
+    """Delayed blocks of the arrays, cut at the same rows, and the number of their first row.
 
-    Chunks of unknown sizes are counted first, which computes what made them unknown.
+    They have whole rows, and at least one. Chunks of unknown sizes are counted first, which
+    computes what made them unknown.
     """
-    known = [_with_sizes(array) for array in arrays]
+    da, known = import_dask("dask.array"), []
+    for array in arrays:
+        lazy = array if isinstance(array, da.Array) else da.from_array(np.asarray(array))
+        unknown = any(np.isnan(size) for sizes in lazy.chunks for size in sizes)
+        known.append(lazy.compute_chunk_sizes() if unknown else lazy)
     counts = [int(array.shape[0]) for array in known]
     if len(set(counts)) > 1:
         raise ValueError(f"all arrays must have as many rows; got {counts}.")
     rows = known[0].chunks[0]
     cut = [_whole_rows(array.rechunk({0: rows})).to_delayed().reshape(-1) for array in known]
-    return list(zip(*cut, strict=True)), [int(length) for length in rows]
-
-
-def _with_sizes(array: Any) -> Any:
-    """A Dask array whose chunks have known sizes; an array in memory becomes one."""
-    da = import_dask("dask.array")
-    lazy = array if isinstance(array, da.Array) else da.from_array(np.asarray(array))
-    unknown = any(np.isnan(size) for sizes in lazy.chunks for size in sizes)
-    return lazy.compute_chunk_sizes() if unknown else lazy
+    first = np.cumsum([0, *rows[:-1]]).tolist()
+    return [(part, k) for *part, k, n in zip(*cut, first, rows, strict=True) if n]
 
 
 def _whole_rows(array: Any) -> Any:
@@ -136,15 +117,10 @@ def _whole_rows(array: Any) -> Any:
 
 def _check_matrix(logits: Any) -> None:
     if not isinstance(logits, import_dask("dask.array").Array):
-        raise TypeError(
-            f"`logits` must be a Dask array; got {type(logits).__name__} of Dask. Use "
-            "`frame.to_dask_array()` for a data frame."
-        )
+        kind = type(logits).__name__
+        raise TypeError(f"`logits` must be a Dask array; got {kind}. Use `.to_dask_array()`.")
     if logits.ndim != 2 or np.isnan(logits.shape[1]):
-        raise ValueError(
-            f"`logits` must be 2-D (n, classes) with a known number of classes; got shape "
-            f"{logits.shape}."
-        )
+        raise ValueError(f"`logits` must be 2-D, of known width; got shape {logits.shape}.")
 
 
 def _call(task: Callable[..., Any], *parts: Any) -> Any:
@@ -152,23 +128,18 @@ def _call(task: Callable[..., Any], *parts: Any) -> Any:
         return task(*parts)
 
 
-def _work_on(
-    work: Callable[[Examples], Result], part: tuple[Any, ...], first_row: int, n_classes: int
-) -> Result:
+def _work_on(work: Callable[[Examples], Any], part: Any, first_row: int, n_classes: int) -> Any:
     return work(check_block(Rows(*part), first_row, n_classes))
 
 
 def _predict(
-    block: NDArray[Any],
-    calibrator: Calibrator,
-    what: Any,
-    options: dict[str, Any],
-    empty: Any = None,
+    block: AnyArray, calibrator: Calibrator, what: Any, options: dict[str, Any], empty: Any = None
 ) -> Any:
     if not len(block):
         return empty
-    if what == "interval":
-        return _call(partial(calibrator.predict_interval, **options), block)
-    if what == "accepted":
-        return _call(partial(calibrator.predict_or_abstain, **options), block).accepted
-    return np.asarray(_call(calibrator._output, what, block))
+    with threads(1):
+        if what == "interval":
+            return calibrator.predict_interval(block, **options)
+        if what == "accepted":
+            return calibrator.predict_or_abstain(block, **options).accepted
+        return np.asarray(calibrator._output(what, block))

@@ -1,13 +1,9 @@
 """JAX arrays: computed in float64 where they are, also while JAX traces them."""
 
-from contextlib import AbstractContextManager
 from importlib import import_module
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from hokical._core.arrays import Array, Backend, Namespace
+from hokical._core.arrays import AnyArray, Array, Backend, Namespace
 
 
 class JaxBackend(Backend):
@@ -16,11 +12,8 @@ class JaxBackend(Backend):
     def namespace(self, array: Array) -> Namespace:
         return import_module("jax.numpy")
 
-    def from_host(self, array: NDArray[Any], like: Array) -> Array:
+    def from_host(self, array: AnyArray, like: Array) -> Array:
         return self.namespace(like).asarray(array)
-
-    def to_host(self, array: Array) -> NDArray[Any]:
-        return np.asarray(array)
 
     def is_traced(self, array: Array) -> bool:
         return isinstance(array, import_module("jax.core").Tracer)
@@ -29,12 +22,10 @@ class JaxBackend(Backend):
         return import_module("jax.lax").stop_gradient(array)
 
     def follow(self, rounded: Array, smooth: Array) -> Array:
-        stop = import_module("jax.lax").stop_gradient
-        return stop(rounded) + (smooth - stop(smooth))
+        return self.without_gradient(rounded) + (smooth - self.without_gradient(smooth))
 
-    def in_float64(self) -> AbstractContextManager[Any]:
-        scope: AbstractContextManager[Any] = import_module("jax").enable_x64(True)
-        return scope
+    def in_float64(self) -> Any:
+        return import_module("jax").enable_x64(True)
 
 
 BACKEND = JaxBackend()

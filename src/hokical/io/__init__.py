@@ -1,6 +1,6 @@
 """Scores and labels from files, and results into files.
 
-One module per format. The format is found by a file's first bytes; nothing in a file is ever run.
+The format is found by a file's first bytes; nothing in a file is ever run.
 
 >>> import tempfile, pathlib
 >>> import numpy as np
@@ -23,7 +23,7 @@ from hokical.io.answers import (
     read_sequence_logprobs,
     read_stated,
 )
-from hokical.io.reading import read_examples
+from hokical.io.examples import read_examples
 from hokical.io.tables import DataFileError, write_table
 
 __all__ = [

@@ -5,27 +5,20 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 
 from hokical._core.arrays import FloatArray, IntArray
-from hokical._core.topk import TopK
+from hokical._core.checks import check_choice
+from hokical._core.logits import TopK
 from hokical.io.tables import DataFileError, find_format, json_records, read_text, report_damage
 
 #: What tokenizers and prompts put around a letter.
 _AROUND = " \t\n\r\u2581\u0120\u010a()[]*.:\"'"
-
-_GENERATED = (
-    "it is of a generation task, whose answers are text without log-likelihoods of choices. Run a "
-    "multiple-choice variant of the task, or read the log-probabilities of the answers' tokens "
-    "with `read_logprobs`"
-)
-_ABSENT = object()
-#: What entries of another format raise while they are taken apart.
-_OTHER_FORMAT = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
 class ChoiceScores(NamedTuple):
@@ -107,35 +100,55 @@ def read_logprobs(
     array([1])
     """
     index = _as_index(choices)
-    if position not in ("last", "first"):
-        raise ValueError(f'`position` must be "last" or "first"; got {position!r}.')
+    check_choice("position", position, Literal["last", "first"])
     if not 0.0 <= least_mass <= 1.0:
         raise ValueError(f"`least_mass` must lie in [0, 1]; got {least_mass!r}.")
-    values, ceilings, rows = list[FloatArray](), list[float](), list[int]()
-    replies, unread = _records(source), None
-    for row, reply in enumerate(replies):
-        try:
-            places = [*_positions(reply)]
-            places = places if after is None else _places_after(places, after)
-            tokens = _find_answer(places, index, {*choices}, "first" if after else position)
-        except _OTHER_FORMAT as error:
-            unread = unread or _bad(source, row, "a reply with `logprobs`", error)
-            continue
-        scores = _choice_scores(tokens, index)
+    answers = dict[int, tuple[FloatArray, float]]()
+    n_replies, replies, unread = _parse_entries(source, _positions, "a reply with `logprobs`")
+    for row, given in replies.items():
+        places = given if after is None else _places_after(given, after)
+        tokens = _find_answer(places, index, {*choices}, "first" if after else position)
+        scores = np.full(len(choices), -np.inf)
+        for token, value in tokens.items():  # in all spellings
+            if (place := _class_of(token, index)) is not None:
+                scores[place] = np.logaddexp(scores[place], value)
         if np.isfinite(scores).any() and np.exp(scores).sum() >= least_mass:
-            values.append(scores)
-            ceilings.append(min(tokens.values()))
-            rows.append(row)
-    if not rows:
-        raise unread or ValueError(
-            f"no reply has one of the choices {list(choices)} among its tokens, with a probability "
-            f"of {least_mass:g} together. A choice must be one token: let the model answer with a "
-            "letter or a number."
-        )
+            answers[row] = scores, min(tokens.values())
+    if not answers:
+        problem = f"no reply has one of the choices {list(choices)} with probability {least_mass:g}"
+        raise unread or ValueError(f"{problem}. A choice must be one token: a letter or a number.")
+    values, ceilings = zip(*answers.values(), strict=True)
     table = np.array(values)
     classes = np.where(np.isfinite(table), np.arange(len(choices)), -1)
     found = TopK(table, classes, len(choices), ceiling=ceilings)
-    return ChoiceScores(found, np.array(rows), len(replies) - len(rows))
+    return ChoiceScores(found, np.array([*answers]), n_replies - len(answers))
+
+
+def _parse_entries(
+    source: Any, parse: Callable[[Any], Any], wanted: str
+) -> tuple[int, dict[int, Any], ValueError | None]:
+    """How many entries there are, what is read from each, and what is wrong with the first other.
+
+    They are the JSON objects of a file, as one list or one a line, or the replies given.
+    """
+    path = Path(source) if isinstance(source, (str, os.PathLike)) else None
+    parts = ("choices", "outputs", "output", "candidates", "response")
+    if path is not None:
+        find_format(path)  # for its errors about files that are not there, empty or not text
+        with report_damage(path, "JSON, or JSON lines"):
+            source = json_records(read_text(path).strip())
+    elif isinstance(source, Mapping) or any(hasattr(source, name) for name in parts):
+        source = [source]  # a single reply
+    n_entries, found, unread = 0, dict[int, Any](), None
+    for row, entry in enumerate(source):
+        n_entries += 1
+        try:
+            found[row] = parse(entry)
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            reason = f"missing {error}" if isinstance(error, KeyError) else str(error)
+            text = f"expected {wanted} in entry {row}; {reason}."
+            unread = unread or (DataFileError(path, text) if path else ValueError(text))
+    return n_entries, found, unread
 
 
 def _as_index(choices: Sequence[str]) -> dict[str, int]:
@@ -162,10 +175,11 @@ def _find_answer(
     """
     stated = [k for k, place in enumerate(places) if _class_of(place.token, index) is not None]
     exact = [k for k in stated if places[k].token.strip(_AROUND) in choices]
-    whole = [k for k in exact or stated if not _goes_on(places, k)]
-    for found in (whole, exact, stated):
-        if found:
-            return places[found[-1 if position == "last" else 0]].tokens
+    words = [*(_as_text(place.token) for place in places), ""]
+    inside = [a[-1:].isalnum() and b[:1].isalnum() for a, b in pairwise(words)]  # "B" of "Bob"
+    whole = [k for k in exact or stated if not inside[k]]
+    if found := whole or exact or stated:
+        return places[found[-1 if position == "last" else 0]].tokens
     return places[0].tokens if places else {}
 
 
@@ -178,25 +192,9 @@ def _places_after(places: list[_Place], after: str) -> list[_Place]:
     return places[int(first) :] if found >= 0 else []
 
 
-def _goes_on(places: list[_Place], k: int) -> bool:
-    """Whether the next token continues a word, as "ob" after "B"."""
-    following = _as_text(places[k + 1].token) if k + 1 < len(places) else ""
-    return following[:1].isalnum() and _as_text(places[k].token)[-1:].isalnum()
-
-
 def _as_text(token: str) -> str:
     """A token as it is read, without the signs of tokenizers for a space and a new line."""
     return token.translate({0x2581: " ", 0x120: " ", 0x10A: "\n"})
-
-
-def _choice_scores(tokens: dict[str, float], index: dict[str, int]) -> FloatArray:
-    """The log-probability (choices,) of each choice, in all spellings; -inf if it is not there."""
-    scores = np.full(max(index.values()) + 1, -np.inf)
-    for token, value in tokens.items():
-        place = _class_of(token, index)
-        if place is not None:
-            scores[place] = np.logaddexp(scores[place], value)
-    return scores
 
 
 def read_sequence_logprobs(source: Any, *, after: str | None = None) -> SequenceScores:
@@ -211,25 +209,18 @@ def read_sequence_logprobs(source: Any, *, after: str | None = None) -> Sequence
     >>> found.texts, found.total, found.mean
     (['Paris'], array([-0.6]), array([-0.3]))
     """
-    replies, unread = _records(source), None
-    totals, counts, texts, rows = list[float](), list[int](), list[str](), list[int]()
-    for row, reply in enumerate(replies):
-        try:
-            places = [*_positions(reply)]
-        except _OTHER_FORMAT as error:
-            unread = unread or _bad(source, row, "a reply with `logprobs`", error)
-            continue
-        places = places if after is None else _places_after(places, after)
-        if places:
-            totals.append(sum(place.tokens[place.token] for place in places))
-            counts.append(len(places))
-            texts.append("".join(_as_text(place.token) for place in places).strip())
-            rows.append(row)
-    if not rows:
+    n_replies, replies, unread = _parse_entries(source, _positions, "a reply with `logprobs`")
+    if after is not None:
+        replies = {row: _places_after(places, after) for row, places in replies.items()}
+    found = {row: places for row, places in replies.items() if places}
+    if not found:
         wanted = "" if after is None else f" after {after!r}"
         raise unread or ValueError(f"no reply has tokens{wanted}.")
-    n_skipped = len(replies) - len(rows)
-    return SequenceScores(np.array(totals), np.array(counts), texts, np.array(rows), n_skipped)
+    totals = [sum(place.tokens[place.token] for place in places) for places in found.values()]
+    texts = ["".join(_as_text(place.token) for place in own).strip() for own in found.values()]
+    counts = np.array([*map(len, found.values())])
+    rows, n_skipped = np.array([*found]), n_replies - len(found)
+    return SequenceScores(np.array(totals), counts, texts, rows, n_skipped)
 
 
 def read_lm_eval(source: Any) -> tuple[FloatArray, IntArray]:
@@ -243,135 +234,92 @@ def read_lm_eval(source: Any) -> tuple[FloatArray, IntArray]:
     >>> read_lm_eval([line])
     (array([[-3.5 , -1.25]]), array([1]))
     """
-    found, labels = [], []
-    for row, sample in enumerate(_records(source)):
-        try:
-            answers = sample["filtered_resps"]
-            if any(isinstance(answer, str) for answer in answers):
-                raise ValueError(_GENERATED)
-            found.append([float(answer[0]) for answer in answers])
-            labels.append(_target(sample, len(answers)))
-        except _OTHER_FORMAT as error:
-            raise _bad(source, row, "a multiple-choice sample", error) from error
-    if not found:
-        raise ValueError("`source` must hold at least one sample; got none.")
-    logits = np.full((len(found), max(map(len, found))), -np.inf)
-    for row, scores in enumerate(found):
-        logits[row, : len(scores)] = scores
-    return logits, np.array(labels)
+    _, found, unread = _parse_entries(source, _choices_of_sample, "a multiple-choice sample")
+    if unread or not found:
+        raise unread or ValueError("`source` must hold at least one sample; got none.")
+    scores, labels = zip(*found.values(), strict=True)
+    logits = np.array([*zip_longest(*scores, fillvalue=-np.inf)]).T
+    return np.ascontiguousarray(logits), np.array(labels)
 
 
-def _target(sample: dict[str, Any], n_choices: int) -> int:
-    """The index of the right choice, given as such, as a letter or as the text of the choice."""
-    target = sample["target"]
-    target = target[0] if isinstance(target, list) else target
-    text = str(target).strip(_AROUND)
-    if text.isdecimal():
-        if int(text) >= n_choices:
-            raise ValueError(f"its target {text} is none of its {n_choices} choices")
-        return int(text)
-    texts = [str(choice) for choice in sample.get("doc", {}).get("choices", [])]
-    return texts.index(str(target)) if str(target) in texts else "ABCDEFGHIJ".index(text)
+def _choices_of_sample(sample: Any) -> tuple[list[float], int]:
+    """The log-likelihoods of the choices, and which is right: by number, as a letter or by text."""
+    answers, target = sample["filtered_resps"], sample["target"]
+    if any(isinstance(answer, str) for answer in answers):
+        remedy = "Run a multiple-choice variant, or read its answers with `read_logprobs`"
+        raise ValueError(f"it is of a generation task, without choices. {remedy}")
+    scores = [float(answer[0]) for answer in answers]
+    target = str(target[0] if isinstance(target, list) else target)
+    text = target.strip(_AROUND)
+    if not text.isdecimal():
+        texts = [str(choice) for choice in sample.get("doc", {}).get("choices", [])]
+        return scores, texts.index(target) if target in texts else "ABCDEFGHIJ".index(text)
+    if int(text) >= len(scores):
+        raise ValueError(f"its target {text} is none of its {len(scores)} choices")
+    return scores, int(text)
 
 
-def _get(record: Any, *names: str, default: Any = _ABSENT) -> Any:
-    """The first of these entries of a mapping, or attributes of an object, that is there."""
+def _get(record: Any, *names: str) -> Any:
+    """The first of these entries of a mapping, or attributes of an object, that is not None."""
     for name in names:
-        if isinstance(record, Mapping):
-            if name in record:
-                return record[name]
-        elif hasattr(record, name):
-            return getattr(record, name)
-    if default is _ABSENT:
-        raise KeyError(names[0])
-    return default
+        found = record.get(name) if isinstance(record, Mapping) else getattr(record, name, None)
+        if found is not None:
+            return found
+    return None
 
 
-def _positions(reply: Any) -> Iterator[_Place]:
+def _positions(reply: Any) -> list[_Place]:
     """At each position the token that was sampled, and the log-probabilities."""
     if not isinstance(reply, Mapping) and not hasattr(reply, "__dict__"):
         raise TypeError(f"got {type(reply).__name__}")
-    reply = _get(reply, "response", default=reply)
-    reply = _get(reply, "body", default=reply)  # a line of batch output
-    if _get(reply, "type", default=None) == "message" and _get(reply, "content", default=None):
-        raise ValueError(
-            "Anthropic's messages have no log-probabilities. Ask the model for its confidence, or "
-            "for several answers, and use `hokical.calibrate_confidence`"
-        )
-    outputs = _get(reply, "outputs", default=None)  # vLLM
-    if outputs:
-        yield from _vllm_positions(outputs[0])
-        return
-    if _get(reply, "output", default=None) is not None:  # OpenAI's responses: after the reasoning
-        items = (_get(item, "content", default=None) or () for item in _get(reply, "output"))
-        parts = (_get(part, "logprobs", default=None) for texts in items for part in texts)
-        found = next(filter(None, parts), None)
-    elif _get(reply, "candidates", default=None) is not None:
-        first = _get(reply, "candidates")[0]
-        found = _get(first, "logprobsResult", "logprobs_result", default=None)
+    reply = _get(reply, "response") or reply
+    reply = _get(reply, "body") or reply  # a line of batch output
+    if _get(reply, "type") == "message" and _get(reply, "content"):
+        remedy = "Ask for a confidence or several answers; see `hokical.calibrate_confidence`"
+        raise ValueError(f"Anthropic's messages have no log-probabilities. {remedy}")
+    if outputs := _get(reply, "outputs"):  # vLLM
+        found = _get(outputs[0], "logprobs")
+    elif output := _get(reply, "output"):  # OpenAI's responses: after the reasoning
+        texts = (_get(item, "content") or () for item in output)
+        found = next(filter(None, (_get(one, "logprobs") for text in texts for one in text)), None)
+    elif candidates := _get(reply, "candidates"):  # Gemini
+        found = _get(candidates[0], "logprobsResult", "logprobs_result")
     else:
-        found = _get(_get(reply, "choices")[0], "logprobs")
+        found = _get((_get(reply, "choices") or [None])[0], "logprobs")
     if found is None:
-        raise ValueError("its `logprobs` are null")
-    chosen = _get(found, "chosenCandidates", "chosen_candidates", default=None)
-    content = found if isinstance(found, list) else _get(found, "content", default=None)
-    if chosen is not None:  # Gemini
+        remedy = "Ask the API for `logprobs` and `top_logprobs`"
+        raise ValueError(f"its `logprobs` are missing or null. {remedy}")
+    if outputs:
+        sampled = _get(outputs[0], "token_ids") or [None] * len(found)
+        return [*map(_vllm_place, found, sampled)]
+    if chosen := _get(found, "chosenCandidates", "chosen_candidates"):
         tops = _get(found, "topCandidates", "top_candidates")
-        for one, top in zip(chosen, tops, strict=True):
-            yield _place(one, _get(top, "candidates"), "logProbability", "log_probability")
-    elif content:  # responses and chat
-        for each in content:
-            yield _place(each, _get(each, "top_logprobs", default=()) or (), "logprob")
-    else:  # completions
-        names = ("tokens", "top_logprobs", "token_logprobs")
-        for token, table, value in zip(*(_get(found, name) for name in names), strict=True):
-            yield _Place(token, {**(table or {}), token: float(value)})
+        pairs = zip(chosen, (_get(top, "candidates") for top in tops), strict=True)
+        return [_place(*pair, "logProbability", "log_probability") for pair in pairs]
+    if content := found if isinstance(found, list) else _get(found, "content"):
+        return [_place(each, _get(each, "top_logprobs") or (), "logprob") for each in content]
+    tokens, values = _get(found, "tokens") or (), _get(found, "token_logprobs") or ()
+    tables = _get(found, "top_logprobs") or [{}] * len(tokens)
+    each = zip(tokens, tables, values, strict=True)  # of completions
+    return [_Place(token, {**(table or {}), token: float(value)}) for token, table, value in each]
 
 
 def _place(chosen: Any, others: Iterable[Any], *names: str) -> _Place:
     """A position from records of a token and its log-probability."""
     listed = {_get(one, "token"): float(_get(one, *names)) for one in (*others, chosen)}
+    if None in listed:
+        raise KeyError("token")
     return _Place(_get(chosen, "token"), listed)
 
 
-def _vllm_positions(output: Any) -> Iterator[_Place]:
-    """Positions of vLLM, which has tables of log-probabilities by the numbers of tokens."""
-    tables, sampled = _get(output, "logprobs"), _get(output, "token_ids", default=None)
-    if tables is None:
-        raise ValueError("its `logprobs` are null")
-    for k, table in enumerate(tables):
-        found = {
-            str(number): (str(_get(one, "decoded_token")), float(_get(one, "logprob")))
-            for number, one in table.items()
-        }
-        best = max(found, key=lambda number: found[number][1])
-        token, value = found[best if sampled is None else str(sampled[k])]
-        tokens: dict[str, float] = {}
-        for each, own in found.values():  # tokens of one spelling
-            tokens[each] = float(np.logaddexp(tokens[each], own)) if each in tokens else own
-        yield _Place(token, tokens if token in tokens else tokens | {token: value})
-
-
-def _records(source: Any) -> list[Any]:
-    """The JSON objects of a file, as one list or one a line, or the replies given."""
-    if isinstance(source, (str, os.PathLike)):
-        path = Path(source)
-        find_format(path)  # for its errors about files that are not there, empty or not text
-        with report_damage(path, "JSON, or JSON lines"):
-            return json_records(read_text(path).strip())
-    parts = ("choices", "outputs", "output", "candidates", "response")
-    one = isinstance(source, Mapping) or any(hasattr(source, name) for name in parts)
-    return [source] if one else list(source)
-
-
-def _bad(source: Any, row: int, wanted: str, error: Exception) -> ValueError:
-    reason = f"missing {error}" if isinstance(error, KeyError) else str(error)
-    problem = f"expected {wanted} in entry {row}; {reason}."
-    asked = "logprobs" in wanted and "calibrate_confidence" not in reason
-    remedy = "Ask the API for `logprobs` and `top_logprobs`." if asked else ""
-    if isinstance(source, (str, os.PathLike)):
-        return DataFileError(Path(source), problem, remedy)
-    return ValueError(f"`source`: {problem} {remedy}".strip())
+def _vllm_place(table: Mapping[Any, Any], number: Any) -> _Place:
+    """A position of vLLM, which has a table by the numbers of tokens, one of them sampled."""
+    own, tokens = {str(key): one for key, one in table.items()}, dict[str, float]()
+    for one in own.values():  # tokens of one spelling
+        token, value = str(_get(one, "decoded_token")), float(_get(one, "logprob"))
+        tokens[token] = float(np.logaddexp(tokens.get(token, -np.inf), value))
+    best = max(own, key=lambda k: _get(own[k], "logprob")) if number is None else str(number)
+    return _Place(str(_get(own[best], "decoded_token")), tokens)
 
 
 def agreement(
@@ -389,18 +337,14 @@ def agreement(
     (['paris', '4'], array([0.67, 0.67]))
     """
     key = _normalize if normalize is None else normalize
-    answers, shares = [], []
+    found = []
     for row, given in enumerate(samples):
         counts = Counter() if isinstance(given, str) else Counter(map(key, given))
         if not counts:
-            raise ValueError(
-                f"`samples` must have a list of answers for each question; got {given!r} in row "
-                f"{row}. Leave out questions without an answer."
-            )
-        answer, count = counts.most_common(1)[0]
-        answers.append(answer)
-        shares.append(count / counts.total())
-    return answers, np.array(shares)
+            rule = f"`samples` must have a list of answers for each question; got {given!r}"
+            raise ValueError(f"{rule} in row {row}. Leave out questions without an answer.")
+        found.append((*counts.most_common(1)[0], counts.total()))
+    return [answer for answer, _, _ in found], np.array([count / all_ for _, count, all_ in found])
 
 
 def _normalize(answer: Any) -> Any:
@@ -482,13 +426,11 @@ def _stated(answer: Any, words: Mapping[str, float], pattern: re.Pattern[str] | 
     for form, unit in _STATED:
         for found in reversed(re.findall(form, text)):
             numbers = [float(each) for each in np.atleast_1d(found).tolist()]
-            if unit is None:
-                part, whole = numbers
-                if part <= whole and 0.0 < whole <= 100.0:
-                    return part / whole
-                continue
-            value = sum(numbers) / len(numbers) / unit
-            return _fraction(value) if unit == 1.0 else (value if value <= 1.0 else np.nan)
+            if unit is not None:
+                value = sum(numbers) / len(numbers) / unit
+                return _fraction(value) if unit == 1.0 else (value if value <= 1.0 else np.nan)
+            if numbers[0] <= numbers[1] and 0.0 < numbers[1] <= 100.0:
+                return numbers[0] / numbers[1]
     found = pattern.findall(text) if pattern else []
     return words[found[-1]] if found else np.nan
 

@@ -16,32 +16,29 @@ Upper and lower case are the same. `*` is the name of a class, or its number.
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from hokical._core.arrays import AnyArray, BoolArray, FloatArray, IntArray
+from hokical._core import reading
+from hokical._core.arrays import AnyArray, BoolArray
 from hokical._core.conversion import Zeros, from_binary_scores, from_probabilities
 from hokical._core.groups import look_up
-from hokical._core.logits import Logits, as_logits
-from hokical._core.reading import (
-    Rows,
-    as_partial_labels,
-    as_weights,
-    describe_columns,
-    first_true,
-    match_columns,
-    whole_numbers,
-)
-from hokical.io.tables import MISSING, NAMELESS, DataFileError, FileSplit, Table, report_file
+from hokical._core.logits import as_logits
+from hokical._core.reading import Rows
+from hokical._core.runtime import FitDataWarning, warn_user
+from hokical.io import tables
+from hokical.io.tables import MISSING, NAMELESS, TABLE, DataFileError, FileSplit, Table
 
-Kind = Literal["logits", "probabilities", "confidence"]
+Location = str | os.PathLike[str]
+ScoreKind = Literal["logits", "probabilities", "confidence"]
 #: Whether each row must have a label, may have one, or labels are not read.
 Labelled = Literal["all", "some", "none"]
 
@@ -50,7 +47,7 @@ RIGHT = ("right", "correct", *LABELS)
 WEIGHTS = ("sample_weight", "weight")
 LOGITS = ("logits",)
 #: Of each kind: arrays and columns with all scores, and patterns of columns with that of one class.
-_SCORES: dict[Kind, tuple[tuple[str, ...], tuple[str, ...]]] = {
+_SCORES: dict[ScoreKind, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "logits": (LOGITS, (r"logit_(.+)", r"z_?(\d+)", r"(\d+)")),
     "probabilities": (
         ("probabilities", "probability", "proba", "probs"),
@@ -70,8 +67,7 @@ _SLACK = 0.05
 class Columns:
     """What to read; see `read_examples`."""
 
-    split: FileSplit = "val"
-    kind: Kind | None = None
+    kind: ScoreKind | None = None
     score_columns: tuple[str, ...] = ()
     label_column: str | None = None
     classes: tuple[str, ...] = ()
@@ -85,34 +81,157 @@ class Columns:
     weight_column: str | None = None
 
 
-@dataclass(frozen=True)
-class Roles:
-    """Names of the columns or arrays that are read; `kind` is None if names do not say it."""
-
-    scores: tuple[str, ...]
-    kind: Kind | None
-    classes: tuple[str, ...] = ()
-    labels: str | None = None
-    weights: str | None = None
-    groups: tuple[str, ...] = ()
-    kept: tuple[str, ...] = ()
-    #: Names of the columns, if there is one for each class.
-    columns: tuple[str, ...] = ()
-    #: The part that is read, if the file has parts.
-    part: FileSplit | None = None
-    #: Columns that are used for nothing, though they might hold scores.
-    unused: tuple[str, ...] = ()
-
-    def others(self, *, with_labels: bool) -> tuple[str, ...]:
-        """The columns that are no scores, each once."""
-        labels = self.labels if with_labels else None
-        found = (labels, self.weights, *self.groups, *self.kept)
-        return tuple(dict.fromkeys(name for name in found if name is not None))
-
-
 def is_id(name: str) -> bool:
     """Whether a column is one of ids, by its name."""
     return _ID.fullmatch(name.strip()) is not None
+
+
+def read_examples(
+    path: Location,
+    *,
+    split: FileSplit = "val",
+    labels: Location | None = None,
+    labelled: Labelled = "all",
+    kind: ScoreKind | None = None,
+    score_columns: tuple[str, ...] = (),
+    label_column: str | None = None,
+    classes: tuple[str, ...] = (),
+    groups: tuple[str, ...] = (),
+    keep: tuple[str, ...] | None = (),
+    missing: Literal["error", "drop"] = "error",
+    zeros: Zeros = "unlikely",
+    fitted_by: Any = None,
+) -> Rows:
+    """Read scores and labels from a file; DataFileError says what is wrong with a bad one.
+
+    Parameters
+    ----------
+    path : path
+        `.npz`, `.npy`, `.csv` or `.parquet`; with hokical-paper also a pickle of NumPy arrays.
+        Columns and arrays are found by their names: `label` or `y`; `logits`, `logit_*` or `z0`,
+        `z1`, ...; `probabilities`, `proba` or `prob_*`; `confidence` beside `right`;
+        `sample_weight`.
+    split : {"val", "test"}
+        Which part, if the file has parts.
+    labels : path, optional
+        Another file with the labels. `NAME_labels.npy` is found beside `NAME_logits.npy`.
+    labelled : {"all", "some", "none"}
+        Whether each row must have a label, may have one (-1 otherwise), or labels are not read.
+    kind : {"logits", "probabilities", "confidence"}, optional
+        What the scores are; by default what their names say, or their values if they were named
+        by `score_columns` or `classes`. Probabilities become logits.
+    score_columns : tuple of str
+        Names of the scores' columns, or one pattern in which `*` is the class, such as "P(*)". One
+        name alone is the score of class 1 of two, or the confidence.
+    label_column : str, optional
+        Name of the labels; of confidences, of the column that says whether they were right.
+    classes : tuple of str
+        Names of the classes; columns of these names, in this order, are the scores.
+    groups, keep : tuple of str
+        Columns with groups, and others to keep; `keep=None` keeps those called `id` or `*_id`,
+        ("all",) all that are no scores.
+    missing : {"error", "drop"}
+        "drop" leaves out rows without a score, weight or label.
+    zeros : {"unlikely", "impossible"}
+        What a probability of 0 means, as in `hokical.from_probabilities`.
+    fitted_by : Calibrator, optional
+        The logits must have as many classes as this calibrator; columns are put in the order of
+        its fit.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(f"{folder}/val.npz", logits=[[2.0, 0.0], [0.0, 1.0]], labels=[0, 1])
+    ...     rows = read_examples(f"{folder}/val.npz")
+    >>> rows.n_rows, rows.n_classes, rows.labels.tolist()
+    (2, 2, [0, 1])
+    """
+    column = None if labelled == "none" or labels is not None else label_column
+    wanted = Columns(
+        kind, score_columns, column, classes, groups, keep, zeros, labelled, missing == "drop",
+        fitted_by,
+    )  # fmt: skip
+    table = tables.open_table(Path(path), split)
+    layout = Layout(table, wanted)
+    where = None if labelled == "none" else layout.find_labels(labels, label_column)
+    if where is None and labelled == "all":
+        remedy = "Name the column, --label-column NAME, or the file that has them, --labels FILE."
+        raise table.error(f"expected labels in `label` or `y`; found {table.listed()}.", remedy)
+    return layout.read(table, where)
+
+
+def read_late_labels(
+    path: Location, id_column: str, right: bool, label_column: str = "", classes: Sequence[str] = ()
+) -> tuple[AnyArray, AnyArray] | None:
+    """Ids and labels (n,) of a file that holds nothing else; None if it is another one.
+
+    Labels are class indices, or of confidences 1 if `right`; -1 where there is none.
+    """
+    table = tables.open_table(Path(path), "test")
+    ids, labels = table.first(id_column), table.first(*filter(None, (label_column, *LABELS)))
+    rest = [name for name in table.names if name != ids]
+    labels = rest[0] if labels is None and len(rest) == 1 else labels
+    if ids is None or labels is None:
+        return None
+    with suppress(DataFileError):
+        Layout(table, Columns(label_column=labels))
+        return None  # as it has scores
+    with tables.report_file(table.path, table.place):
+        found = encode_labels(table.read_column(labels), classes, right=right)
+    return table.read_column(ids), found
+
+
+def labels_beside(path: Path) -> Path:
+    """The file in which the labels of an array without a name are looked for."""
+    return path.with_name(path.name.replace("logits", "labels"))
+
+
+def read_table(
+    table: Any,
+    labels: str,
+    sample_weight: Any = None,
+    groups: Any = None,
+    *,
+    kind: ScoreKind | None = None,
+    classes: Sequence[str] = (),
+    score_columns: Sequence[str] = (),
+    fitted_by: Any = None,
+) -> Rows:
+    """Checked rows of a table in memory, with the columns that a file of it would have.
+
+    A table is anything with `__arrow_c_stream__`, or a lazy frame of Polars. `labels` is the name
+    of a column; weights and groups may be such, or arrays. Numbers that are used for nothing, and
+    weights that nobody asked for, are warned of.
+    """
+    lazy = hasattr(table, "collect") and not hasattr(table, "__arrow_c_stream__")
+    rows = tables.import_arrow("pyarrow").table(table.collect() if lazy else table)
+    data, named = tables.arrow_table(TABLE, rows), [groups] if isinstance(groups, str) else groups
+    by_name = isinstance(named, (list, tuple)) and {*map(str, named)} <= {*data.names}
+    known = {} if fitted_by is None else options_from(fitted_by.metadata_)
+    wanted = Columns(
+        kind=kind or known.get("kind"), score_columns=tuple(score_columns), label_column=labels,
+        weight_column=sample_weight if isinstance(sample_weight, str) else None,
+        groups=tuple(named) if by_name else (), classes=tuple(classes), labelled="all",
+        fitted_by=None if kind == "confidence" else fitted_by,
+    )  # fmt: skip
+    try:
+        layout = Layout(data, wanted)
+        found = layout.read(data, (data, data.require(labels, "`labels`")))
+    except DataFileError as error:  # in the words of Python
+        text = str(error).removeprefix(f"{TABLE}: ").replace("--label-column", "`labels`")
+        raise ValueError(re.sub("--([a-z]+)-columns", r"`\1_columns`", text)) from error
+    if layout.unused and fitted_by is None:
+        unused, scores = (", ".join(names[:6]) for names in (layout.unused, layout.scores))
+        remedy = f"Scores are in {scores}; name others in `score_columns`."
+        warn_user(f"columns of the table that are not used: {unused}. {remedy}", FitDataWarning)
+    if layout.weights is not None and sample_weight is None and fitted_by is None:
+        remedy = "Name it as `sample_weight`, or rename it if it holds no weights."
+        warn_user(f"rows count by the column `{layout.weights}`. {remedy}", FitDataWarning)
+    weights = found.weights if wanted.weight_column or sample_weight is None else sample_weight
+    about = {k: v for k, v in found.about.items() if k != "scores" or v != "logits"}
+    return found._replace(weights=weights, groups=found.groups if by_name else groups, about=about)
 
 
 def options_from(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,180 +249,276 @@ def options_from(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return found | {name: metadata[name] for name in ("label_column", "zeros") if name in metadata}
 
 
-def find_roles(table: Table, wanted: Columns) -> Roles:
-    """The roles of columns, by the names given or by the convention."""
-    groups = tuple(table.require(name, "--groups") for name in wanted.groups)
-    named = () if wanted.keep == ALL else wanted.keep or ()
-    kept = tuple(table.require(name, "--keep, --cluster") for name in named)
-    labels, weights = table.first(*LABELS), table.first(*WEIGHTS)
-    if wanted.label_column is not None and wanted.labelled == "some":
-        labels = table.first(wanted.label_column) or labels
-    elif wanted.label_column is not None:
-        labels = table.require(wanted.label_column, "--label-column")
-    if wanted.weight_column is not None:
-        weights = table.require(wanted.weight_column, "`sample_weight`")
-    taken = {labels, weights, *groups, *kept}
-    kind, found = _find_scores(table, wanted, taken)
-    by_class = _as_in_fit(table, found, wanted)
-    kind = wanted.kind or kind
-    if kind == "confidence" and wanted.label_column is None:
-        labels = table.first(*RIGHT)
-    scores = tuple(by_class.values())
-    _refuse_parts(table, {*taken, *scores})
-    if wanted.keep is None:
-        kept = tuple(n for n in table.names if is_id(n) and n not in scores)
-    elif wanted.keep == ALL:
-        kept = tuple(name for name in table.names if name not in scores)
-    classes = () if len(scores) < 2 or all(map(str.isdecimal, by_class)) else tuple(by_class)
-    if [*by_class] == [*found]:
-        classes = wanted.classes or classes
-    used = {*taken, *scores, *kept} if len(scores) > 1 else {*table.names}
-    own_part = table.part is not None and scores[0].lower().startswith(f"{table.part}_")
-    return Roles(
-        scores, kind, classes, labels, weights, groups, kept, scores if len(scores) > 1 else (),
-        part=wanted.split if own_part else None,
-        unused=table.numeric(n for n in table.names if n not in used and not is_id(n)),
-    )  # fmt: skip
+class Layout:
+    """Which columns or arrays of a table hold what, by the names given or by the convention.
 
-
-def _as_in_fit(table: Table, found: Mapping[str, str], wanted: Columns) -> Mapping[str, str]:
-    """Columns by class in the order of the fit, if they are its columns.
-
-    Others are refused, unless the user has named the columns or the classes.
+    Attributes
+    ----------
+    scores, labels, weights, groups, kept : names; of labels and weights None if there are none
+    kind : that of the scores, None if names do not say it
+    columns, classes : names of the scores' columns, if there is one for each class, and of these
+    part : the part that is read, if the file has parts
+    unused : columns that are used for nothing, though they might hold scores
     """
-    known, names = (getattr(wanted.fitted_by, own, ()) for own in ("_columns", "class_names"))
-    if len(found) < 2 or not (known or names):
+
+    def __init__(self, table: Table, wanted: Columns) -> None:
+        self.table, self.wanted = table, wanted
+        self.groups = tuple(table.require(name, "--groups") for name in wanted.groups)
+        named = () if wanted.keep == ALL else wanted.keep or ()
+        self.kept = tuple(table.require(name, "--keep, --cluster") for name in named)
+        self.labels, self.weights = table.first(*LABELS), table.first(*WEIGHTS)
+        if wanted.label_column is not None and wanted.labelled == "some":
+            self.labels = table.first(wanted.label_column) or self.labels
+        elif wanted.label_column is not None:
+            self.labels = table.require(wanted.label_column, "--label-column")
+        if wanted.weight_column is not None:
+            self.weights = table.require(wanted.weight_column, "`sample_weight`")
+        self._taken = {self.labels, self.weights, *self.groups, *self.kept}
+        kind, found = self._find_scores()
+        by_class = self._as_in_fit(found)
+        self.scores = tuple(by_class.values())
+        self.kind = wanted.kind or kind
+        if self.kind == "confidence" and wanted.label_column is None:
+            self.labels = table.first(*RIGHT)
+        # By such a column version 0.3 chose rows.
+        if table.part is None and table.first("split") not in {None, *self._taken, *self.scores}:
+            remedy = "Save its parts as tables of their own, or rename it to use all rows."
+            raise table.error("expected a table of one part; found a column `split`.", remedy)
+        if wanted.keep is None or wanted.keep == ALL:
+            rest = (name for name in table.names if name not in self.scores)
+            self.kept = tuple(name for name in rest if wanted.keep == ALL or is_id(name))
+        self.columns = self.scores if len(self.scores) > 1 else ()
+        named_by_class = self.columns and not all(map(str.isdecimal, by_class))
+        self.classes = tuple(by_class) if named_by_class else ()
+        if [*by_class] == [*found]:
+            self.classes = wanted.classes or self.classes
+        used = {*self._taken, *self.scores, *self.kept} if self.columns else {*table.names}
+        own_part = table.part is not None and self.scores[0].lower().startswith(f"{table.part}_")
+        self.part = table.part if own_part else None
+        self.unused = tuple(n for n in table.numbers if n not in used and not is_id(n))
+
+    def _as_in_fit(self, found: Mapping[str, str]) -> Mapping[str, str]:
+        """Columns by class in the order of the fit, if they are its columns.
+
+        Others are refused, unless the user has named the columns or the classes.
+        """
+        wanted, own = self.wanted, ([*found], [*found.values()])
+        known, names = (getattr(wanted.fitted_by, n, ()) for n in ("_columns", "class_names"))
+        if len(found) < 2 or not (known or names):
+            return found
+        for mine, theirs in ((own[0], names), (own[0], known), (own[1], known)):
+            if places := reading.match_columns(mine, theirs):
+                return dict([*found.items()][k] for k in places)
+        if known and not (wanted.score_columns or wanted.classes):
+            remedy = "Rename them, or name the scores in order of the fit: --score-columns NAMES."
+            raise self.table.error(f"expected {reading.describe_columns(own[1], known)}.", remedy)
         return found
-    pairs = (([*found], names), ([*found], known), ([*found.values()], known))
-    places = next((places for pair in pairs if (places := match_columns(*pair))), None)
-    if places is not None:
-        return dict([*found.items()][k] for k in places)
-    if known and not (wanted.score_columns or wanted.classes):
-        raise table.error(
-            f"expected {describe_columns([*found.values()], known)}.",
-            "Rename them, or name the scores in the order of the fit: --score-columns NAMES.",
-        )
-    return found
 
+    def _find_scores(self) -> tuple[ScoreKind | None, Mapping[str, str]]:
+        """The kind of scores, if names say it, and the columns by class or by their own names."""
+        table, wanted, by_kind = self.table, self.wanted, dict[ScoreKind, dict[str, str]]()
+        if (names := wanted.score_columns) and "*" not in names[0]:
+            chosen = [table.require(name, "--score-columns") for name in names]
+            by_class = len(chosen) == len(wanted.classes) > 1
+            return None, dict(zip(wanted.classes if by_class else names, chosen, strict=True))
+        if names:
+            found = self._match(re.escape(names[0]).replace(r"\*", "(.+)", 1))
+            if len(found) < 2:
+                problem = f"expected columns like {names[0]}; found {table.listed()}."
+                raise table.error(problem, "Check --score-columns; `*` is the name of a class.")
+            return None, self._in_order(found)
+        if wanted.classes and all(map(table.first, wanted.classes)):
+            return None, {name: table.require(name, "--classes") for name in wanted.classes}
+        for kind, (whole, patterns) in _SCORES.items():
+            if (name := table.first(*whole)) is not None:
+                by_kind[kind] = {name: name}
+            elif found := next((own for each in patterns if len(own := self._match(each)) > 1), {}):
+                by_kind[kind] = found
+        for kind, found in by_kind.items():
+            if wanted.kind in (None, kind):
+                return kind, found if len(found) == 1 else self._in_order(found)
+        known = getattr(wanted.fitted_by, "_columns", ())
+        of_other_kind = {name for found in by_kind.values() for name in found.values()}
+        if known and all(table.first(name) not in {None, *of_other_kind} for name in known):
+            return None, {name: table.require(name, "the fit") for name in known}
+        if table.names == [NAMELESS]:
+            return "logits", {NAMELESS: NAMELESS}
+        if not by_kind and self.labels and wanted.kind != "confidence" and len(table.names) > 2:
+            values = {str(value).strip() for value in table.read_column(self.labels).tolist()}
+            values = {value for value in values if value.lower() not in MISSING}
+            free = {name.strip(): name for name in table.names if name not in self._taken}
+            if values and values <= {*free}:  # columns named like the values of the label
+                return None, {name: free[name] for name in free if name in values}
+        for kind, found in by_kind.items():
+            if not all(name.strip().isdecimal() for name in found.values()):
+                problem = f"expected {wanted.kind}; found {kind} in `{next(iter(found.values()))}`."
+                remedy = f"Pass {wanted.kind}, or use a calibrator that was fitted on {kind}."
+                raise table.error(problem, remedy)
+        other = "test" if table.part == "val" else "val"
+        there = table.part and any(name.lower().startswith(f"{other}_") for name in table.names)
+        rule = "expected scores in `logits`, `logit_*`, `probabilities`, `prob_*` or `confidence`"
+        remedy = f"Name the scores: --score-columns {self._possible_scores()}"
+        remedy += f", or the part: --split {other}." if there else "."
+        raise table.error(f"{rule}; found {table.listed()}.", remedy)
 
-def _refuse_parts(table: Table, taken: set[str | None]) -> None:
-    """Version 0.3 chose rows by a column `split`; now they would all be used without a word."""
-    if table.part is None and table.first("split") not in {None, *taken}:
-        raise table.error(
-            "expected a table of one part; found a column `split`.",
-            "Save its parts as tables of their own, or rename the column to use all rows.",
-        )
+    def _possible_scores(self) -> str:
+        """Up to four columns that hold numbers, and no label: whole numbers below their count."""
+        most = dict[str, float]()
+        for name in (n for n in self.table.names if n not in self._taken and not is_id(n)):
+            with suppress(DataFileError):
+                values = self.table.read((name,), ())[0]
+                if values.dtype.kind in "fiu" and values.size:
+                    whole = values.min() >= 0 and np.array_equal(values, np.floor(values))
+                    most[name] = values.max() if whole and values.ndim == 1 else np.inf
+            if len(most) > 5:
+                break
+        free = [name for name in most if most[name] >= len(most) - 1]
+        return f"{','.join(free[:4]) or 'NAMES'}{',...' if len(free) > 4 else ''}"
 
+    def _match(self, pattern: str) -> dict[str, str]:
+        """Columns that match, by the class in their name; numbered ones alone if there are such."""
+        own, free = re.compile(pattern, re.IGNORECASE), {*self.table.names} - self._taken
+        matches = ((own.fullmatch(name.strip()), name) for name in self.table.names)
+        found = {match[1]: name for match, name in matches if match and name in free}
+        return {key: name for key, name in found.items() if key.isdecimal()} or found
 
-def _find_scores(
-    table: Table, wanted: Columns, taken: set[str | None]
-) -> tuple[Kind | None, Mapping[str, str]]:
-    """The kind of scores, if names say it, and the columns by class or by their own names."""
-    if wanted.score_columns:
-        return None, _named_scores(table, wanted)
-    if wanted.classes and all(table.first(name) for name in wanted.classes):
-        return None, {name: table.require(name, "--classes") for name in wanted.classes}
-    by_kind = {kind: found for kind in _SCORES if (found := _by_convention(table, kind, taken))}
-    for kind, found in by_kind.items():
-        if wanted.kind in (None, kind):
-            return kind, found if len(found) == 1 else _in_order(table, found, wanted)
-    known = getattr(wanted.fitted_by, "_columns", ())
-    of_other_kind = {name for found in by_kind.values() for name in found.values()}
-    if known and all(table.first(name) not in {None, *of_other_kind} for name in known):
-        return None, {name: table.require(name, "the fit") for name in known}
-    if table.names == [NAMELESS]:
-        return "logits", {NAMELESS: NAMELESS}
-    if not by_kind and (by_label := _like_labels(table, wanted, taken)):
-        return None, by_label
-    for kind, found in by_kind.items():
-        if not all(map(str.isdecimal, map(str.strip, found.values()))):
-            raise table.error(
-                f"expected {wanted.kind}, as the calibrator was fitted on or as asked for; found "
-                f"{kind} in `{next(iter(found.values()))}`.",
-                f"Pass {wanted.kind}, or use a calibrator that was fitted on {kind}.",
+    def _in_order(self, found: dict[str, str]) -> Mapping[str, str]:
+        """Columns in the order of the classes: by number, or as they are asked for."""
+        if all(map(str.isdecimal, found)):
+            numbers = sorted(map(int, found))
+            if numbers[0] > 1 or numbers != list(range(numbers[0], numbers[0] + len(numbers))):
+                problem = f"expected scores numbered 0, 1, 2, ...; found {numbers}."
+                raise self.table.error(problem, "Name the columns: --score-columns a,b,c.")
+            return dict(sorted(found.items(), key=lambda item: int(item[0])))
+        classes = self.wanted.classes
+        if missing := [name for name in classes if name not in found]:
+            problem = f"expected a column for `{missing[0]}`; found {self.table.listed()}."
+            raise self.table.error(problem, "Check --classes and --score-columns.")
+        return {name: found[name] for name in classes} or found
+
+    def find_labels(self, labels: Location | None, column: str | None) -> tuple[Table, str] | None:
+        """The table with the labels, and their name in it.
+
+        It is the file that the user names; else, beside an array without a name, one of a matching
+        name; else the same file.
+        """
+        beside = labels_beside(self.table.path)
+        if self.table.names == [NAMELESS] and beside != self.table.path and beside.exists():
+            labels = labels or beside
+        if labels is None:
+            return None if self.labels is None else (self.table, self.labels)
+        other = tables.open_table(Path(labels), self.table.part or "val")
+        found = other.first(*(LABELS if column is None else [column]))
+        rest = [name for name in other.names if not is_id(name)]
+        if found is None and len(rest) != 1:
+            problem = f"expected labels in `label` or `y`; found {other.listed()}."
+            raise other.error(problem, "Name them: --label-column NAME.")
+        return other, found or rest[0]
+
+    def others(self, labels: str | None) -> tuple[str, ...]:
+        """The columns that are no scores, with that of the labels if they are in the table."""
+        return tuple(filter(None, (labels, self.weights, *self.groups, *self.kept)))
+
+    def read(self, table: Table, labels_in: tuple[Table, str] | None) -> Rows:
+        """The examples of a table; their labels are in a column of it, or of another table."""
+        wanted = self.wanted
+        labelled = wanted.labelled or ("none" if labels_in is None else "all")
+        other, name = labels_in or (table, None)
+        scores, columns = table.read(self.scores, self.others(name if other is table else None))
+        scores = scores[:, 0] if scores.ndim == 2 and scores.shape[1] == 1 else scores
+        truth = np.full(len(scores), -1) if labelled == "some" else None
+        if name is not None:
+            column = columns[name] if other is table else other.read_column(name)
+            with tables.report_file(other.path, other.place):
+                truth = encode_labels(column, self.classes, right=self.kind == "confidence")
+            if other is not table:
+                truth = join_labels(table, other, truth, all_known=labelled == "all")
+        weighted = self.weights is not None and labelled != "none"
+        weights = to_numbers(columns[self.weights or ""]) if weighted else None
+        used = np.ones(len(scores), np.bool_)
+        if wanted.drop_missing:
+            known = None if truth is None or labelled != "all" else np.where(truth == -1, np.nan, 0)
+            for given in (scores, weights, known):
+                used &= _has_values(given, len(used))
+        rows = np.flatnonzero(used)
+
+        def take(array: Any) -> Any:
+            return array if array is None or used.all() else array[rows]
+
+        with tables.report_file(table.path, lambda row: table.place(int(rows[row]))):
+            scores = take(scores)
+            kind = self.settle_kind(scores)
+            found, n_classes = self._as_scores(scores, kind)
+            weights = reading.as_weights(take(weights), len(rows), of_block=True)
+        if truth is not None:
+            with tables.report_file(other.path, other.place):
+                truth = reading.as_partial_labels(truth, len(used), n_classes)
+                if labelled == "all" and not wanted.drop_missing and -1 in truth:
+                    raise ValueError(
+                        f"each row must have a label; got no label in row {np.argmin(truth)}. "
+                        "Fill it in, or leave out such rows: --missing drop."
+                    )
+        return Rows(
+            found, take(truth), weights,
+            groups={name: to_numbers(take(columns[name])) for name in self.groups} or None,
+            columns=self.columns, classes=() if kind == "confidence" else self.classes,
+            about=self.about(kind), kind="confidence" if kind == "confidence" else "logits",
+            used=used, part=self.part, kept={name: columns[name] for name in self.kept},
+            unused=self.unused,
+        )  # fmt: skip
+
+    def read_logits(self, table: Table, labels_in: tuple[Table, str] | None) -> Rows:
+        """The same with logits (n, classes) as an array, of which a source of chunks consists."""
+        rows = self.read(table, labels_in)
+        if rows.kind == "confidence":
+            raise table.error("expected logits; found confidences.", "Read the file whole.")
+        return rows._replace(scores=np.asarray(rows.scores.values))
+
+    def about(self, kind: ScoreKind) -> dict[str, Any]:
+        """What a calibrator has to remember, so that later files are read in the same way."""
+        wanted, zeros = self.wanted, self.wanted.zeros if kind == "probabilities" else None
+        named = {"score_columns": [*wanted.score_columns], "label_column": wanted.label_column}
+        return {k: v for k, v in {"scores": kind, **named, "zeros": zeros}.items() if v}
+
+    def settle_kind(self, values: AnyArray) -> ScoreKind:
+        """What scores (n,) or (n, classes) are: as asked for, by their names or their values."""
+        if self.wanted.kind is not None:
+            return self.wanted.kind
+        if values.dtype.kind not in "fiu" or not values.size or self.kind == "confidence":
+            return self.kind or "logits"
+        inside = bool(values.min() >= 0.0)
+        if values.ndim == 1 and self.kind != "probabilities" and inside and values.max() <= 1.0:
+            rule = f"say that `{self.scores[0] or 'logits'}` is --probabilities or --logits"
+            raise ValueError(f"{rule}; got one column in [0, 1], which can be either.")
+        sums = values.sum(axis=1) if inside and values.ndim == 2 else np.zeros(1)
+        if np.all(np.abs(sums - 100.0) <= 100.0 * _SLACK):
+            found = f"{values[0].max():g} in row 0, and all rows sum to 100"
+            raise ValueError(f"scores must not be percentages; got {found}. Divide by 100.")
+        sums_to_one = bool(np.all(np.abs(sums - 1.0) <= _SLACK))
+        return self.kind or ("probabilities" if sums_to_one else "logits")
+
+    def _as_scores(self, given: Any, kind: ScoreKind) -> tuple[Any, int]:
+        """Logits (n, classes), or confidences (n,); and how many classes."""
+        if place := reading.first_true(~_has_values(given, len(given))):
+            column = int(np.argmax(np.isnan(np.atleast_1d(given[place]).ravel())))
+            name = self.scores[column] if len(self.scores) > 1 else self.scores[0] or column
+            rule = (
+                f"expected a number in row {place[0]}, column `{name}`; found none (empty or NaN)"
             )
-    others = (n for n in table.names if n not in taken and not is_id(n))
-    free = list(islice((name for name in others if _holds_numbers(table, name)), 5))
-    named = f"--score-columns {','.join(free[:4]) or 'NAMES'}{',...' if len(free) > 4 else ''}"
-    other = "test" if table.part == "val" else "val"
-    there = table.part is not None and any(n.lower().startswith(f"{other}_") for n in table.names)
-    raise table.error(
-        "expected scores in `logits`, `logit_*`, `probabilities`, `prob_*` or `confidence`; found "
-        f"{table.listed()}.",
-        f"Name the scores: {named}{f', or the part: --split {other}' if there else ''}.",
-    )
-
-
-def _like_labels(table: Table, wanted: Columns, taken: set[str | None]) -> dict[str, str]:
-    """Columns that are named like the values of the label, if each of these has one."""
-    labels = table.first(*LABELS) if wanted.label_column is None else wanted.label_column
-    if labels is None or wanted.kind == "confidence" or len(table.names) < 3:
-        return {}
-    values = {
-        str(value).strip() for value in table.read_column(table.require(labels, "y")).tolist()
-    }
-    values -= {value for value in values if value.lower() in MISSING}
-    free = {name.strip(): name for name in table.names if name not in taken}
-    return {name: free[name] for name in free if name in values} if values <= {*free} else {}
-
-
-def _by_convention(table: Table, kind: Kind, taken: set[str | None]) -> dict[str, str]:
-    """Columns of one kind of scores, by class or by their own name; none if there are none."""
-    whole, patterns = _SCORES[kind]
-    name = table.first(*whole)
-    if name is not None:
-        return {name: name}
-    matches = (_match(table, pattern, taken) for pattern in patterns)
-    return next((found for found in matches if len(found) > 1), {})
-
-
-def _holds_numbers(table: Table, name: str) -> bool:
-    try:
-        return table.read((name,), ())[0].dtype.kind in "fiu"
-    except DataFileError:
-        return False
-
-
-def _named_scores(table: Table, wanted: Columns) -> Mapping[str, str]:
-    pattern = wanted.score_columns[0]
-    if "*" not in pattern:
-        chosen = [table.require(name, "--score-columns") for name in wanted.score_columns]
-        own = wanted.classes if len(chosen) == len(wanted.classes) > 1 else wanted.score_columns
-        return dict(zip(own, chosen, strict=True))
-    found = _match(table, re.escape(pattern).replace(r"\*", "(.+)", 1), set())
-    if len(found) < 2:
-        raise table.error(
-            f"expected columns like {pattern}, one for every class; found {table.listed()}.",
-            "Check --score-columns; `*` is the name of a class.",
-        )
-    return _in_order(table, found, wanted)
-
-
-def _match(table: Table, pattern: str, taken: set[str | None]) -> dict[str, str]:
-    """Columns that match, by the class in their name; numbered ones alone if there are such."""
-    own = re.compile(pattern, re.IGNORECASE)
-    matches = ((own.fullmatch(name.strip()), name) for name in table.names if name not in taken)
-    found = {match[1]: name for match, name in matches if match}
-    return {key: name for key, name in found.items() if key.isdecimal()} or found
-
-
-def _in_order(table: Table, found: dict[str, str], wanted: Columns) -> Mapping[str, str]:
-    """Columns in the order of the classes: by number, or as they are asked for."""
-    if all(map(str.isdecimal, found)):
-        numbers = sorted(map(int, found))
-        if numbers[0] > 1 or numbers != list(range(numbers[0], numbers[0] + len(numbers))):
-            raise table.error(
-                f"expected columns of scores numbered 0, 1, 2, ...; found {numbers}.",
-                "Add the missing columns, or name the columns: --score-columns a,b,c.",
-            )
-        return dict(sorted(found.items(), key=lambda item: int(item[0])))
-    missing = next((name for name in wanted.classes if name not in found), None)
-    if missing is not None:
-        raise table.error(
-            f"expected a column for each class; found none for {missing} among {table.listed()}.",
-            "Check --classes and --score-columns.",
-        )
-    return {name: found[name] for name in wanted.classes} or found
+            raise ValueError(f"{rule}. Fill it in, or leave out such rows: --missing drop.")
+        name = self.scores[0] if len(self.scores) == 1 and self.scores[0] else kind
+        if kind == "confidence":
+            reading.check_length(given, len(given), name)
+            return np.asarray(given, np.float64), 2
+        if kind == "probabilities":
+            given = from_probabilities(given, zeros=self.wanted.zeros, name=name)
+        elif given.ndim == 1:
+            given = from_binary_scores(given, name=name)
+        logits, classes = as_logits(given, name=name, fitted_by=self.wanted.fitted_by), self.classes
+        if classes and not len(classes) == len(set(classes)) == logits.n_classes:
+            rule = f"`classes` must name each of the {logits.n_classes} columns of scores once"
+            raise ValueError(f"{rule}; got {', '.join(classes[:6])}. Check --classes.")
+        return logits, logits.n_classes
 
 
 def encode_labels(labels: AnyArray, classes: Sequence[str], *, right: bool = False) -> AnyArray:
@@ -320,7 +535,7 @@ def encode_labels(labels: AnyArray, classes: Sequence[str], *, right: bool = Fal
     array([1, 0])
     """
     labels = labels[:, 0] if labels.ndim == 2 and labels.shape[1] == 1 else labels
-    labels = whole_numbers(labels.astype(int) if labels.dtype.kind == "b" else labels)
+    labels = reading.whole_numbers(labels.astype(int) if labels.dtype.kind == "b" else labels)
     by_number = bool(classes) and all(name.isdecimal() for name in classes)
     if labels.ndim != 1 or (labels.dtype.kind in "fiubc" and not by_number):
         return labels
@@ -329,25 +544,20 @@ def encode_labels(labels: AnyArray, classes: Sequence[str], *, right: bool = Fal
     if known.keys().isdisjoint(words):
         numbers = to_numbers(np.array(words))
         if numbers.dtype.kind == "f":
-            return whole_numbers(numbers)
+            return reading.whole_numbers(numbers)
         known = _TRUTH if right or set(map(str.lower, words)) <= {"true", "false"} else known
+    known = dict.fromkeys((*MISSING, "-1"), -1) | known
     found = [known.get(word, known.get(word.lower())) for word in words]
-    for row, word in enumerate(words):
-        if found[row] is None and word.lower() not in (*MISSING, "-1"):
-            raise ValueError(_bad_label(word, row, classes, right))
-    return np.array([-1 if place is None else place for place in found], np.int64)
-
-
-def _bad_label(word: str, row: int, classes: Sequence[str], right: bool) -> str:
-    if right:
-        rule, remedy = "labels of confidences must be 0 or 1, true or false", "Correct or drop it."
-    elif classes:
-        known = ", ".join(classes[:6]) + ", ..." * (len(classes) > 6)
-        rule, remedy = f"labels must be names of classes ({known})", "Correct or drop the row."
-    else:
-        rule = "labels must be column indices if the classes have no names"
+    if None in found:
+        rule = "column indices if the classes have no names"
         remedy = "Name the classes, class 0 first: --classes cat,dog,..."
-    return f"{rule}; got {word!r} in row {row}. {remedy}"
+        if right:
+            rule, remedy = "0 or 1, true or false, of confidences", "Correct or drop it."
+        elif classes:
+            rule, remedy = f"names of classes {[*classes[:6]]}", "Correct or drop the row."
+        row = found.index(None)
+        raise ValueError(f"labels must be {rule}; got {words[row]!r} in row {row}. {remedy}")
+    return np.array(found, np.int64)
 
 
 def to_numbers(column: AnyArray) -> AnyArray:
@@ -361,69 +571,6 @@ def to_numbers(column: AnyArray) -> AnyArray:
         return column
 
 
-def logit_values(rows: Rows, path: Path) -> AnyArray:
-    """The logits (n, classes), of which a source of chunks consists."""
-    if rows.kind == "confidence":
-        raise DataFileError(
-            path, "expected logits or probabilities; found confidences.", "Read the file whole."
-        )
-    return np.asarray(rows.scores.values)
-
-
-def make_examples(
-    table: Table, roles: Roles, wanted: Columns, labels_in: tuple[Table, str] | None
-) -> Rows:
-    """The examples of a table; their labels are in a column of it, or of another table."""
-    labelled = wanted.labelled or ("none" if labels_in is None else "all")
-    other, name = labels_in or (None, "")
-    scores, columns = table.read(roles.scores, roles.others(with_labels=other is table))
-    scores = scores[:, 0] if scores.ndim == 2 and scores.shape[1] == 1 else scores
-    truth = np.full(len(scores), -1) if labelled == "some" else None
-    if other is not None:
-        column = columns[name] if other is table else other.read_column(name)
-        with report_file(other.path, other.place):
-            truth = encode_labels(column, roles.classes, right=roles.kind == "confidence")
-        if other is not table:
-            truth = join_labels(table, other, truth, all_known=labelled == "all")
-    weights = None
-    if roles.weights is not None and labelled != "none":
-        weights = to_numbers(columns[roles.weights])
-    used = np.ones(len(scores), np.bool_)
-    if wanted.drop_missing:
-        used = _has_values(scores, weights, truth if labelled == "all" else None)
-    rows = np.flatnonzero(used)
-
-    def take(array: Any) -> Any:
-        return array if array is None or used.all() else array[rows]
-
-    with report_file(table.path, lambda row: table.place(int(rows[row]))):
-        scores = take(scores)
-        _refuse_missing(scores, roles)
-        kind = settle_kind(scores, roles, wanted)
-        found = _as_scores(scores, kind, roles, wanted)
-        classes = _check_classes(roles.classes, found)
-        weights = as_weights(take(weights), len(rows), of_block=True)
-    if truth is not None:
-        n_classes = found.n_classes if isinstance(found, Logits) else 2
-        with report_file((other or table).path, (other or table).place):
-            missing_ok = labelled == "some" or wanted.drop_missing
-            truth = _check_labels(truth, len(used), n_classes, missing_ok=missing_ok)
-    return Rows(
-        found,
-        take(truth),
-        weights,
-        groups={name: to_numbers(take(columns[name])) for name in roles.groups} or None,
-        columns=roles.columns,
-        classes=classes,
-        about=about(wanted, kind),
-        kind="confidence" if kind == "confidence" else "logits",
-        used=used,
-        part=roles.part,
-        kept={name: columns[name] for name in roles.kept},
-        unused=roles.unused,
-    )
-
-
 def join_labels(table: Table, other: Table, labels: AnyArray, *, all_known: bool) -> AnyArray:
     """Labels (n,) of another file in the order of a table: by id where both have such a column."""
     shared = [name for name in table.names if is_id(name) and other.first(name) is not None]
@@ -432,111 +579,20 @@ def join_labels(table: Table, other: Table, labels: AnyArray, *, all_known: bool
         return labels
     ids = [str(each).strip() for each in table.read_column(own).tolist()]
     known = [str(each).strip() for each in other.read_column(other.require(own, "id")).tolist()]
-    if len(set(known)) < len(known):
-        twice = Counter(known).most_common(1)[0][0]
+    twice, times = Counter(known).most_common(1)[0]
+    if times > 1:
         raise other.error(f"expected each `{own}` once; found {twice!r} twice.", "Drop one.")
     place = np.array(look_up(ids, known))
     lost = np.flatnonzero(place == len(known))
     if lost.size and all_known:
-        raise other.error(
-            f"expected a label for each `{own}` of {table.path.name}; found none for "
-            f"{ids[lost[0]]!r}, and {lost.size - 1:,} others.",
-            "Add them, or drop these rows.",
-        )
+        found = f"none for {ids[lost[0]]!r}, and {lost.size - 1:,} others"
+        problem = f"expected a label for each `{own}` of {table.path.name}; found {found}."
+        raise other.error(problem, "Add them, or drop these rows.")
     return np.asarray(np.append(labels, -1)[place])
 
 
-def about(wanted: Columns, kind: Kind) -> dict[str, Any]:
-    """What a calibrator has to remember, so that later files are read in the same way."""
-    zeros = wanted.zeros if kind == "probabilities" else None
-    named = {"score_columns": [*wanted.score_columns], "label_column": wanted.label_column}
-    return {
-        "scores": kind,
-        **{name: own for name, own in (named | {"zeros": zeros}).items() if own},
-    }
-
-
-def _has_values(scores: AnyArray, weights: AnyArray | None, truth: AnyArray | None) -> BoolArray:
-    """Which rows have all scores, a weight and a label, each where there are such."""
-    used = _has_scores(scores)
-    if weights is not None and weights.dtype.kind == "f" and weights.shape == used.shape:
-        used &= ~np.isnan(weights)
-    return used & (truth != -1) if truth is not None and truth.shape == used.shape else used
-
-
-def _check_labels(truth: AnyArray, n_rows: int, n_classes: int, *, missing_ok: bool) -> IntArray:
-    """Labels (n,) as column indices, -1 for those that are missing."""
-    found = as_partial_labels(truth, n_rows, n_classes)
-    if not missing_ok and (found == -1).any():
-        raise ValueError(
-            f"each row must have a label; got no label in row {int(np.argmin(found))}. Fill it in, "
-            "or leave out such rows: --missing drop."
-        )
-    return found
-
-
-def _check_classes(classes: tuple[str, ...], scores: Logits | FloatArray) -> tuple[str, ...]:
-    """Names of all classes of logits; confidences have none."""
-    if not isinstance(scores, Logits):
-        return ()
-    if classes and not len(classes) == len(set(classes)) == scores.n_classes:
-        raise ValueError(
-            f"`classes` must name each of the {scores.n_classes} columns of scores once; got "
-            f"{len(classes)}: {', '.join(classes[:6])}. Check --classes."
-        )
-    return classes
-
-
-def _has_scores(scores: AnyArray) -> BoolArray:
-    """Whether a row (n,) has all scores."""
-    if scores.dtype.kind != "f" or 0 in scores.shape:
-        return np.ones(len(scores), np.bool_)
-    return ~np.isnan(scores if scores.ndim == 1 else scores.reshape(len(scores), -1).max(axis=1))
-
-
-def _refuse_missing(scores: AnyArray, roles: Roles) -> None:
-    """Raise for the first row without a score."""
-    if place := first_true(~_has_scores(scores)):
-        column = int(np.argmax(np.isnan(np.atleast_1d(scores[place]).ravel())))
-        name = roles.scores[column] if len(roles.scores) > 1 else roles.scores[0] or column
-        raise ValueError(
-            f"expected a number in row {place[0]}, column `{name}`; found none (empty, NA or NaN). "
-            "Fill it in, or leave out rows without a value: --missing drop."
-        )
-
-
-def settle_kind(values: AnyArray, roles: Roles, wanted: Columns) -> Kind:
-    """What scores (n,) or (n, classes) are: as asked for, by their names, or by their values."""
-    if wanted.kind is not None:
-        return wanted.kind
-    if values.dtype.kind not in "fiu" or not values.size or roles.kind == "confidence":
-        return roles.kind or "logits"
-    inside = bool(values.min() >= 0.0)
-    if values.ndim == 1 and roles.kind != "probabilities" and inside and values.max() <= 1.0:
-        raise ValueError(
-            f"`{roles.scores[0] or 'logits'}` must be log-odds or probabilities of class 1; got "
-            "one column in [0, 1], which can be either. Say what they are: --probabilities or "
-            "--logits."
-        )
-    sums = values.sum(axis=1) if inside and values.ndim == 2 else np.zeros(1)
-    if np.all(np.abs(sums - 100.0) <= 100.0 * _SLACK):
-        raise ValueError(
-            f"scores must be logits or probabilities; got {values[0].max():g} in row 0, and all "
-            "rows sum to 100: percentages. Divide by 100, or write them with the sign %."
-        )
-    sums_to_one = bool(np.all(np.abs(sums - 1.0) <= _SLACK))
-    return roles.kind or ("probabilities" if sums_to_one else "logits")
-
-
-def _as_scores(given: Any, kind: Kind, roles: Roles, wanted: Columns) -> Logits | FloatArray:
-    """Logits (n, classes) from logits or probabilities; confidences (n,) as they are."""
-    name = roles.scores[0] if len(roles.scores) == 1 and roles.scores[0] else kind
-    if kind == "confidence":
-        if given.ndim != 1:
-            raise ValueError(f"`{name}` must be one confidence per row; got shape {given.shape}.")
-        return np.asarray(given, np.float64)
-    if kind == "probabilities":
-        given = from_probabilities(given, zeros=wanted.zeros, name=name)
-    elif given.ndim == 1:
-        given = from_binary_scores(given, name=name)
-    return as_logits(given, name=name, fitted_by=wanted.fitted_by)
+def _has_values(column: AnyArray | None, n_rows: int) -> BoolArray:
+    """Which rows (n,) have a value, or all; so of a column of another length, refused later."""
+    if column is None or column.dtype.kind != "f" or not column.size or len(column) != n_rows:
+        return np.ones(n_rows, np.bool_)
+    return np.asarray(~np.isnan(column.reshape(n_rows, -1).max(axis=1)))

@@ -15,11 +15,11 @@ import os
 import re
 import warnings
 import zipfile
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
+from importlib.metadata import entry_points
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -27,16 +27,14 @@ from typing import Any, Literal
 import numpy as np
 
 from hokical._core.arrays import AnyArray
-from hokical._core.lazy import import_optional
 from hokical._core.reading import to_column
+from hokical._core.runtime import import_optional
 from hokical._core.storage import printable, replace_file
 
 FileSplit = Literal["val", "test"]
 #: Arrays of a file by name. A file with one array and no name for it uses "".
 Arrays = Mapping[str, AnyArray]
-Opener = Callable[[], AbstractContextManager[Arrays]]
-#: Columns of scores as numbers, and other columns by name.
-Loaded = tuple[list[AnyArray], dict[str, AnyArray]]
+Load = Callable[[Sequence[str], Sequence[str]], Arrays]
 NAMELESS = ""
 _ARRAYS = "NumPy arrays of numbers"
 _HEAD_BYTES = 4096
@@ -49,18 +47,22 @@ _GZIP = b"\x1f\x8b"
 #: What stands for a missing value, in lower case; `NA` is what R writes.
 MISSING = ("", "na", "n/a", "nan", "null", "none")
 #: Lists of scores in JSON, and how their columns are called.
-_LISTS = {
-    **dict.fromkeys(("logits", "scores"), "logit"),
-    **dict.fromkeys(("probs", "proba", "probabilities"), "prob"),
-}
+_LISTS = dict.fromkeys(("logits", "scores"), "logit")
+_LISTS |= dict.fromkeys(("probs", "proba", "probabilities"), "prob")
 _TEXT = "a table (.csv) with columns logit_0, logit_1, ... and label"
 PARQUET = "a Parquet table"
+#: How the types of Arrow that are numbers are called.
+_NUMERIC = re.compile(r"u?int\d|float|double|halffloat|decimal")
 #: Imports a module of pyarrow.
 import_arrow = partial(import_optional, extra="parquet")
 #: What the name of a table of results may end in.
 TABLES = (".csv", ".csv.gz", ".parquet")
+#: How a table that is not a file is called in errors.
+TABLE = Path("table")
+_WILD = frozenset("*?[")
 #: What a spreadsheet runs: begins with a sign of formulas and is no number.
 _FORMULA = re.compile(r"[=@\t\r]|[-+](?![\d.]+(e[-+]?\d+)?$|inf$|nan$)", re.IGNORECASE)
+_NUMBER = r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?"
 
 
 class DataFileError(ValueError):
@@ -88,29 +90,34 @@ def report_damage(path: Path, kind: str) -> Iterator[None]:
         raise
     except Exception as error:
         reason = str(error) or type(error).__name__
+        problem = f"expected {kind}; found a damaged or truncated one: {reason.rstrip('.')}."
+        said = problem, "Copy or save the file again."
         if isinstance(error, OSError) and error.strerror:
-            raise DataFileError(path, f"cannot be read: {error.strerror}.") from error
-        raise DataFileError(
-            path,
-            f"expected {kind}; found a damaged or truncated one: {reason.rstrip('.')}.",
-            "Copy or save the file again.",
-        ) from error
-
-
-def count_from(first_row: int) -> Callable[[int], str]:
-    """The place of a row of a chunk, in words."""
-    return lambda row: f"row {first_row + row}"
+            said = f"cannot be read: {error.strerror}.", "Check its name and permissions."
+        raise DataFileError(path, *said) from error
 
 
 @contextmanager
-def report_file(path: Path | None, place: Callable[[int], str] = "row {}".format) -> Iterator[None]:
-    """Errors about numbers name the file, if there is one; `place` says where in it a row is."""
+def report_file(
+    path: Path | None, place: Callable[[int], str] | int = 0, remedy: str = ""
+) -> Iterator[None]:
+    """Errors about numbers name the file, if there is one.
+
+    `place` says where in it a row is, or how many rows come before. A `remedy` is what to do about
+    a row in place of dropping it.
+    """
+
+    def where(found: re.Match[str]) -> str:
+        row = int(found[1])
+        return f"row {row + place}" if isinstance(place, int) else place(row)
+
     try:
         yield
     except DataFileError:
         raise
     except (TypeError, ValueError) as error:
-        text = re.sub(r"\b[Rr]ow (\d+)", lambda found: place(int(found[1])), str(error))
+        text = re.sub(r"\b[Rr]ow (\d+)", where, str(error))
+        text = text.replace("Fix or drop the row", remedy) if remedy else text
         raise (type(error)(text) if path is None else DataFileError(path, text)) from error
 
 
@@ -119,13 +126,8 @@ def find_format(path: Path) -> str:
     if path.exists() and not path.is_file():
         what = "a directory" if path.is_dir() else "a pipe or device"
         raise DataFileError(path, f"expected a file; found {what}.", "Save the data in a file.")
-    try:
-        with path.open("rb") as stream:
-            head = stream.read(_HEAD_BYTES)
-    except OSError as error:
-        raise DataFileError(
-            path, f"cannot be read: {error.strerror}.", "Check its name, folder and permissions."
-        ) from error
+    with report_damage(path, "a file"), path.open("rb") as stream:
+        head = stream.read(_HEAD_BYTES)
     for magic, name in _MAGIC.items():
         if head.startswith(magic):
             return name
@@ -138,10 +140,8 @@ def find_format(path: Path) -> str:
             head = stream.read(_HEAD_BYTES)
     if head and all(byte >= 32 or byte in b"\t\r\n" for byte in head):
         return "csv"
-    found = "another kind" if head else "nothing"
-    raise DataFileError(
-        path, f"expected .npz, .npy, .csv (UTF-8) or .parquet; found {found}.", _SAVE
-    )
+    wanted, found = ".npz, .npy, .csv (UTF-8) or .parquet", "another kind" if head else "nothing"
+    raise DataFileError(path, f"expected {wanted}; found {found}.", _SAVE)
 
 
 def read_text(path: Path) -> str:
@@ -155,26 +155,28 @@ def read_text(path: Path) -> str:
         return data.decode("cp1252", errors="replace")
 
 
-class Table(ABC):
-    """A file with columns, which are found by name in any case.
+class Table:
+    """Named columns of a file, found by name in any case: (n,), or arrays with scores.
 
-    `part` is that of an archive which is read: `val_logits` may then be called `logits`.
+    `load(scores, others)` reads columns by name, scores as numbers. `part` is that of an archive
+    which is read: `val_logits` may then be called `logits`. `first_row` rows of the file come
+    before those of the table. `numbers` are the columns that may hold such; by default all.
     """
 
-    #: Rows of the file that come before those of the table.
     first_row = 0
 
-    def __init__(self, path: Path, names: Sequence[str], part: FileSplit | None = None) -> None:
-        self.path, self.names, self.part = path, list(names), part
-        known = [name.strip().lower() for name in names]
+    def __init__(
+        self, path: Path, names: Iterable[str], load: Load, part: FileSplit | None = None
+    ) -> None:
+        self.path, self.names, self.part, self._load = path, [*names], part, load
+        self.numbers = self.names
+        known = [name.strip().lower() for name in self.names]
         if len(set(known)) < len(known):
-            twice = Counter(known).most_common(1)[0][0]
-            problem = f"expected every column once; found `{twice}` twice."
-            raise self.error(problem, "Rename one of them.")
-        self._places = dict(zip(known, names, strict=True))
-        if part is not None:
-            own = {k: name for k, name in self._places.items() if k.startswith(f"{part}_")}
-            self._places |= {k.removeprefix(f"{part}_"): name for k, name in own.items()}
+            found = f"`{Counter(known).most_common(1)[0][0]}` twice"
+            raise self.error(f"expected every column once; found {found}.", "Rename one of them.")
+        self._places = dict(zip(known, self.names, strict=True))
+        mine = [key for key in known if part is not None and key.startswith(f"{part}_")]
+        self._places |= {key.removeprefix(f"{part}_"): self._places[key] for key in mine}
 
     def first(self, *spellings: str) -> str | None:
         """The first of the spellings that is there, as the file spells it."""
@@ -183,12 +185,9 @@ class Table(ABC):
 
     def require(self, name: str, option: str) -> str:
         """A column or array that the user named."""
-        found = self.first(name)
-        if found is None:
-            raise self.error(
-                f"expected a column or array `{name}`, named by {option}; found {self.listed()}.",
-                "Check the name.",
-            )
+        if (found := self.first(name)) is None:
+            problem = f"expected a column or array `{name}`, named by {option}"
+            raise self.error(f"{problem}; found {self.listed()}.", "Check the name.")
         return found
 
     def error(self, problem: str, remedy: str) -> DataFileError:
@@ -200,67 +199,60 @@ class Table(ABC):
         shown = [f"`{name}`" if name else "numbers without a name" for name in self.names]
         return ", ".join(shown[:8]) + (f" and {len(shown) - 8} more" if len(shown) > 8 else "")
 
-    def read(
-        self, scores: Sequence[str], others: Sequence[str]
-    ) -> tuple[AnyArray, dict[str, AnyArray]]:
+    def read(self, scores: Sequence[str], others: Sequence[str]) -> tuple[AnyArray, Arrays]:
         """Scores (n, k), or one array of scores of any shape; other columns (n,) by name."""
-        found, rest = self._load(scores, others)
-        return found[0] if len(found) == 1 else np.stack(found, axis=1), rest
+        columns = self._load(scores, others)
+        found = [columns[name] for name in scores]
+        return found[0] if len(found) == 1 else np.stack(found, axis=1), columns
 
     def read_column(self, name: str) -> AnyArray:
         """One column that holds no scores."""
-        return self._load((), (name,))[1][name]
-
-    @abstractmethod
-    def _load(self, scores: Sequence[str], others: Sequence[str]) -> Loaded:
-        """The columns of the scores, as numbers, and the others."""
+        return self._load((), (name,))[name]
 
     def place(self, row: int) -> str:
         """Where a row is, in words."""
         return f"row {self.first_row + row}"
 
-    def numeric(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Those of the columns that may hold numbers; all where that is not known yet."""
-        return tuple(names)
 
-
-class ArrayTable(Table):
-    """Arrays of a file that `opener` opens; those that are not asked for are not read."""
-
-    def __init__(self, path: Path, names: Sequence[str], opener: Opener, part: FileSplit) -> None:
-        super().__init__(path, names, part)
-        self._open = opener
-
-    def _load(self, scores: Sequence[str], others: Sequence[str]) -> Loaded:
-        with report_damage(self.path, _ARRAYS), self._open() as arrays:
-            found = {name: arrays[name] for name in (*scores, *others)}
-            for name, array in found.items():
-                if isinstance(array, bytes):  # what NumPy gives for an entry without its header
-                    raise ValueError(f"`{name}` is no array")
-        return [found[name] for name in scores], {name: found[name] for name in others}
-
-
-def in_memory(path: Path, arrays: Arrays, part: FileSplit) -> ArrayTable:
-    """Arrays that are read already, or mapped into memory."""
-    return ArrayTable(path, list(arrays), lambda: nullcontext(arrays), part)
-
-
-def open_npz(path: Path, part: FileSplit) -> ArrayTable:
-    """The arrays of an archive."""
+def open_table(path: Path, split: FileSplit) -> Table:
+    """A file of any format; of an archive, the arrays of this part come first."""
+    match find_format(path):
+        case "csv":
+            return TextTable(path)
+        case "parquet":
+            return arrow_table(path, open_parquet([path]))
+        case "npy":
+            with report_damage(path, _ARRAYS):
+                array = np.load(path, mmap_mode="r", allow_pickle=False)
+                if array.size and array.offset + array.nbytes != os.path.getsize(path):
+                    announced = f"shape {array.shape} and type {array.dtype} announce"
+                    raise EOFError(f"more bytes than {announced}")
+            return _table_of(path, {NAMELESS: np.asarray(array)}, split)
+        case "pickle":
+            for entry in entry_points(group="hokical.readers", name="pickle"):
+                return _table_of(path, entry.load()(path), split)
+            remedy = "Install it: pip install ./paper (in a clone). Or save arrays: `numpy.savez`."
+            raise DataFileError(path, "is a pickle, which another package reads.", remedy)
     with report_damage(path, _ARRAYS), zipfile.ZipFile(path) as archive:
-        names = [n.removesuffix(".npy") for n in archive.namelist() if n.endswith(".npy")]
+        members = archive.namelist()
+    names = [name.removesuffix(".npy") for name in members if name.endswith(".npy")]
     if not names:
         raise DataFileError(path, "expected NumPy arrays; found another archive.", _SAVE)
-    return ArrayTable(path, names, lambda: np.load(path, allow_pickle=False), part)
+
+    def load(scores: Sequence[str], others: Sequence[str]) -> Arrays:
+        with report_damage(path, _ARRAYS), np.load(path, allow_pickle=False) as arrays:
+            read = {name: arrays[name] for name in (*scores, *others)}
+            for name, array in read.items():
+                if isinstance(array, bytes):  # what NumPy gives for an entry without its header
+                    raise ValueError(f"`{name}` is no array")
+        return read
+
+    return Table(path, names, load, split)
 
 
-def open_npy(path: Path, part: FileSplit) -> ArrayTable:
-    """The file's one array, without a name, mapped into memory."""
-    with report_damage(path, _ARRAYS):
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-        if array.size and array.offset + array.nbytes != os.path.getsize(path):
-            raise EOFError(f"more bytes than shape {array.shape} and type {array.dtype} announce")
-    return in_memory(path, {NAMELESS: np.asarray(array)}, part)
+def _table_of(path: Path, arrays: Arrays, part: FileSplit) -> Table:
+    """Arrays that are read already, or mapped into memory."""
+    return Table(path, arrays, lambda scores, others: arrays, part)
 
 
 class TextTable(Table):
@@ -279,33 +271,33 @@ class TextTable(Table):
             self._delimiter = max(",;\t", key=first_line.count)
             head = [row for _, row in islice(self._rows(), 2)] or [[""]]
         names = [name.strip() for name in head[0]]
+        numbered, found = names == [*map(str, range(len(names)))], ""
         if len(names) < 2 and not names[0].isidentifier():
-            raise self.error(f"expected {_TEXT}; found other text.", "Name another file.")
-        if all(map(_is_number, names)) and names != [str(k) for k in range(len(names))]:
-            problem = f"expected {_TEXT}; found numbers in line 1."
-            raise self.error(problem, "Name the columns there.")
-        if len(head) < 2:
-            raise self.error(f"expected {_TEXT}; found 0 rows.", "Add rows.")
-        super().__init__(path, names)
+            found, remedy = "other text", "Name another file."
+        elif all(re.fullmatch(_NUMBER, name) for name in names) and not numbered:
+            found, remedy = "numbers in line 1", "Name the columns there."
+        elif len(head) < 2:
+            found, remedy = "0 rows", "Add rows."
+        if found:
+            raise self.error(f"expected {_TEXT}; found {found}.", remedy)
+        super().__init__(path, names, self._parse)
 
-    def _load(self, scores: Sequence[str], others: Sequence[str]) -> Loaded:
+    def _parse(self, scores: Sequence[str], others: Sequence[str]) -> Arrays:
         """Scores as numbers, NaN where there are none; other columns as text."""
-        numbers, texts = ([self.names.index(name) for name in own] for own in (scores, others))
-        kinds = dict.fromkeys(range(len(self.names)), "U1")  # of what is not used
-        kinds |= dict.fromkeys(texts, "O") | dict.fromkeys(numbers, "f8")
-        cells = np.dtype([(str(k), kind) for k, kind in kinds.items()])
+        kinds = {name: "f8" if name in scores else "O" for name in (*others, *scores)}
+        cells = np.dtype([(str(k), kinds.get(name, "U1")) for k, name in enumerate(self.names)])
         text = io.StringIO(self._text.lstrip("\r\n"))
         form: dict[str, Any] = {"delimiter": self._delimiter, "comments": None, "quotechar": '"'}
         try:
             table: AnyArray = np.loadtxt(text, cells, **form, skiprows=1, ndmin=1)
         except ValueError:  # percentages, decimal commas, missing values, and errors
-            rows = [
-                tuple(self._number(row[k], line, k) if k in numbers else row[k] for k in kinds)
-                for line, row in self._checked_rows()
-            ]
+            rows = list[tuple[Any, ...]]()
+            for line, row in self._checked_rows():
+                each = zip(self.names, row, strict=True)
+                rows.append(tuple(self._number(c, line, n) if n in scores else c for n, c in each))
             table = np.array(rows, cells)
-        rest = {name: table[str(k)].astype(np.str_) for name, k in zip(others, texts, strict=True)}
-        return [table[str(k)] for k in numbers], rest
+        found = {name: table[str(self.names.index(name))] for name in kinds}
+        return found | {name: found[name].astype(np.str_) for name in kinds if name not in scores}
 
     def place(self, row: int) -> str:
         """Where an editor shows a row."""
@@ -323,16 +315,13 @@ class TextTable(Table):
     def _checked_rows(self) -> Iterator[tuple[int, list[str]]]:
         """The rows below the header."""
         for line, row in islice(self._rows(), 1, None):
-            if len(row) != len(self.names):
-                raise self.error(
-                    f"expected {len(self.names)} cells in a row, as in the first; found "
-                    f"{len(row)} in line {line}.",
-                    "Complete or drop the row, and name every column. Between commas, numbers "
-                    "have a decimal point.",
-                )
+            if (n := len(row)) != len(self.names):
+                found = f"expected {len(self.names)} cells in a row; found {n} in line {line}."
+                remedy = "Complete or drop it, name every column, and write decimal points."
+                raise self.error(found, remedy)
             yield line, row
 
-    def _number(self, cell: str, line: int, column: int) -> float:
+    def _number(self, cell: str, line: int, name: str) -> float:
         """A cell as a number; a percentage as a fraction, NaN if it says that none is known."""
         text = cell.strip()
         if text.lower() in MISSING:
@@ -341,13 +330,13 @@ class TextTable(Table):
         text = text.removesuffix("%").rstrip()
         if self._delimiter != "," and "." not in text:
             text = text.replace(",", ".")
-        if _is_number(text):
+        with suppress(ValueError):
             return float(text) / unit
         remedy = "Write a number there, or drop the row or column."
         if re.match(r"\s*[-+]?\d+,\d+", cell):
             remedy = "Write a decimal point, or put semicolons between the columns."
-        where = f"line {line}, column `{self.names[column]}`"
-        raise self.error(f"expected a number in {where}; found {cell!r}.", remedy)
+        problem = f"expected a number in line {line}, column `{name}`; found {cell!r}."
+        raise self.error(problem, remedy)
 
 
 def json_records(text: str) -> list[Any]:
@@ -372,28 +361,35 @@ def _csv_of_json(text: str) -> str:
                 if any(isinstance(each, (list, dict)) for each in value):
                     raise ValueError(f"`{name}` of entry {row} is not one list of numbers")
                 cells |= {f"{kind}_{k}": each for k, each in enumerate(value)}
-            elif not isinstance(value, (list, dict)):
-                cells[name] = value
-        rows.append({name: _cell(value) for name, value in cells.items()})
-    names = [*dict.fromkeys(name for row in rows for name in row)]
+            elif not isinstance(value, (list, dict)):  # on one line
+                cells[name] = " ".join(value.split()) if isinstance(value, str) else value
+        rows.append(cells)
     found = io.StringIO(newline="")
+    names = [*dict.fromkeys(name for row in rows for name in row)]
     table = csv.DictWriter(found, names, lineterminator="\n")
     table.writeheader()
     table.writerows(rows)
     return found.getvalue()
 
 
-def _cell(value: Any) -> str:
-    """As a cell of one line."""
-    return "" if value is None else " ".join(str(value).split())
+def list_files(path: Path) -> list[Path]:
+    """The Parquet files of a folder and its subfolders, those that match a pattern, or a file."""
+    if path.is_file():
+        return [path]
+    if is_pattern(path):
+        base = Path(path.anchor)
+        files = sorted(base.glob(str(path.relative_to(base))))
+    else:
+        found = {file: file.relative_to(path).parts for file in path.rglob("*.parquet")}
+        files = sorted(file for file in found if not any(p[0] in "._" for p in found[file]))
+    if not files:
+        raise DataFileError(path, "expected .parquet files; found none.", "Check the name.")
+    return files
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+def is_pattern(path: Path) -> bool:
+    """Whether a path is meant to match several files."""
+    return bool(_WILD & set(str(path))) and not path.exists()
 
 
 def open_parquet(files: Sequence[Path], **options: Any) -> Any:
@@ -405,34 +401,21 @@ def open_parquet(files: Sequence[Path], **options: Any) -> Any:
     return data
 
 
-def as_dataset(data: Any) -> Any:
-    """A pyarrow Dataset as it is, and of anything that gives an Arrow stream."""
-    arrow = import_arrow("pyarrow.dataset")
-    if isinstance(data, arrow.Dataset):
-        return data
-    return arrow.dataset(import_arrow("pyarrow").table(data))
+def arrow_table(path: Path, data: Any, first_row: int = 0) -> Table:
+    """Columns of a pyarrow Dataset or Table, before which the file has `first_row` rows."""
 
-
-class ArrowTable(Table):
-    """Columns of a pyarrow Dataset or Table, of which `first` rows of the file come before it."""
-
-    def __init__(self, path: Path, data: Any, first: int = 0) -> None:
-        super().__init__(path, data.schema.names)
-        self.data, self.first_row = data, first
-
-    def _load(self, scores: Sequence[str], others: Sequence[str]) -> Loaded:
-        with report_damage(self.path, PARQUET):
-            names, data = list(dict.fromkeys((*scores, *others))), self.data
+    def load(scores: Sequence[str], others: Sequence[str]) -> Arrays:
+        names = [*dict.fromkeys((*scores, *others))]
+        with report_damage(path, PARQUET):
             scan = hasattr(data, "to_table")
             table = data.to_table(names, **scan_options(data)) if scan else data.select(names)
-        found = [to_scores(self.path, table, [name]) for name in scores]
-        return found, {name: to_column(table.column(name)) for name in others}
+        columns = {name: to_column(table.column(name)) for name in others}
+        return columns | {name: to_scores(path, table, [name]) for name in scores}
 
-    def numeric(self, names: Iterable[str]) -> tuple[str, ...]:
-        kinds = import_arrow("pyarrow").types
-        types = {field.name: field.type for field in self.data.schema}
-        number = (kinds.is_floating, kinds.is_integer, kinds.is_decimal)
-        return tuple(name for name in names if any(is_kind(types[name]) for is_kind in number))
+    found = Table(path, data.schema.names, load)
+    found.first_row = first_row
+    found.numbers = [field.name for field in data.schema if _NUMERIC.match(str(field.type))]
+    return found
 
 
 def scan_options(data: Any) -> dict[str, Any]:
@@ -440,32 +423,24 @@ def scan_options(data: Any) -> dict[str, Any]:
     arrow = import_arrow("pyarrow.dataset")
     options: dict[str, Any] = {"batch_readahead": 1, "fragment_readahead": 1}
     if isinstance(getattr(data, "format", None), arrow.ParquetFileFormat):
-        options["fragment_scan_options"] = arrow.ParquetFragmentScanOptions(
-            pre_buffer=False, page_checksum_verification=True
-        )
+        checks = {"pre_buffer": False, "page_checksum_verification": True}
+        options["fragment_scan_options"] = arrow.ParquetFragmentScanOptions(**checks)
     return options
 
 
 def to_scores(path: Path, table: Any, names: Sequence[str]) -> AnyArray:
     """Scores (n, classes) from a column per class or a column of lists; nulls are NaN."""
     columns = [table.column(name) for name in names]
-    if len(columns) == 1 and "list" in str(columns[0].type):
-        return _from_lists(path, columns[0])
-    found = [np.asarray(column.to_numpy()) for column in columns]
-    return found[0] if len(found) == 1 else np.stack(found, axis=1)
-
-
-def _from_lists(path: Path, column: Any) -> AnyArray:
-    rows = column.combine_chunks()
+    if len(columns) > 1 or "list" not in str(columns[0].type):
+        found = [np.asarray(column.to_numpy()) for column in columns]
+        return found[0] if len(found) == 1 else np.stack(found, axis=1)
+    rows = columns[0].combine_chunks()
     lengths = set(rows.value_lengths().to_pylist())
     if len(lengths) > 1 or lengths & {None, 0}:
-        raise DataFileError(
-            path,
-            f"expected as many scores in every row; found {sorted(map(str, lengths))}.",
-            "Fix or drop these rows.",
-        )
-    width = lengths.pop() if lengths else 0
-    return np.asarray(rows.flatten().to_numpy(zero_copy_only=False)).reshape(len(rows), width)
+        problem = f"expected as many scores in every row; found {sorted(map(str, lengths))}."
+        raise DataFileError(path, problem, "Fix or drop these rows.")
+    values = np.asarray(rows.flatten().to_numpy(zero_copy_only=False))
+    return values.reshape(len(rows), lengths.pop() if lengths else 0)
 
 
 def write_table(path: str | os.PathLike[str], columns: dict[str, AnyArray]) -> int:
@@ -479,22 +454,7 @@ def write_table(path: str | os.PathLike[str], columns: dict[str, AnyArray]) -> i
     ...     write_table(f"{folder}/new.csv", {"note": np.array(["=1 + 1", "b"])})
     1
     """
-    name = os.fspath(path)
-    if name.endswith(".npz"):
-        arrays: dict[str, Any] = {
-            key: _for_numpy(np.asarray(column)) for key, column in columns.items()
-        }
-        with replace_file(path) as stream:
-            np.savez(stream, **arrays)  # none holds objects; NumPy 2.1 has no `allow_pickle`
-        return 0
-    if name.endswith(".parquet"):
-        parquet = import_arrow("pyarrow.parquet")
-        lists = {key: c.tolist() if c.dtype.kind in "UTO" else c for key, c in columns.items()}
-        table = import_arrow("pyarrow").table(lists)
-        with replace_file(path) as stream:
-            parquet.write_table(table, stream)
-        return 0
-    marked = 0
+    name, marked = os.fspath(path), 0
 
     def cells(values: Iterable[Any]) -> Iterator[Any]:
         nonlocal marked
@@ -504,14 +464,23 @@ def write_table(path: str | os.PathLike[str], columns: dict[str, AnyArray]) -> i
             yield f"'{value}" if runs else "" if value != value else value  # NaN
 
     with replace_file(path) as stream:
-        packed = gzip.GzipFile(fileobj=stream, mode="wb", mtime=0) if name.endswith(".gz") else None
-        text = io.TextIOWrapper(packed or stream, encoding="utf-8", newline="", write_through=True)
-        rows = csv.writer(text, lineterminator="\n")
-        rows.writerow(cells(columns))
-        rows.writerows(zip(*(cells(c.tolist()) for c in columns.values()), strict=True))
-        text.detach()
-        if packed is not None:
-            packed.close()
+        if name.endswith(".npz"):  # none holds objects; NumPy 2.1 has no `allow_pickle`
+            arrays: Any = {key: _for_numpy(np.asarray(c)) for key, c in columns.items()}
+            np.savez(stream, **arrays)
+        elif name.endswith(".parquet"):
+            lists = {key: c.tolist() if c.dtype.kind in "UTO" else c for key, c in columns.items()}
+            table = import_arrow("pyarrow").table(lists)
+            import_arrow("pyarrow.parquet").write_table(table, stream)
+        else:
+            packing: Any = nullcontext(stream)
+            if name.endswith(".gz"):
+                packing = gzip.GzipFile(fileobj=stream, mode="wb", mtime=0)
+            with packing as packed:
+                text = io.TextIOWrapper(packed, encoding="utf-8", newline="", write_through=True)
+                rows = csv.writer(text, lineterminator="\n")
+                rows.writerow(cells(columns))
+                rows.writerows(zip(*(cells(c.tolist()) for c in columns.values()), strict=True))
+                text.detach()
     return marked
 
 
@@ -527,10 +496,9 @@ def _for_numpy(column: AnyArray) -> AnyArray:
 
 def check_output(path: str | os.PathLike[str], *, suffix: str | tuple[str, ...] = "") -> None:
     """Refuse a place that cannot be written to, before the work is done and lost."""
-    path = Path(path)
+    path, ends = Path(path), suffix if isinstance(suffix, str) else " or ".join(suffix)
     folder = path.parent
     if not path.name.endswith(suffix):
-        ends = suffix if isinstance(suffix, str) else " or ".join(suffix)
         raise DataFileError(path, f"expected an output name that ends in {ends}.", "Rename it.")
     if not folder.is_dir():
         raise DataFileError(path, f"cannot be written: no folder {folder}.", "Make it first.")

@@ -11,17 +11,25 @@ them, an iterator, or a function that returns one; and Dask arrays.
 """
 
 from hokical.metrics.calibration import (
+    aurc,
+    auroc,
     brier,
     classwise_ece,
     debiased_ece,
     ece,
     log_loss,
     ranked_probability_score,
+    risk_coverage_curve,
+    selective_risk,
     smooth_ece,
 )
-from hokical.metrics.few_labels import PredictionPowered, prediction_powered_accuracy
-from hokical.metrics.groups import GroupRow, GroupTable, group_table
-from hokical.metrics.ranking import aurc, auroc, risk_coverage_curve, selective_risk
+from hokical.metrics.groups import (
+    GroupRow,
+    GroupTable,
+    PredictionPowered,
+    group_table,
+    prediction_powered_accuracy,
+)
 from hokical.metrics.risk_models import (
     BinarySummary,
     CalibrationCurve,

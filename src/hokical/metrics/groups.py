@@ -1,26 +1,30 @@
-"""Calibration by group: a good average can hide people, subjects, sites or classes.
+"""Calibration by group, for a good average can hide people or classes; accuracy of few labels.
 
 A group's number of events is tested against what their probabilities predict. Without weights the
 distribution of the sum is exact. A weighted sum is tested by Lugannani and Rice's saddlepoint
 approximation with a correction for its steps, which is conservative for few rows: in simulations of
 3 to 3000 rows a test had at most its level of false alarms.
+
+Prediction-powered inference finds an accuracy, of all rows and by group, from a few labels and the
+confidences of many rows.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 
 from hokical._core.arrays import BoolArray, FloatArray, IntArray
-from hokical._core.groups import GroupCoding, count_rows
-from hokical._core.reading import as_weights
-from hokical.guarantees.bounds import check_chance, clopper_pearson
-from hokical.metrics.examples import Outcomes, as_examples, as_predictions
+from hokical._core.groups import GroupCoding, GroupNames, count_rows
+from hokical._core.reading import as_labels, as_weights, to_numpy
+from hokical.guarantees.bounds import check_chance
+from hokical.metrics.calibration import Outcomes, as_confidence, as_examples, as_predictions
+from hokical.metrics.summaries import share_ends
 
 #: More events than this are merged if their probabilities agree to 1/256.
 _EVENTS, _PROBABILITIES = 1024, 256
@@ -39,19 +43,14 @@ def sum_distribution(probabilities: FloatArray) -> tuple[int, FloatArray]:
     >>> sum_distribution(np.array([0.5, 0.5]))
     (0, array([0.25, 0.5 , 0.25]))
     """
-    if probabilities.size > _EVENTS:
-        return _sum_many(probabilities)
-    found = np.zeros(probabilities.size + 1)
-    found[0] = 1.0
-    for k, p in enumerate(probabilities.tolist()):
-        happened = p * found[: k + 1]
-        found[: k + 1] *= 1.0 - p
-        found[1 : k + 2] += happened
-    return 0, found
-
-
-def _sum_many(probabilities: FloatArray) -> tuple[int, FloatArray]:
-    """The distribution of merged events, from its characteristic function."""
+    if probabilities.size <= _EVENTS:
+        found = np.zeros(probabilities.size + 1)
+        found[0] = 1.0
+        for k, p in enumerate(probabilities.tolist()):
+            happened = p * found[: k + 1]
+            found[: k + 1] *= 1.0 - p
+            found[1 : k + 2] += happened
+        return 0, found
     place = np.minimum((probabilities * _PROBABILITIES).astype(np.int64), _PROBABILITIES - 1)
     counts = np.bincount(place, minlength=_PROBABILITIES).astype(np.float64)
     sums, kept = np.bincount(place, probabilities, _PROBABILITIES), counts > 0
@@ -60,7 +59,7 @@ def _sum_many(probabilities: FloatArray) -> tuple[int, FloatArray]:
     width = 1 << math.ceil(math.log2(24.0 * spread + 64.0))  # beyond which nothing matters
     first = math.floor(float(counts @ p)) - width // 2
     angle = 2.0 * np.pi / width * np.arange(width // 2 + 1)
-    log_size, turn = np.zeros(angle.size), first * angle
+    log_size, turn = np.zeros(angle.size), first * angle  # of the characteristic function
     for one, count in zip(p.tolist(), counts.tolist(), strict=True):
         factor = 1.0 + one * (np.exp(-1j * angle) - 1.0)
         with np.errstate(divide="ignore"):  # a factor can be 0, and the product then is
@@ -70,23 +69,20 @@ def _sum_many(probabilities: FloatArray) -> tuple[int, FloatArray]:
 
 
 def sum_p_value(p: FloatArray, correct: BoolArray, weight: FloatArray | None) -> float:
-    """Two-sided p-value of the (weighted) number of events, if their probabilities are `p` (n,)."""
-    if weight is not None:
-        return _weighted_p_value(p, correct, weight / weight.max())
-    first, found = sum_distribution(p)
-    place = min(max(int(correct.sum()) - first, 0), found.size - 1)
-    tail = min(float(found[: place + 1].sum()), float(found[place:].sum()))
-    return min(max(2.0 * tail, LEAST_P), 1.0)
+    """Two-sided p-value of the (weighted) number of events, if their probabilities are `p` (n,).
 
-
-def _weighted_p_value(p: FloatArray, correct: BoolArray, weight: FloatArray) -> float:
-    """The same with weights, by Lugannani and Rice (1980, doi:10.2307/1426607).
-
-    The sum is moved towards its mean by half the weight of a typical event, as for a lattice.
+    With weights by Lugannani and Rice (1980, doi:10.2307/1426607): the sum is moved towards its
+    mean by half the weight of a typical event, as for a lattice.
     """
+    if weight is None:
+        first, found = sum_distribution(p)
+        place = min(max(int(correct.sum()) - first, 0), found.size - 1)
+        tail = min(float(found[: place + 1].sum()), float(found[place:].sum()))
+        return min(max(2.0 * tail, LEAST_P), 1.0)
     from scipy.optimize import minimize_scalar
     from scipy.special import ndtr
 
+    weight = weight / weight.max()
     unsure, sign = p * (1.0 - p), math.copysign(1.0, float(weight @ (correct - p)))
     if (correct != p)[unsure == 0.0].any():  # a certainty was wrong
         return LEAST_P
@@ -101,8 +97,8 @@ def _weighted_p_value(p: FloatArray, correct: BoolArray, weight: FloatArray) -> 
     def exponent(t: float) -> float:
         return float(np.logaddexp(log_q, log_p + t * turned).sum() - t * (turned @ p)) - t * size
 
-    found = minimize_scalar(exponent, bounds=(0.0, 64.0), options={"xatol": 1e-9})
-    t, r = float(found.x), math.sqrt(max(-2.0 * found.fun, 1e-12))
+    least = minimize_scalar(exponent, bounds=(0.0, 64.0), options={"xatol": 1e-9})
+    t, r = float(least.x), math.sqrt(max(-2.0 * least.fun, 1e-12))
     tilted = p / (p + (1.0 - p) * np.exp(-t * turned))
     u = t * math.sqrt(float(weight**2 @ (tilted * (1.0 - tilted))))
     density = math.exp(-0.5 * r * r) / math.sqrt(2.0 * math.pi)
@@ -219,10 +215,8 @@ class GroupTable:
             return f"no group of {n_groups} is clearly miscalibrated"
         row = (bad or parts)[0]
         ratio = "" if row.asked == LABEL else f" (O:E {row.oe_ratio:.2f})"
-        found = (
-            f"{row.full_name}: {row.n:,} rows, predicted {row.predicted:.1%}, observed "
-            f"{row.observed:.1%}{ratio}"
-        )
+        shares = f"predicted {row.predicted:.1%}, observed {row.observed:.1%}{ratio}"
+        found = f"{row.full_name}: {row.n:,} rows, {shares}"
         if not bad:
             return f"no whole group is clearly miscalibrated, but a part is, {found}"
         n_bad = len({row.name for row in bad})
@@ -247,14 +241,9 @@ class GroupTable:
 
 
 def group_table(
-    proba: Any,
-    labels: Any,
-    groups: Any,
-    *,
-    sample_weight: Any = None,
-    delta: float = 0.05,
+    proba: Any, labels: Any, groups: Any, *, sample_weight: Any = None, delta: float = 0.05,
     class_names: Sequence[str] = (),
-) -> GroupTable:
+) -> GroupTable:  # fmt: skip
     """Which groups are miscalibrated? A row for each: predicted, observed, and a test.
 
     Parameters
@@ -296,19 +285,10 @@ def group_table(
     if np.ndim(proba) != 2:
         return audit({LABEL: as_examples(proba, labels)}, groups, weights, delta)
     data = as_predictions(proba, labels)
-    questions = {LABEL: data.top_label} | class_question(data.proba, data.labels, class_names)
+    questions = {LABEL: data.top_label}
+    if data.proba.shape[1] == 2:
+        questions[str(class_names[1]) if class_names else "class 1"] = data.event()
     return audit(questions, groups, weights, delta)
-
-
-def class_question(
-    proba: Any, labels: IntArray, names: Sequence[str] = (), positive: int = 1
-) -> dict[str, Outcomes]:
-    """Of two classes, the probability of one and whether it is the true one."""
-    if proba.shape[1] != 2:
-        return {}
-    name = str(names[positive]) if names else f"class {positive}"
-    risk = np.clip(np.asarray(proba[:, positive], np.float64), 0.0, 1.0)
-    return {name: Outcomes(risk, labels == positive, None)}
 
 
 def audit(
@@ -317,20 +297,26 @@ def audit(
     """The table of checked rows, one or several questions about the same ones."""
     check_chance("delta", delta)
     n = next(iter(questions.values())).n_rows
-    seen = slice(None) if weights is None else np.flatnonzero(weights)
     coding, codes = GroupCoding.read(groups, n, weights)
-    weight = None if weights is None else weights[seen]
-    cells = list(_cells(coding, codes[seen]))
+    cells = list(_cells(coding, codes if weights is None else codes[weights > 0.0]))
     tests, parts = [], []
     for asked, given in questions.items():
-        rows = Outcomes(given.confidence[seen], given.correct[seen], weight)
-        tests += [(name, asked, *_test(rows, own)) for name, own in cells]
-        inside = _segments(rows.confidence, cells)
-        parts += [(name, asked, *_test(rows, own)) for name, own in inside]
-    groups = _make_rows(tests, delta, (1.0 - SEGMENT_SHARE) * delta)
+        rows = Outcomes(given.confidence, given.correct, weights).counted()
+        tests += _test(rows, cells, asked)
+        # What of each group lies in each quarter of the confidences.
+        ends = np.quantile(rows.confidence, np.arange(1, SEGMENTS) / SEGMENTS)
+        place = np.searchsorted(ends, rows.confidence, side="right")
+        edges = [f"{end:.2f}" for end in (0.0, *ends, 1.0)]
+        inside = [
+            (f"{name}, confidence {edges[k]} to {edges[k + 1]}", some)
+            for name, own in cells
+            for k in range(SEGMENTS)
+            if LEAST_OF_PAIR <= (some := own[place[own] == k]).size < own.size
+        ]
+        parts += _test(rows, inside, asked)
     found = _make_rows(parts, delta, SEGMENT_SHARE * delta) if parts else ()
     worst = sorted((row for row in found if row.flagged), key=lambda row: row.p_value)
-    return GroupTable(groups, delta, tuple(worst))
+    return GroupTable(_make_rows(tests, delta, (1.0 - SEGMENT_SHARE) * delta), delta, tuple(worst))
 
 
 def label_table(names: Sequence[str], sums: FloatArray, delta: float) -> GroupTable:
@@ -355,31 +341,24 @@ def label_rows(
 ) -> GroupTable:
     """The table of the groups that got each predicted label, with exact tests."""
     cells = [(str(names[k] if names else k), own) for k, own in _split(predicted)]
-    tests = [(name, LABEL, *_test(rows, own)) for name, own in cells]
-    return GroupTable(_make_rows(tests, delta, delta), delta)
+    return GroupTable(_make_rows(_test(rows, cells), delta, delta), delta)
 
 
 def count_items(table: GroupTable, n_items: int) -> GroupTable:
     """The table with tests for which rows of one item are one example."""
-    n, predicted, observed = (
-        np.array([getattr(row, name) for row in table.rows], np.float64)
-        for name in ("n", "predicted", "observed")
-    )
+    shares = ((row.n, row.predicted, row.observed) for row in table.rows)
+    n, predicted, observed = np.array([*shares]).T
     p = mean_p_values(np.minimum(n, n_items), predicted, observed)
-    flags = (holm(p) <= table.delta).tolist()
-    tested = zip(table.rows, p.tolist(), flags, strict=True)
-    rows = tuple(replace(row, p_value=value, flagged=flag) for row, value, flag in tested)
-    return replace(table, rows=rows)
+    tested = zip(table.rows, p.tolist(), (holm(p) <= table.delta).tolist(), strict=True)
+    return replace(table, rows=tuple(replace(r, p_value=k, flagged=f) for r, k, f in tested))
 
 
 def _make_rows(tests: list[tuple[Any, ...]], delta: float, level: float) -> tuple[GroupRow, ...]:
     """Rows with intervals, and flags at `level` that allow for the number of tests."""
     names, asked, n, worth, predicted, observed, z, p = zip(*tests, strict=True)
-    trials, share = np.array(worth), np.array(observed)
-    hits = np.minimum(np.round(share * trials, 9), trials)
-    low, high = clopper_pearson(hits, trials, delta=delta).T
+    low, high = zip(*share_ends(observed, worth, delta), strict=True)
     flags = (holm(np.array(p)) <= level).tolist()
-    columns = (names, n, predicted, observed, low.tolist(), high.tolist(), z, p, flags, asked)
+    columns = (names, n, predicted, observed, low, high, z, p, flags, asked)
     return tuple(GroupRow(*row) for row in zip(*columns, strict=True))
 
 
@@ -395,19 +374,6 @@ def _cells(coding: GroupCoding, codes: IntArray) -> Iterator[tuple[str, IntArray
                 yield f"{names[i][first]}, {names[j][second]}", rows
 
 
-def _segments(
-    confidence: FloatArray, cells: list[tuple[str, IntArray]]
-) -> Iterator[tuple[str, IntArray]]:
-    """What of each group lies in each quarter of the confidences."""
-    ends = np.quantile(confidence, np.arange(1, SEGMENTS) / SEGMENTS)
-    place, edges = np.searchsorted(ends, confidence, side="right"), [0.0, *ends.tolist(), 1.0]
-    for name, own in cells:
-        for k in range(SEGMENTS):
-            some = own[place[own] == k]
-            if LEAST_OF_PAIR <= some.size < own.size:
-                yield f"{name}, confidence {edges[k]:.2f} to {edges[k + 1]:.2f}", some
-
-
 def _split(codes: IntArray) -> Iterator[tuple[int, IntArray]]:
     """Each code that occurs, with the numbers of its rows."""
     order = np.argsort(codes, kind="stable")
@@ -415,16 +381,155 @@ def _split(codes: IntArray) -> Iterator[tuple[int, IntArray]]:
         yield int(codes[rows[0]]), rows
 
 
-def _test(rows: Outcomes, own: IntArray) -> tuple[int, float, float, float, float, float]:
-    """Of a group: rows, how many they are worth, predicted, observed, standardised gap, p-value."""
-    confidence, correct = rows.confidence[own], rows.correct[own]
-    weight = None if rows.weight is None else rows.weight[own]
-    share = np.ones(own.size) if weight is None else weight / weight.mean()
-    predicted, observed = float((share * confidence).mean()), float((share * correct).mean())
-    spread = float(np.sqrt((share**2 * confidence * (1.0 - confidence)).mean() / own.size))
-    gap = observed - predicted
-    certain = 0.0 if abs(gap) < 1e-9 else math.copysign(math.inf, gap)  # a certainty was wrong
-    z = gap / spread if spread > 0.0 else certain
-    p = sum_p_value(confidence, correct, weight)
-    worth = own.size / float((share**2).mean())
-    return own.size, worth, predicted, observed, z, p
+def _test(
+    rows: Outcomes, cells: Iterable[tuple[str, IntArray]], asked: str = LABEL
+) -> list[tuple[Any, ...]]:
+    """Of each cell: name, what was asked, rows, how many they are worth, shares, z and p-value."""
+    found = []
+    for name, own in cells:
+        confidence, correct = rows.confidence[own], rows.correct[own]
+        weight = None if rows.weight is None else rows.weight[own]
+        share = np.ones(own.size) if weight is None else weight / weight.mean()
+        predicted, observed = float((share * confidence).mean()), float((share * correct).mean())
+        spread = float(np.sqrt((share**2 * confidence * (1.0 - confidence)).mean() / own.size))
+        gap = observed - predicted
+        certain = 0.0 if abs(gap) < 1e-9 else math.copysign(math.inf, gap)  # a certainty was wrong
+        z = gap / spread if spread > 0.0 else certain
+        worth, p = own.size / float((share**2).mean()), sum_p_value(confidence, correct, weight)
+        found.append((name, asked, own.size, worth, predicted, observed, z, p))
+    return found
+
+
+#: Confidences are clipped here before their log-odds; the ridge on each standardized column.
+_LEAST, _RIDGE = 0.01, 1.0
+#: Right and wrong labels below which the labels' own exact interval is given.
+_FEWEST = 10
+#: The confidences are used where they reduce the variance by 1 %, and the interval is not wider
+#: than that of the labels by more than 2 %.
+_GAIN, _WIDER = 0.99, 1.02
+
+
+@dataclass(frozen=True)
+class PredictionPowered:
+    """An accuracy with its interval at 1 - delta, from `n` labels and `n_unlabelled` rows.
+
+    `labels_alone` is the accuracy of the labelled rows with its exact interval. `effective` is how
+    many labels alone would be as precise: n where the confidences were of no use. `by_group` has
+    the same for each group that has labels.
+    """
+
+    accuracy: float
+    low: float
+    high: float
+    n: int
+    n_unlabelled: int
+    effective: float
+    labels_alone: tuple[float, float, float]
+    by_group: dict[Any, PredictionPowered] = field(default_factory=dict, repr=False)
+
+    def __str__(self) -> str:
+        used = f"as precise as {self.effective:,.0f} labels alone"
+        if self.effective == self.n:
+            used = "the confidences were of no use"
+        found = f"{self.accuracy:.1%} ({self.low:.1%} to {self.high:.1%})"
+        return f"{found}, from {self.n:,} labels and {self.n_unlabelled:,} rows without: {used}"
+
+
+def prediction_powered_accuracy(
+    confidence: Any, correct: Any, unlabelled: Any, *, delta: float = 0.05, groups: Any = None,
+    unlabelled_groups: Any = None,
+) -> PredictionPowered:  # fmt: skip
+    """The accuracy of today's rows, from some labels and the confidences of the other rows.
+
+    The labelled rows must be a random sample of the rows. Then the interval holds, however bad the
+    confidences are; good ones make it narrower. What is estimated is a mean of yes or no: with
+    probabilities of an event and whether it occurred, the share of events; with a judge's scores
+    and human labels, a pass rate.
+
+    Parameters
+    ----------
+    confidence : array of shape (n,) or (n, signals)
+        Numbers in [0, 1] of the labelled rows. They need not be calibrated: a regression on them
+        predicts the labels, each label by a fit without it.
+    correct : array of shape (n,)
+        Whether each of them is right.
+    unlabelled : array of shape (m,) or (m, signals)
+        Of the rows without a label.
+    delta : float
+        Probability that the interval misses (approximately: it is exact where the confidences are
+        not used).
+    groups, unlabelled_groups : array-like of shape (n,) and (m,), or several columns, optional
+        For `by_group`.
+
+    Notes
+    -----
+    With the prediction h_i of label y_i by the others, the estimate is the mean of h over the m
+    rows plus the mean of y_i - h_i (Angelopoulos et al., 2023, doi:10.1126/science.adi6000). Its
+    variance is turned into a number of labels, whose Clopper-Pearson interval is given. With fewer
+    than 10 right or wrong labels, and where the confidences hardly help, it is that of the labels.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> confidence = rng.beta(2.0, 1.0, size=20_000)
+    >>> right = rng.random(20_000) < confidence**2
+    >>> print(prediction_powered_accuracy(confidence[:200], right[:200], confidence[200:]))
+    48.8% (42.7% to 54.9%), from 200 labels and 19,800 rows without: as precise as 270 labels alone
+    """
+    check_chance("delta", delta)
+    known, rest = _columns(confidence, "confidence"), _columns(unlabelled, "unlabelled")
+    if known.shape[1] != rest.shape[1]:
+        n_signals, others = known.shape[1] // 2, rest.shape[1] // 2
+        rule = f"`unlabelled` must have the {n_signals} signals of `confidence`"
+        raise ValueError(f"{rule}; got {others}. Pass the same columns.")
+    right = as_labels(correct, len(known), 2, name="correct").astype(np.float64)
+    # A ridge regression of labels (n,) on standardized columns, in which each can be left out.
+    both = np.vstack([known, rest])
+    mean, spread = both.mean(axis=0), np.maximum(both.std(axis=0), 1e-9)
+    x, new = (np.column_stack([np.ones(len(p)), (p - mean) / spread]) for p in (known, rest))
+    ridge = np.append(0.0, np.full(mean.size, _RIDGE))
+    inverse = np.asarray(np.linalg.inv(x.T @ x + np.diag(ridge)), np.float64)
+    own, whole = x @ inverse, inverse @ (x.T @ right)
+    leverage = np.minimum((own * x).sum(axis=1), 0.999)
+    # What a label's own fit predicts differs from the whole fit by its gap.
+    gaps = (right - own @ (x.T @ right)) / (1.0 - leverage)
+
+    def estimate(rows: Any, others: Any) -> PredictionPowered:
+        """The mean label of some labelled rows and some of the others."""
+        labels, gap, predicted = right[rows], gaps[rows], new[others]
+        n, m, alone = len(labels), len(predicted), float(labels.mean())
+        low, high = share_ends(alone, n, delta)
+        plain = PredictionPowered(alone, low, high, n, m, float(n), (alone, low, high))
+        if min(labels.sum(), n - labels.sum()) < _FEWEST or not m:
+            return plain
+        middle = predicted.mean(axis=0) @ (whole - inverse @ (x[rows].T @ gap) / n)
+        found = float(middle + gap.mean())
+        variance = gap.var(ddof=1) / n + (predicted @ whole).var() / m
+        before = labels.var(ddof=1) / n
+        if not (variance < _GAIN * before and 0.0 < found < 1.0):
+            return plain
+        effective = float(n * before / variance)
+        low, high = share_ends(found, effective, delta)
+        if high - low > _WIDER * (plain.high - plain.low):
+            return plain
+        return replace(plain, accuracy=found, low=low, high=high, effective=effective)
+
+    by_group = {}
+    if (groups is None) != (unlabelled_groups is None):
+        missing = "groups" if groups is None else "unlabelled_groups"
+        raise ValueError(f"`{missing}` must be given too: both kinds of rows need their groups.")
+    if groups is not None:
+        names, place = GroupNames.from_rows(groups, len(known))
+        other = names.places(unlabelled_groups, len(rest))
+        for k, name in enumerate(names.names):
+            by_group[name[0] if len(name) == 1 else name] = estimate(place == k, other == k)
+    return replace(estimate(slice(None), slice(None)), by_group=by_group)
+
+
+def _columns(values: Any, name: str) -> FloatArray:
+    """Each of the confidences (n, signals) and its log-odds, (n, 2 signals)."""
+    array = to_numpy(values, name)
+    several = array.ndim == 2 and array.shape[1]
+    table = np.stack([as_confidence(a, name) for a in (array.T if several else [array])], axis=1)
+    inside = np.clip(table, _LEAST, 1.0 - _LEAST)
+    return np.hstack([table, np.log(inside / (1.0 - inside))])

@@ -3,6 +3,10 @@
 `METRICS` says what each metric is called, which way is better and how it is computed; tables,
 reports and rankings read it, and show metrics in its order. Prediction sets are summarized by
 coverage and size, for each class and each size.
+
+Intervals are at level 1 - delta and in closed form: nothing is resampled. How often they hold is
+simulated in `tests/metrics/test_coverage.py`; docs/metrics.md has the figures. With weights, n is
+the number of rows that they are worth, (sum w)^2 / sum w^2 (Kish).
 """
 
 from __future__ import annotations
@@ -10,19 +14,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 
 from hokical._core.arrays import BoolArray, FloatArray, IntArray
-from hokical._core.checks import check_count
+from hokical._core.checks import bin_index, check_count
 from hokical._core.reading import as_clusters, as_labels, as_weights, to_numpy
 from hokical._core.special import normal_quantile
 from hokical.guarantees.bounds import Method, calibration_bound, check_chance, clopper_pearson
-from hokical.metrics import calibration, intervals
-from hokical.metrics.examples import Outcomes, Predictions, as_examples, as_predictions
-from hokical.metrics.levels import Bins, Levels, LevelSums, add_chunks, add_known, is_chunked
-from hokical.metrics.ranking import area_under_risk, area_under_roc, risk_at
+from hokical.metrics import calibration
+from hokical.metrics.calibration import Bins, Levels, Outcomes, add_chunks, as_examples, is_chunked
+
+Ends = tuple[float, float]
+NONE: Ends = (math.nan, math.nan)
+#: The least rows of either outcome for an interval of the AUROC.
+LEAST_OF_KIND = 5.0
 
 
 @dataclass(frozen=True)
@@ -55,7 +62,7 @@ class Metric:
     title: str
     detail: str = ""
     function: Callable[[Levels, SummaryOptions], float] | None = None
-    interval: Callable[[Levels, SummaryOptions], intervals.Ends] | None = None
+    interval: Callable[[Levels, SummaryOptions], Ends] | None = None
     scores: Callable[[FloatArray], calibration.Pair] | None = None
     better: Literal["lower", "higher"] | None = "lower"
     upper: float = 1.0
@@ -86,50 +93,155 @@ class Metric:
         return value, "" if math.isnan(found.low) else f"{low}{to}{high}"
 
 
+def share_ends(share: Any, n: Any, delta: float) -> Any:
+    """Clopper and Pearson's interval, low and high, of a share of n rows; a list of several."""
+    hits = np.minimum(np.round(np.multiply(share, n), 9), n)
+    return clopper_pearson(hits, n, delta=delta).tolist()
+
+
+def mean_ends(powers: FloatArray, n: float, delta: float, worst: float = 0.0) -> Ends:
+    """Interval of a mean, from the means of a score, its square and its cube, (3,).
+
+    Scores such as the log loss are mostly small and rarely large: the t statistic is transformed
+    to remove its skewness (Hall, 1992, Journal of the Royal Statistical Society B 54, 221-228).
+    A sample that by luck has none of the rare rows does not know its skewness. So for scores of
+    at least 0, of which one more row may add up to `worst`, the interval is at least that of a
+    gamma distribution: below, of this mean and variance; above, with one more row of `worst`. That
+    is Fay and Feuer's for sums of rare events (1997, Statistics in Medicine 16, 791-801).
+    None for scores so large that their cubes are no numbers.
+    """
+    from scipy.special import gammaincinv, stdtrit
+
+    mean, second, third = powers.tolist()
+    if not n > 2.0 or second > 1e180 or (second < 1e-180 and worst == 0.0):
+        return NONE
+    variance = max(second - mean**2, 0.0)
+    low, high = NONE
+    if second >= 1e-180 and variance > 1e-14 * second:
+        skewness = (third - 3.0 * mean * second + 2.0 * mean**3) / variance**1.5
+        a, z = skewness / math.sqrt(n), -float(stdtrit(n - 1.0, 0.5 * delta))
+        low, high = (mean - math.sqrt(variance / (n - 1.0)) * unskewed(a, z)).tolist()
+    if worst > 0.0:
+        for step, tail in ((0.0, 0.5 * delta), (worst / n, 1.0 - 0.5 * delta)):
+            middle, spread = mean + step, variance / (n - 1.0) + step**2
+            end = middle
+            if spread > 1e-14 * middle**2:
+                end = float(gammaincinv(middle**2 / spread, tail)) * spread / middle
+            low, high = (min(end, low), high) if step == 0.0 else (low, max(end, high))
+    return low, high
+
+
+def unskewed(a: float, z: float) -> FloatArray:
+    """The t statistics (2,) that Hall's transformation takes to z and -z, by skewness / root n."""
+    y = np.array([z, -z])
+    return y if abs(a) < 1e-9 else 3.0 / a * (np.cbrt(1.0 + a * (y - a / 6.0)) - 1.0)
+
+
+def worst_score(levels: Levels, right: FloatArray, wrong: FloatArray) -> float:
+    """What one more row of the worse outcome is expected to score.
+
+    The mean of the rows that had it, and of one row with the mean over all of what they would have
+    scored: more than the truth unless the worse outcome is more frequent where it scores more.
+    """
+    worse = wrong >= right
+    seen = np.where(worse, levels.errors, levels.correct) * levels.rows_per_weight
+    score = np.minimum(np.where(worse, wrong, right), calibration.MOST_LOSS)
+    expected = float(levels.weight @ score) / levels.total
+    return (float(seen @ score) + expected) / (float(seen.sum()) + 1.0)
+
+
+def confidence_ends(levels: Levels, options: SummaryOptions) -> Ends:
+    """Interval of the mean confidence: of its distance to 0 or 1, whichever is smaller."""
+    low_side = float(levels.weight @ levels.confidence) < 0.5 * levels.total
+    distance = levels.confidence if low_side else 1.0 - levels.confidence
+    powers = levels.power_means(distance, distance)
+    worst = max(0.5, float(distance.max()))
+    low, high = mean_ends(powers, levels.worth, options.delta, worst)
+    return (low, high) if low_side else (1.0 - high, 1.0 - low)
+
+
 def _error(name: str, bins: Bins) -> Metric:
-    """The calibration error over a kind of bins."""
-    return Metric(
-        name, "ECE", f"equal {bins}",
-        lambda t, o: calibration.gap_norm(t.by_bin(o.n_bins, bins)),
-        lambda t, o: intervals.gap_ends(t.by_bin(o.n_bins, bins), t.rows_per_weight, o.delta),
-        ranking=True,
-    )  # fmt: skip
+    """The calibration error over a kind of bins, with an interval for true gaps of any pattern.
+
+    It is found by inversion. Let e be the error of the sample, E the true one, and N_j the noise of
+    the summed gap of bin j, normal with variance V_j. By the triangle inequality e <= E +
+    sum |N_j| / W; with the signs s_j of the true gaps e >= E + sum s_j N_j / W, which is normal
+    whatever the signs are. So E is below e plus a normal quantile, and above e less a quantile of
+    the sum of half-normal variables (by a gamma distribution of the same mean and variance); it is
+    also above the size of the mean gap less its noise. The two lower ends share delta / 2.
+    """
+
+    def value(levels: Levels, options: SummaryOptions) -> float:
+        return calibration.ece(levels, n_bins=options.n_bins, bins=bins)
+
+    def ends(levels: Levels, options: SummaryOptions) -> Ends:
+        from scipy.special import gammaincinv, ndtri
+
+        (gap, weight, right), unit = levels.by_bin(options.n_bins, bins), levels.rows_per_weight
+        share = (right * unit + 0.5) / (weight * unit + 1.0)
+        variance = weight / unit * share * (1.0 - share)
+        total, whole = float(weight.sum()), float(variance.sum())
+        error = float(np.abs(gap).sum()) / total
+        mean = math.sqrt(2.0 / math.pi) * float(np.sqrt(variance).sum())
+        scale = (1.0 - 2.0 / math.pi) * whole / mean
+        noise = scale * float(gammaincinv(mean / scale, 1.0 - 0.25 * options.delta))
+        common = float(ndtri(0.125 * options.delta)) * math.sqrt(whole)
+        common += abs(float(gap.sum()))
+        high = error - float(ndtri(0.5 * options.delta)) * math.sqrt(whole) / total
+        return max(error - noise / total, common / total), high
+
+    return Metric(name, "ECE", f"equal {bins}", value, ends, ranking=True)
+
+
+def roc_ends(levels: Levels, options: SummaryOptions) -> Ends:
+    """Interval of the AUROC by DeLong's variance, on the scale of log odds (t distribution).
+
+    Few rows of one kind may lie closer together than others would: the variance is that of one row
+    more whose place is 0 or 1. None with fewer than `LEAST_OF_KIND` rows of a kind, or if they
+    are perfectly separated.
+    """
+    from scipy.special import expit, logit, stdtrit
+
+    right, wrong = levels.correct, levels.errors
+    n_right, n_wrong = float(right.sum()), float(wrong.sum())
+    least = min(n_right, n_wrong) * levels.rows_per_weight
+    if least < LEAST_OF_KIND:
+        return NONE
+    (below, above, area), variance = levels.roc_places, 0.0
+    if not 0.0 < area < 1.0:
+        return NONE
+    for weight, n, place in ((right, n_right, below), (wrong, n_wrong, above)):
+        rows = n * levels.rows_per_weight
+        spread = max(float(weight @ place**2) / n - area**2, 0.0)
+        variance += (spread + area * (1.0 - area) / rows) / (rows - 1.0)
+    error = math.sqrt(variance) / (area - area**2)
+    width = -float(stdtrit(least - 1.0, 0.5 * options.delta)) * error
+    low, high = expit(logit(area) + np.array([-width, width]))
+    return float(low), float(high)
 
 
 _TABLE = (
-    Metric(
-        "accuracy", "accuracy", "", lambda t, _: float(t.correct.sum()) / t.total,
-        lambda t, o: intervals.share_ends(
-            float(t.correct.sum()) / t.total, t.total * t.rows_per_weight, o.delta
-        ),
-        better="higher", form=".1%",
-    ),
-    Metric(
-        "mean_confidence", "confidence", "mean",
-        lambda t, _: float(t.weight @ t.confidence) / t.total,
-        lambda t, o: intervals.confidence_ends(t, o.delta),
-        better=None, form=".1%",
-    ),
+    Metric("accuracy", "accuracy", "", lambda t, _: float(t.correct.sum()) / t.total,
+           lambda t, o: share_ends(float(t.correct.sum()) / t.total, t.worth, o.delta),
+           better="higher", form=".1%"),
+    Metric("mean_confidence", "confidence", "mean",
+           lambda t, _: float(t.weight @ t.confidence) / t.total, confidence_ends,
+           better=None, form=".1%"),
     _error("ece", "width"),
     _error("ece_mass", "mass"),
-    Metric(
-        "debiased_ece", "debiased ECE (L2)", "",
-        lambda t, o: calibration.debiased_error(t.by_bin(o.n_bins)),
-    ),
-    Metric(
-        "smooth_ece", "smooth ECE", "no bins", lambda t, _: calibration.smooth_error(t),
-        ranking=True,
-    ),
+    Metric("debiased_ece", "debiased ECE (L2)", "",
+           lambda t, o: calibration.debiased_ece(t, n_bins=o.n_bins)),
+    Metric("smooth_ece", "smooth ECE", "no bins", lambda t, _: calibration.smooth_ece(t),
+           ranking=True),
     Metric("brier", "Brier", scores=calibration.squared_errors, upper=2.0, ranking=True),
     Metric("log_loss", "log loss", scores=calibration.log_loss_pair, upper=math.inf, ranking=True),
-    Metric(
-        "auroc", "AUROC", "", lambda t, _: area_under_roc(t),
-        lambda t, o: intervals.roc_ends(t, o.delta), better="higher",
-        lacking="it takes five correct and five wrong labels, not perfectly separated",
-    ),
-    Metric("aurc", "AURC", "", lambda t, _: area_under_risk(t)),
-    Metric("selective_risk", "selective risk", "", lambda t, _: risk_at(t, 0.8)),
-    Metric("classwise_ece", "classwise ECE", "mean of classes", ranking=True, vectors=True),
+    Metric("auroc", "AUROC", "", lambda t, _: calibration.auroc(t), roc_ends, better="higher",
+           lacking="it takes five correct and five wrong labels, not perfectly separated"),
+    Metric("aurc", "AURC", "", lambda t, _: calibration.aurc(t)),
+    Metric("selective_risk", "selective risk", "", lambda t, _: calibration.selective_risk(t)),
+    Metric("classwise_ece", "classwise ECE", "mean of classes",
+           lambda t, _: float(np.abs(t.of_classes["classwise_ece"]).sum(axis=1).mean()) / t.total,
+           ranking=True, vectors=True),
 )  # fmt: skip
 
 METRICS = {metric.name: metric for metric in _TABLE}
@@ -149,8 +261,19 @@ class Estimate:
     reason: str = ""
 
 
+class Estimates:
+    """Base of summaries: `found[name]` is `found.estimates[name]`."""
+
+    estimates: dict[str, Estimate]
+
+    def __getitem__(self, name: str) -> Estimate:
+        if name not in self.estimates:
+            raise KeyError(f"no metric {name!r} in this summary; it has {list(self.estimates)}.")
+        return self.estimates[name]
+
+
 @dataclass(frozen=True)
-class Summary:
+class Summary(Estimates):
     """`estimates` by metric name, `bounds` by method, the number of rows and the options.
 
     With `vectors` the Brier score and the log loss are of the probabilities of all classes, without
@@ -163,11 +286,6 @@ class Summary:
     bounds: dict[str, float]
     options: SummaryOptions
     vectors: bool = False
-
-    def __getitem__(self, name: str) -> Estimate:
-        if name not in self.estimates:
-            raise KeyError(f"no metric {name!r} in this summary; it has {list(self.estimates)}.")
-        return self.estimates[name]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, strings and dicts."""
@@ -185,62 +303,79 @@ class Summary:
             reason = f"  no interval: {e.reason}" if e.reason else ""
             ends = reason if math.isnan(e.low) else f"  [{e.low:.5f}, {e.high:.5f}]"
             lines.append(f"{name:<16} {e.value:>9.5f}{ends}")
-        bounds = (
-            f"true calibration error < {b:.4f} ({level}, {m})" for m, b in self.bounds.items()
-        )
-        return "\n".join([*lines, *bounds])
+        for method, bound in self.bounds.items():
+            lines.append(f"true calibration error < {bound:.4f} ({level}, {method})")
+        return "\n".join(lines)
 
 
-@dataclass(frozen=True, eq=False)
-class SummarySums:
-    """What a summary of chunks needs: `levels`, and `vectors` of all classes. They add with `+`."""
+def count_levels(
+    rows: Outcomes, *, n_bins: int = 15, scores: calibration.Scores | None = None,
+    codes: IntArray | None = None,
+) -> Levels:  # fmt: skip
+    """What a summary needs of checked rows: levels, and sums of all classes if they are known.
 
-    levels: LevelSums
-    vectors: calibration.VectorSums | None = None
-
-    def __add__(self, other: SummarySums) -> SummarySums:
-        return SummarySums(self.levels + other.levels, add_known(self.vectors, other.vectors))
-
-    @classmethod
-    def from_rows(
-        cls,
-        rows: Outcomes,
-        data: Predictions | None,
-        options: SummaryOptions,
-        scores: Any = None,
-        codes: IntArray | None = None,
-    ) -> SummarySums:
-        """Of checked rows, whose `row_scores` may be known; `codes` (n,) are their clusters."""
-        vectors = (
-            None if data is None else calibration.VectorSums.from_rows(data, options.n_bins, scores)
-        )
-        return cls(clustered_levels(rows, codes, scores, data, options.n_bins), vectors)
-
-
-def clustered_levels(
-    rows: Outcomes,
-    codes: IntArray | None,
-    scores: Any = None,
-    data: Predictions | None = None,
-    n_bins: int = 15,
-) -> LevelSums:
-    """Levels of rows, with what those of clusters (n,) are worth, if there are clusters."""
-    levels = LevelSums.from_rows(rows)
-    if codes is None:
+    `scores` are their `row_scores`, if known; `codes` (n,) are clusters.
+    """
+    levels, data = Levels.from_rows(rows), rows.vectors
+    if data is None and codes is None:
         return levels
-    scores = calibration.row_scores(rows, data) if scores is None else scores
-    return replace(levels, design=intervals.design_effects(rows, scores, codes, n_bins))
+    scores = calibration.row_scores(rows) if scores is None else scores
+    classes = {} if data is None else calibration.class_sums(data, n_bins, scores)
+    design = {} if codes is None else design_effects(rows, levels, scores, codes, n_bins)
+    return replace(levels, of_classes=classes, design=design)
+
+
+def design_effects(
+    rows: Outcomes, levels: Levels, scores: calibration.Scores, codes: IntArray, n_bins: int
+) -> dict[str, float]:
+    """How many rows of clusters (n,) are worth one independent row, by metric (Kish).
+
+    `scores` (n,) are those whose mean is a metric. What each row moves a metric by is summed by
+    cluster; the calibration errors have sums by bin, too.
+    """
+    weight, confidence = rows.filled_weight(), rows.confidence
+    means = {"accuracy": rows.correct.astype(np.float64), "mean_confidence": confidence}
+    found = {}
+    for name, values in (means | scores).items():
+        middle = float(weight @ values) / levels.total
+        found[name] = _effect(weight * (values - middle), codes) if math.isfinite(middle) else 1.0
+    gap = weight * (rows.correct - confidence)
+    cells = codes * n_bins + bin_index(confidence, n_bins)
+    found["ece"] = found["ece_mass"] = max(_effect(gap, codes), _effect(gap, codes, cells))
+    n_right, n_wrong = float(levels.correct.sum()), float(levels.errors.sum())
+    if min(n_right, n_wrong) > 0.0:
+        below, above, area = levels.roc_places
+        place = np.minimum(np.searchsorted(levels.confidence, confidence), levels.weight.size - 1)
+        pair = (below[place] - area) / n_right, (above[place] - area) / n_wrong
+        found["auroc"] = _effect(weight * np.where(rows.correct, *pair), codes)
+    return found
+
+
+def _effect(moved: FloatArray, codes: IntArray, cells: IntArray | None = None) -> float:
+    """The variance of a sum of clusters (n,), or of cells of them, to that of independent rows.
+
+    Without a row that differs nothing is known of their correlation: one more, which its whole
+    cluster shares, is counted. Few clusters determine a variance badly: by Student's quantile.
+    """
+    from scipy.special import stdtrit
+
+    count = np.bincount(codes)
+    n_clusters = int(np.count_nonzero(count))
+    size = float(count @ count) / codes.size
+    place = codes if cells is None else np.unique(cells, return_inverse=True)[1].ravel()
+    together = np.bincount(place, moved)
+    alone, one = float(moved @ moved), float((moved**2).max())
+    if alone <= 0.0:
+        alone, one = 0.0, 1.0
+    whole = float(together @ together) * n_clusters / max(n_clusters - 1, 1)
+    wider = (float(stdtrit(max(n_clusters - 1, 1), 0.975)) / 1.96) ** 2
+    return max((whole + size * one) / (alone + one), 1.0) * wider
 
 
 def summary(
-    proba: Any,
-    labels: Any = None,
-    *,
-    n_bins: int = 15,
-    delta: float = 0.05,
-    sample_weight: Any = None,
-    cluster: Any = None,
-) -> Summary:
+    proba: Any, labels: Any = None, *, n_bins: int = 15, delta: float = 0.05,
+    sample_weight: Any = None, cluster: Any = None,
+) -> Summary:  # fmt: skip
     """All metrics, their intervals, and bounds on the true calibration error.
 
     `proba`, `labels`, `sample_weight` and `n_bins` are as in `ece`. Probabilities (n, classes) give
@@ -267,77 +402,58 @@ def summary(
     >>> round(result["brier"].value, 4), round(result.bounds["bousquet"], 4)
     (0.1641, 0.1351)
     """
-    options = SummaryOptions(n_bins, delta)
-
-    def make(*chunk: Any) -> SummarySums:
-        pair = np.ndim(chunk[0]) == 2
-        data = as_predictions(*chunk) if pair else None
-        rows = as_examples(*chunk) if data is None else data.top_label
-        codes = counted_clusters(cluster, *chunk[1:])
-        return SummarySums.from_rows(rows, data, options, codes=codes)
-
-    refuse_chunks(cluster, proba)
-    return summarize(add_chunks(make, proba, labels, sample_weight), options)
+    options, columns = SummaryOptions(n_bins, delta), (proba, labels, sample_weight)
+    return summarize(clustered_levels(cluster, *columns, n_bins=n_bins), options)
 
 
-def refuse_chunks(cluster: Any, proba: Any) -> None:
-    """Refuse chunks where rows of one cluster must be known together."""
-    if cluster is not None and is_chunked(proba):
+def clustered_levels(cluster: Any, *columns: Any, n_bins: int = 15, event: bool = False) -> Levels:
+    """The table of levels of a metric's arguments, with what rows in clusters are worth."""
+    if cluster is not None and is_chunked(columns[0]):
         raise TypeError("`cluster` cannot be given with chunks; pass arrays of all rows.")
 
+    def make(proba: Any, labels: Any, sample_weight: Any = None) -> Levels:
+        rows, codes = as_examples(proba, labels, sample_weight, event=event), None
+        if cluster is not None:
+            n = len(labels)
+            codes, weight = as_clusters(cluster, n), as_weights(sample_weight, n)
+            codes = codes if weight is None else codes[weight > 0.0]
+        return count_levels(rows, n_bins=n_bins, codes=codes)
 
-def counted_clusters(cluster: Any, labels: Any, sample_weight: Any = None) -> IntArray | None:
-    """The clusters of rows of weight above 0, if there are clusters."""
-    if cluster is None:
-        return None
-    codes, weight = as_clusters(cluster, len(labels)), as_weights(sample_weight, len(labels))
-    return codes if weight is None else codes[weight > 0.0]
+    return cast(Levels, add_chunks(make, *columns))
 
 
-def summarize(sums: SummarySums, options: SummaryOptions) -> Summary:
-    """The summary of sums: all metrics, bounds where the proofs allow them (not with weights)."""
-    levels, vectors = sums.levels.levels, sums.vectors
-    found = {
-        name: metric_estimate(metric, levels.of(name), options)
-        for name, metric in METRICS.items()
-        if not metric.vectors
-    }
-    values = {name: each.value for name, each in found.items()}
-    bounds = {} if sums.levels.weighted else proven_bounds(values, sums.levels.n_rows, options)
-    if vectors is not None:
-        found["classwise_ece"] = Estimate(vectors.classwise_ece())
-        for name in vectors.scores:
-            rows = levels.of(name)
-            known = vectors.power_means(rows.rows_per_weight)[name]
-            n = rows.total * rows.rows_per_weight
-            found[name] = mean_estimate(name, *known, n, options.delta)
-    estimates = {name: found[name] for name in METRICS if name in found}
-    return Summary(sums.levels.n_rows, estimates, bounds, options, vectors is not None)
+def summarize(levels: Levels, options: SummaryOptions) -> Summary:
+    """The summary of a table: all metrics, and bounds where proofs allow them: not with weights."""
+    metrics = [each for each in METRICS.values() if levels.of_classes or not each.vectors]
+    found = {each.name: metric_estimate(each, levels.of(each.name), options) for each in metrics}
+    bounds = {}
+    if not levels.weighted:
+        brier = levels.power_means(*calibration.squared_errors(levels.confidence))[0]
+        bounds = proven_bounds(found["ece"].value, float(brier), levels.n_rows, options)
+    return Summary(levels.n_rows, found, bounds, options, bool(levels.of_classes))
 
 
 def metric_estimate(metric: Metric, levels: Levels, options: SummaryOptions) -> Estimate:
-    """A metric of the predicted label."""
-    n = levels.total * levels.rows_per_weight
-    if metric.scores is not None:
+    """A metric: a mean of scores, of all classes if known, or else of the table of levels."""
+    if metric.function is not None:
+        value = metric.function(levels, options)
+        if metric.interval is None or not math.isfinite(value):
+            return Estimate(value, reason="" if metric.interval is None else metric.lacking)
+        return with_ends(metric, value, metric.interval(levels, options))
+    assert metric.scores is not None
+    if (sums := levels.of_classes.get(metric.name)) is None:
         scores = metric.scores(levels.confidence)
-        worst = intervals.worst_score(levels, *scores)
-        return mean_estimate(metric.name, levels.power_means(*scores), worst, n, options.delta)
-    assert metric.function is not None
-    value = metric.function(levels, options)
-    if metric.interval is None or not math.isfinite(value):
-        return Estimate(value, reason="" if metric.interval is None else metric.lacking)
-    return with_ends(metric, value, metric.interval(levels, options))
-
-
-def mean_estimate(name: str, powers: FloatArray, worst: float, n: float, delta: float) -> Estimate:
-    """A mean with its interval, from the means of a score, its square and its cube."""
-    value = float(powers[0])
-    if not math.isfinite(value):
+        powers, worst = levels.power_means(*scores), worst_score(levels, *scores)
+    else:
+        seen, n_seen = sums[3:5] * levels.rows_per_weight
+        powers = sums[:3] / levels.total
+        worst = (seen + sums[5] / levels.total) / (n_seen + 1.0)  # as in `worst_score`
+    if not math.isfinite(value := float(powers[0])):
         return Estimate(value, value, value)
-    return with_ends(METRICS[name], value, intervals.mean_ends(powers, n, delta, worst))
+    return with_ends(metric, value, mean_ends(powers, levels.worth, options.delta, worst))
 
 
-def with_ends(metric: Metric, value: float, ends: intervals.Ends) -> Estimate:
+def with_ends(metric: Metric, value: float, ends: Ends) -> Estimate:
     """The estimate, its interval clipped to what is possible, and holding the value."""
     if math.isnan(ends[0]) or math.isnan(ends[1]):
         return Estimate(value, reason=metric.lacking)
@@ -345,15 +461,12 @@ def with_ends(metric: Metric, value: float, ends: intervals.Ends) -> Estimate:
     return Estimate(value, min(float(low), value), max(float(high), value))
 
 
-def proven_bounds(values: dict[str, float], n: int, options: SummaryOptions) -> dict[str, float]:
-    """Every bound on the calibration error, from `ece` and `brier` of n independent examples."""
-    error, brier = min(values["ece"], 1.0), min(values["brier"], 1.0)
-    given = (error, n, options.n_bins, options.delta)
-    with_brier: tuple[Method, ...] = ("mcdiarmid", "bousquet")
-    return {
-        name: calibration_bound(*given, method=name, brier=brier if name in with_brier else None)
-        for name in get_args(Method)
-    }
+def proven_bounds(ece: float, brier: float, n: int, options: SummaryOptions) -> dict[str, float]:
+    """Every bound on the calibration error, from ECE and Brier score of n independent examples."""
+    given, square = (min(ece, 1.0), n, options.n_bins, options.delta), min(brier, 1.0)
+    used = {"mcdiarmid": square, "bousquet": square}
+    methods: tuple[Method, ...] = get_args(Method)
+    return {name: calibration_bound(*given, method=name, brier=used.get(name)) for name in methods}
 
 
 #: Sizes up to here are rows of their own; the rest is one.
@@ -406,25 +519,18 @@ def summarize_sets(
     """
     inside = np.asarray(to_numpy(members, "members"))
     if inside.ndim != 2 or inside.dtype != np.bool_ or not inside.size:
-        raise ValueError(
-            f"`members` must be 2-D (n, classes), bool; got shape {inside.shape}, dtype "
-            f"{inside.dtype}. `predict_set(...).members` has them."
-        )
+        found = f"got {inside.dtype} {inside.shape}. `predict_set(...).members` has them."
+        raise ValueError(f"`members` must be 2-D (n, classes), bool; {found}")
     delta = check_chance("delta", delta)
     truth = as_labels(labels, *inside.shape)
     covered, sizes = inside[np.arange(truth.size), truth], inside.sum(axis=1)
-    width = float(normal_quantile(np.array([1.0 - delta / 2.0]))[0] * sizes.std())
-    width /= np.sqrt(sizes.size)
-    return SetSummary(
-        overall=_rows(np.zeros_like(truth), covered, sizes, delta)[0],
-        size_low=float(sizes.mean()) - width,
-        size_high=float(sizes.mean()) + width,
-        by_class=_rows(truth, covered, sizes, delta),
-        by_size=_rows(np.minimum(sizes, _SIZES + 1), covered, sizes, delta, most=_SIZES),
-        goal=goal,
-        delta=delta,
-        source=source,
-    )
+    mean, error = float(sizes.mean()), sizes.std() / np.sqrt(sizes.size)
+    width = float(normal_quantile(np.array([1.0 - delta / 2.0]))[0] * error)
+    (overall,) = _rows(np.zeros_like(truth), covered, sizes, delta)
+    by_class = _rows(truth, covered, sizes, delta)
+    by_size = _rows(np.minimum(sizes, _SIZES + 1), covered, sizes, delta, most=_SIZES)
+    ends = (mean - width, mean + width)
+    return SetSummary(overall, *ends, by_class, by_size, goal, delta, source)
 
 
 def _rows(
@@ -434,8 +540,6 @@ def _rows(
     names, place = np.unique(group, return_inverse=True)
     n, hits, total = (np.bincount(place, part) for part in (None, covered, sizes))
     ends = clopper_pearson(hits, n, delta=delta)
-    numbers = zip(names, n, hits / n, ends[:, 0], ends[:, 1], total / n, strict=True)
-    return tuple(
-        SetRow(str(name) if name <= most else f"> {most}", int(k), *map(float, rest))
-        for name, k, *rest in numbers
-    )
+    shown = [str(name) if name <= most else f"> {most}" for name in names]
+    columns = (column.tolist() for column in (n, hits / n, *ends.T, total / n))
+    return tuple(SetRow(*row) for row in zip(shown, *columns, strict=True))

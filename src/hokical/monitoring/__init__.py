@@ -4,7 +4,7 @@
 prediction sets; `OnlineSets` keep their coverage by feedback; a `Status` holds what is known.
 """
 
-from hokical.monitoring.coverage import CoverageMonitor, OnlineSets, OnlineStatus
-from hokical.monitoring.monitor import CalibrationMonitor, Status
+from hokical.monitoring.e_process import CoverageMonitor
+from hokical.monitoring.monitor import CalibrationMonitor, OnlineSets, Status
 
-__all__ = ["CalibrationMonitor", "CoverageMonitor", "OnlineSets", "OnlineStatus", "Status"]
+__all__ = ["CalibrationMonitor", "CoverageMonitor", "OnlineSets", "Status"]

@@ -14,20 +14,25 @@ is raised by the very example that brings it there, and stays. In detail:
 A class or a group can be off while confidence as a whole looks fine. The rows with one predicted
 label, or of one group, are a stream of their own, with its own test and an equal share of the error
 probability: by a union bound, a false alarm about any of them is ever raised with probability at
-most delta.
+most delta. The coverage of prediction sets is tested by the same bets.
 """
 
+from __future__ import annotations
+
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 
-from hokical._core.arrays import BoolArray, FloatArray, IntArray
+from hokical._core.arrays import BoolArray, FloatArray, IntArray, to_host
 from hokical._core.checks import ArrayOf
+from hokical._core.reading import as_partial_labels
 from hokical._core.storage import storable
-from hokical.monitoring.rows import LabelledRows
+from hokical.calibrators import Calibrator
+from hokical.guarantees.bounds import check_chance
+from hokical.guarantees.planning import plan
+from hokical.guarantees.sets import PredictionSets
 
 Direction = Literal["over", "under"]
 DIRECTIONS: tuple[Direction, Direction] = ("over", "under")
@@ -42,8 +47,6 @@ _ROWS = 1 << 14
 _UNITS = float(1 << 30)
 #: The share of the total stake that is bet on all examples; the bins share the rest equally.
 _OVERALL_SHARE = 0.5
-#: Classes or groups in a status.
-_SHOWN = 20
 
 
 @storable("alarm")
@@ -59,11 +62,6 @@ class Alarm:
     bin: int | None
     since: int
     n: int
-
-    @property
-    def place(self) -> tuple[int, int]:
-        """Place in arrays (2, 1 + J) by direction, and overall or bin."""
-        return DIRECTIONS.index(self.direction), 0 if self.bin is None else 1 + self.bin
 
 
 #: A number for each direction, place and stake.
@@ -100,11 +98,18 @@ class EProcess:
         """Bet on examples, (n,) each, in order of arrival; without `bins` on all of them alone."""
         gap, places = correct - confidence, np.full(confidence.size, -1) if bins is None else bins
         for first in range(0, gap.size, _ROWS):
-            rows = slice(first, first + _ROWS)
-            gains, done = self._gains(gap[rows], places[rows]), 0
-            while done < gains.shape[0]:
+            own, where = gap[first : first + _ROWS], places[first : first + _ROWS]
+            payoff = np.stack([-own, own], axis=1)[:, :, None]
+            overall = np.broadcast_to(self.allowance[:, :1], (own.size, 2, 1))
+            by_bin = self.allowance[:, 1 + where].T[:, :, None]
+            allowed = np.concatenate([overall, by_bin], axis=2)
+            # Never a loss of all: the share of the stake is below 1.
+            ratio = STAKES * (payoff - allowed)[..., None] / (1.0 + allowed)[..., None]
+            # Log gains in units, integers, (n, 2, 2, stakes): overall and in the row's bin.
+            gains, done = np.asarray(np.floor(np.log1p(ratio) * _UNITS)), 0
+            while done < own.size:
                 block = slice(done, done + BLOCK - self.n % BLOCK)
-                self._bet(gains[block], places[rows][block])
+                self._bet(gains[block], where[block])
                 done = block.stop
 
     @property
@@ -113,16 +118,6 @@ class EProcess:
         rest = -math.log(self.n // BLOCK + 2)
         wealth = np.logaddexp(self._log_wealth(self.open), rest) + self._log_shares
         return float(np.logaddexp.reduce(wealth.ravel()))
-
-    def _gains(self, gap: FloatArray, bins: IntArray) -> FloatArray:
-        """Log gains in units, integers, (n, 2, 2, stakes): overall and in the row's bin."""
-        payoff = np.stack([-gap, gap], axis=1)[:, :, None]
-        overall = np.broadcast_to(self.allowance[:, :1], (gap.size, 2, 1))
-        by_bin = self.allowance[:, 1 + bins].T[:, :, None]
-        allowed = np.concatenate([overall, by_bin], axis=2)
-        # Never a loss of all: the share of the stake is below 1.
-        ratio = STAKES * (payoff - allowed)[..., None] / (1.0 + allowed)[..., None]
-        return np.asarray(np.floor(np.log1p(ratio) * _UNITS))
 
     def _bet(self, gains: FloatArray, bins: IntArray) -> None:
         """Bet on examples of one block, (m, 2, 2, stakes) and (m,), and check after each."""
@@ -144,9 +139,12 @@ class EProcess:
     def _raise_alarm(self, sums: FloatArray) -> None:
         """Raise the alarm at the first of the gains, (m, 2, 1 + J, stakes), that suffice."""
         enough = 1.0 / self.delta - 1.0 / (self.n // BLOCK + 2)  # less stakes that are not bet yet
-        if self._wealth(sums.max(axis=0)).sum() < enough:
-            return  # not even if all bets had been at their best at once
-        reached = self._wealth(sums).sum(axis=(1, 2, 3)) >= enough
+        with np.errstate(over="ignore"):
+            best = np.exp(self._log_wealth(sums.max(axis=0)) + self._log_shares)
+            if best.sum() < enough:
+                return  # not even if all bets had been at their best at once
+            wealth = np.exp(self._log_wealth(sums) + self._log_shares)
+        reached = wealth.sum(axis=(1, 2, 3)) >= enough
         if not reached.any():
             return
         row = int(np.argmax(reached))
@@ -157,11 +155,6 @@ class EProcess:
         bin_ = place - 1 if place else None
         self.alarm = Alarm(DIRECTIONS[side], bin_, int(since) + 1, self.n + row + 1)
 
-    def _wealth(self, gains: FloatArray) -> FloatArray:
-        """Wealth of the bets that have started, (..., 2, 1 + J, stakes), at such gains."""
-        with np.errstate(over="ignore"):
-            return np.asarray(np.exp(self._log_wealth(gains) + self._log_shares))
-
     def _log_wealth(self, gains: FloatArray) -> FloatArray:
         """Log wealth of the bets that have started, given the gains of the open block."""
         entered = np.logaddexp(self.settled, _log_entry(self.n // BLOCK))
@@ -171,8 +164,8 @@ class EProcess:
     def _log_shares(self) -> FloatArray:
         """Log of the share of the total stake, overall and in each bin, (1 + J, 1)."""
         n_bins = self.allowance.shape[1] - 1
-        shares = np.full(1 + n_bins, (1.0 - _OVERALL_SHARE) / max(n_bins, 1))
-        shares[0] = _OVERALL_SHARE if n_bins else 1.0
+        by_bin = np.full(n_bins, (1.0 - _OVERALL_SHARE) / max(n_bins, 1))
+        shares = np.append(_OVERALL_SHARE if n_bins else 1.0, by_bin)
         return np.asarray(np.log(shares / (2.0 * STAKES.shape[0]))[:, None])
 
 
@@ -182,50 +175,102 @@ def _log_entry(block: int) -> float:
 
 
 @dataclass(frozen=True)
-class PartStatus:
-    """Rows of the window with one predicted label, or of one group, and their test.
+class SetStatus:
+    """Of `n` labels, the share `covered` by sets that guarantee a `coverage`; an alarm stays."""
 
-    `mean_confidence` and `accuracy` are NaN if there are no rows. An alarm stays; its `since` and
-    `n` count rows of this part. `name` is that of the class or group, or its number.
+    coverage: float
+    n: int
+    covered: float
+    alarm: Alarm | None
+
+
+@storable("set-monitor")
+@dataclass(eq=False)
+class CoverageMonitor:
+    """A test of the coverage of prediction sets, which may be looked at after every label.
+
+    `coverage` is what was guaranteed; `delta` the probability of ever raising a false alarm, as
+    long as each set misses its class with probability at most 1 - coverage + `tolerance`, whatever
+    came before. Labels may come late and in any order: only sets whose label is known count.
+    `CalibrationMonitor(cal, coverage=0.9)` has one.
+
+    >>> rng = np.random.default_rng(0)
+    >>> monitor = CoverageMonitor(0.9)
+    >>> monitor.update(rng.random(2000) < 0.9).alarm is None
+    True
+    >>> alarm = monitor.update(rng.random(2000) < 0.8).alarm
+    >>> alarm is not None and 2000 < alarm.n < 2600
+    True
     """
 
-    label: int
-    n: int
-    mean_confidence: float
-    accuracy: float
-    log_e: float
-    alarm: Alarm | None
-    name: str = ""
+    coverage: float
+    delta: float = 0.01
+    tolerance: float = 0.01
+    _covered: int = 0
+    _test: EProcess = field(default=None)  # type: ignore[assignment]
 
+    def __post_init__(self) -> None:
+        check_chance("coverage", self.coverage)
+        check_chance("delta", self.delta)
+        if not 0.0 <= self.tolerance < 1.0:
+            raise ValueError(f"`tolerance` must lie in [0, 1); got {self.tolerance!r}.")
+        if self._test is None:  # sets that contain the class too often raise no alarm
+            self._test = EProcess.start(np.array([[self.tolerance], [1.0]]), self.delta)
 
-@storable("monitor-parts")
-@dataclass(eq=False)
-class PartTests:
-    """The test of each part by its number, as text; `tolerance` and `delta` are those of each."""
+    @classmethod
+    def of(
+        cls, calibrator: Calibrator, coverage: float, delta: float = 0.01, tolerance: float = 0.01
+    ) -> Self:
+        """A monitor of `calibrator.predict_set(logits, coverage=coverage)`.
 
-    tolerance: float
-    delta: float
-    tests: dict[str, EProcess] = field(default_factory=dict)
+        Few certified examples may leave the true coverage below what was asked for, by the Beta
+        distribution: what they cannot exclude with 95 % is tolerated, if that is more.
+        """
+        calibrator.predict_set(np.zeros((1, calibrator.n_classes_)), coverage=coverage)  # or raise
+        known = calibrator.kept_.held_out_conformity or calibrator.kept_.fit_conformity
+        assert known is not None
+        n = max(1, int(known.counts.sum() / known.unit))
+        low = plan(coverage=coverage, examples=(n,)).low[0]
+        return cls(coverage, delta, max(tolerance, coverage - low))
 
-    def add(self, parts: IntArray, rows: LabelledRows) -> None:
-        """Add labelled rows of the parts (n,), -1 where they are not known."""
-        order = np.argsort(parts, kind="stable")
-        for own in np.split(order, np.flatnonzero(np.diff(parts[order])) + 1):
-            if own.size and parts[own[0]] >= 0:
-                part = str(parts[own[0]])
-                if part not in self.tests:
-                    allowance = np.full((2, 1), self.tolerance)
-                    self.tests[part] = EProcess.start(allowance, self.delta)
-                self.tests[part].add(rows.confidence[own], rows.correct[own])
+    def update(self, covered: Any) -> Self:
+        """Add whether sets contained the true class, (n,) bool, in the order of the labels."""
+        given = np.atleast_1d(to_host(covered))
+        if given.ndim != 1 or not np.isin(given, (0, 1)).all():
+            raise ValueError("`covered` must be 1-D with True or False for each set.")
+        hits = given.astype(np.bool_)
+        if hits.size:
+            self._test.add(np.full(hits.size, self.coverage), hits)
+            self._covered += int(hits.sum())
+        return self
 
-    def table(
-        self, parts: IntArray, window: LabelledRows, names: Sequence[str]
-    ) -> tuple[PartStatus, ...]:
-        """The parts to show: alarms first, then by evidence; `parts` (n, columns) of the window."""
-        found = []
-        for part, test in ((int(number), test) for number, test in self.tests.items()):
-            own = window.take((parts == part).any(axis=1))
-            name = names[part] if part < len(names) else str(part)
-            found.append(PartStatus(part, len(own), *own.shares(), test.log_e, test.alarm, name))
-        found.sort(key=lambda each: (each.alarm is None, -each.log_e, each.label))
-        return tuple(found[:_SHOWN])
+    def update_sets(self, found: PredictionSets, labels: Any) -> Self:
+        """Add sets and their true classes (n,); -1 or NaN where a label is not known yet."""
+        members = to_host(found.members)
+        truth = as_partial_labels(labels, *members.shape)
+        rows = np.flatnonzero(truth >= 0)
+        return self.update(members[rows, truth[rows]])
+
+    @property
+    def n(self) -> int:
+        """Sets with a known label so far."""
+        return self._test.n
+
+    @property
+    def alarm(self) -> Alarm | None:
+        """When coverage was found to be too low; None as long as it is not."""
+        return self._test.alarm
+
+    def status(self) -> SetStatus:
+        """What is known now."""
+        share = self._covered / self.n if self.n else math.nan
+        return SetStatus(self.coverage, self.n, share, self.alarm)
+
+    def __str__(self) -> str:
+        if not self.n:
+            return f"no labels of sets yet; {self.coverage:.4g} was guaranteed"
+        share = f"sets contain {self._covered / self.n:.1%} of {self.n:,} labels"
+        if self.alarm is None:
+            return f"{share}; {self.coverage:.4g} was guaranteed, no alarm"
+        since = f"started no later than label {self.alarm.n:,}"
+        return f"{share}; less than the guaranteed {self.coverage:.4g}, {since}"

@@ -1,45 +1,44 @@
-"""`CalibrationMonitor`: predictions in; a status with numbers, tests and a verdict in words out."""
+"""`CalibrationMonitor`: predictions in; a status with numbers, tests and a verdict in words out.
+
+`OnlineSets`: prediction sets whose coverage is kept by feedback.
+"""
 
 from __future__ import annotations
 
 import copy
 import math
 import os
-from collections.abc import Sequence
+import threading
+from collections.abc import Sized
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar, Literal, Self
+from dataclasses import asdict, dataclass, field, replace
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from hokical._core import storage
-from hokical._core.arrays import BoolArray, to_host
-from hokical._core.checks import bin_edges, bin_index, check_choice
+from hokical._core import checks, reading, storage
+from hokical._core.arrays import BoolArray, FloatArray, to_host, to_input_library
 from hokical._core.groups import GroupCoding, count_rows
 from hokical._core.logits import as_logits
-from hokical._core.reading import as_labels, as_partial_labels, pair_rows
+from hokical._core.version import VERSION
 from hokical.calibrators import Calibrator
 from hokical.calibrators.confidence import ConfidenceCalibrator
-from hokical.guarantees.bounds import calibration_bound
+from hokical.guarantees.bounds import calibration_bound, check_chance
 from hokical.guarantees.calibration_data import row_hashes
-from hokical.metrics.examples import as_confidence
+from hokical.guarantees.scores import confidence_log_odds, middle_log_odds
+from hokical.guarantees.sets import PredictionSets, SetOptions
+from hokical.metrics.calibration import as_confidence
 from hokical.metrics.summaries import Estimate
-from hokical.monitoring.coverage import CoverageMonitor, SavedStream, SetStatus
-from hokical.monitoring.e_process import DIRECTIONS, Alarm, Direction, PartStatus
-from hokical.monitoring.rows import Batch, LabelledRows, as_ids, has_no_rows
-from hokical.monitoring.state import (
-    InputShift,
-    MonitorOptions,
-    MonitorState,
-    Reference,
-    input_shift,
-)
+from hokical.monitoring import state as kept
+from hokical.monitoring.e_process import DIRECTIONS, Alarm, CoverageMonitor, EProcess, SetStatus
+from hokical.monitoring.state import InputShift, MonitorOptions, MonitorState, PartStatus, Reference
 
 VerdictKind = Literal[
     "too few labels", "calibrated", "inputs shifted", "suspect", "as at fit time",
     "over-confident", "under-confident", "calibrated again", "class miscalibrated",
     "group miscalibrated",
 ]  # fmt: skip
+Parts = tuple[PartStatus, ...]
 #: By how many standard errors the window's gap must exceed the tolerance to be mentioned.
 _ERRORS = 3.0
 #: Probability that the interval of the ECE misses the true error, at each look.
@@ -100,17 +99,16 @@ class Status:
     ece: Estimate
     calibration: CalibrationTest
     inputs: InputShift | None
-    classes: tuple[PartStatus, ...]
-    groups: tuple[PartStatus, ...]
+    classes: Parts
+    groups: Parts
     sets: SetStatus | None
     verdict: Verdict
 
     @property
     def alarmed(self) -> bool:
         """Whether an alarm was raised, about all confidence, a class, a group or sets."""
-        sets = [] if self.sets is None else [self.sets]
-        tests: list[Any] = [self.calibration, *self.classes, *self.groups, *sets]
-        return any(test.alarm is not None for test in tests)
+        tests: list[Any] = [self.calibration, *self.classes, *self.groups, self.sets]
+        return any(test is not None and test.alarm is not None for test in tests)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, strings and dicts; None for what is unknown or not finite."""
@@ -120,86 +118,30 @@ class Status:
         return str(self.verdict)
 
 
-def make_status(state: MonitorState, class_names: Sequence[str]) -> Status:
-    """The status up to the newest row."""
-    options, window = state.options, state.window
-    inputs = _compare_inputs(state)
-    classes = state.classes.table(window.predicted[:, None], window, class_names)
-    groups = state.groups.table(window.groups, window, options.group_names)
-    says, right = window.shares()
-    return Status(
-        n=state.n,
-        n_window=len(window),
-        n_observed=state.n_observed,
-        n_waiting=len(state.waiting.rows),
-        n_dropped=state.waiting.dropped,
-        accuracy=right,
-        mean_confidence=says,
-        brier=window.brier if len(window) else math.nan,
-        ece=_estimate_ece(state),
-        calibration=CalibrationTest(state.test.log_e, 1.0 / options.delta, state.test.alarm),
-        inputs=inputs,
-        classes=classes,
-        groups=groups,
-        sets=None if state.sets is None else state.sets.status(),
-        verdict=_judge(state, inputs is not None and inputs.shifted, classes, groups),
-    )
-
-
-def _compare_inputs(state: MonitorState) -> InputShift | None:
-    options = state.options
-    if state.reference is None or state.inputs.size < options.min_labels:
-        return None
-    bins = bin_index(state.inputs, options.n_bins)
-    counts = np.bincount(bins, minlength=options.n_bins)
-    return input_shift(counts, state.reference.weight, options.delta)
-
-
-def _estimate_ece(state: MonitorState) -> Estimate:
-    """The window's ECE; the bound is one on the distance to the true error, on both sides."""
-    window, n_bins = state.window, state.options.n_bins
-    if not len(window):
-        return Estimate(math.nan, 0.0, 1.0)
-    value, brier = window.ece(n_bins), min(window.brier, 1.0)
-    bound = calibration_bound(0.0, len(window), n_bins, _ECE_DELTA, method="bousquet", brier=brier)
-    return Estimate(value, max(0.0, value - bound), min(1.0, value + bound))
-
-
-def _judge(
-    state: MonitorState,
-    shifted: bool,
-    classes: tuple[PartStatus, ...],
-    groups: tuple[PartStatus, ...],
-) -> Verdict:
-    """The verdict on a stream, from its window and all tests."""
+def _judge(state: MonitorState, shifted: bool, classes: Parts, groups: Parts) -> Verdict:
+    """The verdict on a stream, from its window and all tests: of all rows, then of the parts."""
     found = _judge_all(state, shifted)
-    tolerance = state.options.class_tolerance
-    found = _judge_parts(found, tolerance, groups, "group miscalibrated", "group")
-    found = _judge_parts(found, tolerance, classes, "class miscalibrated", "predicted class")
-    sets = state.sets
-    return found if sets is None or sets.alarm is None else replace(found, text=f"{found}; {sets}")
-
-
-def _judge_parts(
-    whole: Verdict, tolerance: float, parts: tuple[PartStatus, ...], kind: VerdictKind, noun: str
-) -> Verdict:
-    """The verdict on all rows, and on the classes or groups with an alarm."""
-    alarms = [each for each in parts if each.alarm is not None]
-    if not alarms:
-        return whole
-    off = [
-        each for each in alarms if each.n and abs(each.mean_confidence - each.accuracy) > tolerance
-    ]
-    if not off:
-        past = f"a {noun} was miscalibrated, not in the window"
-        return Verdict(whole.kind, f"{whole.text}; {past}")
-    worst = off[0]
-    shares = f"confidence {worst.mean_confidence:.0%}, accuracy {worst.accuracy:.0%}"
-    text = f"{noun} {worst.name}: {shares}"
-    text += f" (and {len(off) - 1} more)" if len(off) > 1 else ""
-    if whole.kind in ("over-confident", "under-confident", "group miscalibrated"):
-        return Verdict(whole.kind, f"{whole.text}; {text}")
-    return Verdict(kind, f"{text}; overall {whole.text}")
+    kinds: tuple[tuple[Parts, VerdictKind, str], ...] = (
+        (groups, "group miscalibrated", "group"),
+        (classes, "class miscalibrated", "predicted class"),
+    )
+    for parts, kind, noun in kinds:
+        alarms = [each for each in parts if each.alarm is not None]
+        gaps = ((each, abs(each.mean_confidence - each.accuracy)) for each in alarms if each.n)
+        off = [each for each, gap in gaps if gap > state.options.class_tolerance]
+        if alarms and not off:
+            text = f"{found}; a {noun} was miscalibrated, not in the window"
+            found = replace(found, text=text)
+        elif off:
+            worst, more = off[0], f" (and {len(off) - 1} more)" if len(off) > 1 else ""
+            shares = f"confidence {worst.mean_confidence:.0%}, accuracy {worst.accuracy:.0%}"
+            text = f"{noun} {worst.name}: {shares}{more}"
+            if found.kind in ("over-confident", "under-confident", "group miscalibrated"):
+                found = replace(found, text=f"{found}; {text}")
+            else:
+                found = Verdict(kind, f"{text}; overall {found}")
+    alarmed = state.sets is not None and state.sets.alarm is not None
+    return replace(found, text=f"{found}; {state.sets}") if alarmed else found
 
 
 def _judge_all(state: MonitorState, shifted: bool) -> Verdict:
@@ -214,7 +156,7 @@ def _judge_all(state: MonitorState, shifted: bool) -> Verdict:
         return Verdict("too few labels", f"{text} ({n:,}; at least {needed:,} needed)")
     says, right = state.window.shares()
     gap, side = abs(says - right), 0 if says > right else 1
-    off = f"{_describe(DIRECTIONS[side])} by about {_points(gap)}"
+    off = f"{DIRECTIONS[side]}-confident by about {_points(gap)}"
     also = "; inputs have shifted" if shifted else ""
     least = gap - _ERRORS * math.sqrt(state.window.brier / len(state.window))
     if least > state.test.allowance[side, 0]:
@@ -228,10 +170,10 @@ def _judge_all(state: MonitorState, shifted: bool) -> Verdict:
 
 def _judge_alarm(state: MonitorState, alarm: Alarm, shifted: bool) -> Verdict:
     """The verdict after an alarm, by the rows of the window since the change."""
-    kind, n_bins = _describe(alarm.direction), state.options.n_bins
-    where = ""
+    kind: VerdictKind = "over-confident" if alarm.direction == "over" else "under-confident"
+    n_bins, where = state.options.n_bins, ""
     if alarm.bin is not None:
-        low, high = bin_edges(n_bins)[alarm.bin : alarm.bin + 2]
+        low, high = checks.bin_edges(n_bins)[alarm.bin : alarm.bin + 2]
         where = f" at confidences of {low:.0%} to {high:.0%}"
     where += f", started no later than label {alarm.n:,}"
     also = "; inputs have shifted too" if shifted else ""
@@ -239,15 +181,12 @@ def _judge_alarm(state: MonitorState, alarm: Alarm, shifted: bool) -> Verdict:
     says, right = recent.shares(alarm.bin, n_bins)
     if math.isnan(says):
         return Verdict(kind, f"{kind}{where}; no labels there lately{also}")
-    excess = says - right if alarm.direction == "over" else right - says
-    if excess <= state.test.allowance[alarm.place]:
+    side, place = DIRECTIONS.index(alarm.direction), 0 if alarm.bin is None else 1 + alarm.bin
+    excess = (right - says) if side else (says - right)
+    if excess <= state.test.allowance[side, place]:
         text = f"was {kind}{where}; calibrated again in the window{also}"
         return Verdict("calibrated again", text)
     return Verdict(kind, f"{kind} by about {_points(excess)}{where}{also}")
-
-
-def _describe(direction: Direction) -> Literal["over-confident", "under-confident"]:
-    return "over-confident" if direction == "over" else "under-confident"
 
 
 def _points(share: float) -> str:
@@ -255,6 +194,48 @@ def _points(share: float) -> str:
     points = 100.0 * share
     number = f"{points:.0f}" if points >= 1.95 else f"{points:.1f}"
     return f"{number} point" if number in ("1", "1.0") else f"{number} points"
+
+
+class SavedStream:
+    """What is known of a stream, with a lock of its own, in a file of its `kind`."""
+
+    kind: ClassVar[str]
+
+    def __init__(self, state: Any) -> None:
+        self._state, self._lock = state, threading.RLock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_lock"}
+
+    def __setstate__(self, stored: dict[str, Any]) -> None:
+        vars(self).update(stored, _lock=threading.RLock())
+
+    def save(self, path: storage.StrPath) -> None:
+        """Write the state to a JSON file, atomically; `load` continues from it.
+
+        Of the calibrator only a stamp is stored, to recognize it.
+        """
+        with self._lock:
+            body = {"kind": self.kind, "library_version": VERSION, "state": self._state}
+            storage.write_document(path, body)
+
+    @classmethod
+    def _read_state(cls, path: storage.StrPath, expected: type[Any]) -> Any:
+        """The state in a file that `save` wrote."""
+        state = storage.read_document(path, _refuse_old_record, cls.kind).get("state")
+        if not isinstance(state, expected):
+            text = f"{path} does not hold a usable {cls.kind}. Make a new one."
+            raise storage.CalibratorFileError(text)
+        return state
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(n={self._state.n})"
+
+
+def _refuse_old_record(name: str) -> None:
+    """Say why a record of a monitor's file cannot be read; for `read_document`."""
+    if name.startswith(("monitor-", "coverage-monitor")):
+        raise ValueError("monitors of hokical 0.3 cannot be continued. Make a new monitor")
 
 
 class CalibrationMonitor(SavedStream):
@@ -314,54 +295,62 @@ class CalibrationMonitor(SavedStream):
 
     kind: ClassVar[str] = "CalibrationMonitor"
     _state: MonitorState
-    _calibrator: Calibrator | None = None
+    #: The calibrator that is monitored, if known.
+    calibrator: Calibrator | None = None
     #: Names of the classes in a status, where they are known.
     class_names: tuple[str, ...] = ()
 
     def __init__(
-        self,
-        reference: Calibrator | ConfidenceCalibrator | None,
-        *,
-        window: int = 5000,
-        n_bins: int = 15,
-        delta: float = 0.01,
-        tolerance: float = 0.01,
-        min_labels: int = 200,
-        n_classes: int | None = None,
-        class_tolerance: float = 0.05,
-        coverage: float | None = None,
-        groups: Any = None,
-        max_waiting: int = 100_000,
-    ) -> None:
+        self, reference: Calibrator | ConfidenceCalibrator | None, *, window: int = 5000,
+        n_bins: int = 15, delta: float = 0.01, tolerance: float = 0.01, min_labels: int = 200,
+        n_classes: int | None = None, class_tolerance: float = 0.05, coverage: float | None = None,
+        groups: Any = None, max_waiting: int = 100_000,
+    ) -> None:  # fmt: skip
         allowed = (Calibrator, ConfidenceCalibrator, Reference, type(None))
         if not isinstance(reference, allowed):
-            raise TypeError(
-                f"`reference` must be a fitted calibrator or None; got {reference!r}. For "
-                "examples use `from_validation`; for a `Dense`, its `fitted_calibrator()` and rows "
-                "of `draw_positions(maps, labels, per_item=1)`."
-            )
+            rule = f"`reference` must be a fitted calibrator or None; got {reference!r}"
+            remedy = "For examples `from_validation`; for a `Dense`, its `fitted_calibrator`."
+            raise TypeError(f"{rule}. {remedy}")
         if n_classes is None and isinstance(reference, Calibrator):
             reference._check_fitted()
             n_classes = reference.n_classes_
+        if groups is None:  # those that the calibrator learned from
+            groups = getattr(getattr(reference, "rule_", None), "needed_groups", None)
+        elif not isinstance(groups, GroupCoding):
+            groups = GroupCoding.read(groups, count_rows(groups))[0]
         options = MonitorOptions(
             window, n_bins, delta, tolerance, min_labels, n_classes, class_tolerance, coverage,
-            _as_coding(groups, reference), max_waiting,
+            groups, max_waiting,
         )  # fmt: skip
         histogram = reference if isinstance(reference, Reference) else None  # of `from_validation`
         if isinstance(reference, Calibrator):
-            histogram = Reference.from_calibrator(reference, options.n_bins)
-        super().__init__(MonitorState.start(options, histogram))
+            table = reference.kept_.held_out_scores or reference.kept_.fit_confidences
+            if table is None:
+                rule = f"`reference` must keep a histogram of its confidence; {reference.name!r}"
+                why = "has none (weights that are not whole, maps, or a file before 0.4)"
+                remedy = "Use `CalibrationMonitor.from_validation(calibrator, logits, labels)`."
+                raise ValueError(f"{rule} {why}. {remedy}")
+            count, right = table.whole.count, table.whole.count - table.whole.wrong
+            levels = 0.5 * (1.0 + np.tanh(0.5 * middle_log_odds(count.size)))
+            histogram = Reference.from_counts(levels, count, right, options.n_bins)
+        allowance = np.full((2, 1 + options.n_bins), options.tolerance)
+        if histogram is not None:
+            allowance = histogram.allowances(options.tolerance)
+        sizes, none, nothing = options.group_sizes, np.zeros(0, int), np.zeros(0)
+        rows = kept.LabelledRows(nothing, none > 0, none, np.zeros((0, len(sizes)), int))
+        super().__init__(MonitorState(
+            options, histogram, EProcess.start(allowance, delta), rows, nothing,
+            kept.PartTests(class_tolerance, delta / (n_classes or 1)),
+            kept.PartTests(class_tolerance, delta / max(sum(sizes), 1)),
+            kept.WaitingRows(max_waiting), kept.SeenRows(max_waiting),
+        ))  # fmt: skip
         if isinstance(reference, (Calibrator, ConfidenceCalibrator)):
             self._watch(reference)
 
     @classmethod
     def from_validation(
-        cls,
-        calibrator: Calibrator | ConfidenceCalibrator | None,
-        x: Any,
-        y: Any,
-        **options: Any,
-    ) -> Self:
+        cls, calibrator: Calibrator | ConfidenceCalibrator | None, x: Any, y: Any, **options: Any,
+    ) -> Self:  # fmt: skip
         """A monitor of any fitted calibrator, with labelled examples as its reference.
 
         `x` are logits (n, classes) and `y` labels (n,). They may be those of the fit; others are
@@ -377,10 +366,10 @@ class CalibrationMonitor(SavedStream):
             options = {"n_classes": calibrator.n_classes_} | options | {"groups": groups}
         elif calibrator is not None:
             rows = calibrator._read(x, y, None, groups)
-            x, y = calibrator._predict_stated(rows.scores, rows.groups), rows.labels
+            x, y = calibrator._predict_rows(rows.scores, rows.groups), rows.labels
             options["groups"] = calibrator.rule_.coding if groups is None else rows.groups
         else:
-            x, y, *_ = pair_rows(x, y, None, groups, ("x", "y"))
+            x, y, *_ = reading.pair_rows(x, y, None, groups, ("x", "y"))
         known: Any = Reference.from_examples(x, y, options.get("n_bins", 15))
         monitor = cls(known, **options)
         if calibrator is not None:
@@ -393,25 +382,14 @@ class CalibrationMonitor(SavedStream):
         return self._state.options
 
     @property
-    def calibrator(self) -> Calibrator | None:
-        """The calibrator that is monitored, if known."""
-        return self._calibrator
-
-    @property
     def n(self) -> int:
         """Labelled rows so far."""
         return self._state.n
 
     def update(
-        self,
-        confidence: Any,
-        correct: Any = None,
-        *,
-        ids: Any = None,
-        predicted: Any = None,
-        groups: Any = None,
-        again: bool = False,
-    ) -> Self:
+        self, confidence: Any, correct: Any = None, *, ids: Any = None, predicted: Any = None,
+        groups: Any = None, again: bool = False,
+    ) -> Self:  # fmt: skip
         """Add predictions, numbers or (n,) each, in order of arrival.
 
         `confidence` is in [0, 1], `correct` whether the label was right: None, NaN or -1 where that
@@ -421,62 +399,51 @@ class CalibrationMonitor(SavedStream):
         without, are refused: by their ids or, where they are ten or more, by their values, unless
         `again`.
         """
-        if has_no_rows(confidence):
+        if _is_empty(confidence):
             return self
         values = as_confidence(np.atleast_1d(to_host(confidence)))
-        truth = as_partial_labels(correct, values.size, 2, name="correct")
-        n_classes = self.options.n_classes
-        if predicted is None:
-            classes = np.full(values.size, -1)
-        elif n_classes is None:
-            raise ValueError(
-                "`predicted` needs the number of classes: give the monitor `n_classes`."
-            )
-        else:
-            classes = as_labels(np.atleast_1d(predicted), values.size, n_classes, name="predicted")
+        truth = reading.as_partial_labels(correct, values.size, 2, name="correct")
+        n_classes, classes = self.options.n_classes, np.full(values.size, -1)
+        if predicted is not None:
+            if n_classes is None:
+                raise ValueError("`predicted` needs the number of classes: give `n_classes`.")
+            given = np.atleast_1d(predicted)
+            classes = reading.as_labels(given, values.size, n_classes, name="predicted")
         numbers = self.options.group_numbers(groups, values.size)
-        batch = Batch(LabelledRows(values, truth == 1, classes, numbers), truth)
+        rows = kept.LabelledRows(values, truth == 1, classes, numbers)
         with self._lock:
-            self._state.count(batch, ids, None if again else values)
+            self._state.count(rows, truth, ids, None if again else values)
         return self
 
     def update_logits(
-        self,
-        logits: Any,
-        labels: Any = None,
-        *,
-        ids: Any = None,
-        groups: Any = None,
+        self, logits: Any, labels: Any = None, *, ids: Any = None, groups: Any = None,
         again: bool = False,
-    ) -> Self:
+    ) -> Self:  # fmt: skip
         """`update` with the calibrator's confidence for logits (n, classes) and labels (n,).
 
         Labels are None, NaN or -1 where they are not known.
         """
-        calibrator = self._calibrator
+        calibrator = self.calibrator
         if calibrator is None:
-            raise ValueError(
-                "`logits` need a calibrator of logits, which this monitor does not have. Use "
-                "`update(confidence, correct)`, of a calibrator of confidences with what it "
-                "predicts; or make it with a fitted calibrator of logits, `from_validation(...)` "
-                "or `load(path, calibrator)`."
-            )
-        if has_no_rows(logits) and (labels is None or has_no_rows(labels)):
+            rule = "`logits` need a calibrator of logits, which this monitor does not have"
+            remedy = "Make or `load` it with one, or use `update(confidence, correct)`."
+            raise ValueError(f"{rule}. {remedy}")
+        if _is_empty(logits) and (labels is None or _is_empty(labels)):
             return self
-        pair_rows(logits, labels, None, groups)
+        reading.pair_rows(logits, labels, None, groups)
         data = calibrator._attach_groups(as_logits(logits, fitted_by=calibrator), groups)
-        truth = as_partial_labels(labels, data.n_rows, data.n_classes, self.class_names)
-        predicted = to_host(calibrator.predict(data))
+        truth = reading.as_partial_labels(labels, data.n_rows, data.n_classes, self.class_names)
+        predicted = to_host(calibrator.predict(data)).astype(np.int64)
         left_out = self.options.groups is None and getattr(calibrator, "groups_", None) is not None
         numbers = self.options.group_numbers(None if left_out else groups, data.n_rows)
         confidence = to_host(calibrator.predict_confidence(data)).astype(np.float64)
-        rows = LabelledRows(confidence, predicted == truth, predicted.astype(np.int64), numbers)
+        rows = kept.LabelledRows(confidence, predicted == truth, predicted, numbers)
         sets, members = self._state.sets, None
         if sets is not None and (ids is not None or (truth >= 0).any()):
             members = to_host(calibrator.predict_set(data, coverage=sets.coverage).members)
         with self._lock:
             hashes = None if again else row_hashes(data)
-            self._state.count(Batch(rows, truth, members, of_logits=True), ids, hashes)
+            self._state.count(rows, truth, ids, hashes, members, of_logits=True)
         return self
 
     def add_labels(
@@ -489,27 +456,84 @@ class CalibrationMonitor(SavedStream):
         given twice is refused, and then none is counted; with `unknown="skip"` ids under which none
         waits are left out.
         """
-        check_choice("unknown", unknown, Literal["error", "skip"])
+        checks.check_choice("unknown", unknown, Literal["error", "skip"])
+        reading.pair_rows(ids, labels, None, None, ("ids", "labels"))
+        keys, given = kept.as_ids(ids), np.atleast_1d(reading.to_numpy(labels, "labels"))
+        reading.check_length(given, len(keys), "labels", "Pass one for each of the `ids`.")
+        counts = reading.are_known(given)
         with self._lock:
-            self._state.add_labels(ids, labels, self.class_names, skip=unknown == "skip")
+            state, waiting = self._state, self._state.waiting
+            if len(set(keys)) < len(keys):
+                kept.check_ids(keys, waiting)  # which says what comes twice
+            if unknown == "skip":
+                counts &= np.array([each in waiting.rows for each in keys], bool)
+            if not counts.any():
+                return self
+            keys, given = [keys[k] for k in np.flatnonzero(counts).tolist()], given[counts]
+            kept.check_ids(keys, waiting, waiting.limit)
+            found = zip(*(waiting.rows[each] for each in keys), strict=True)
+            confidence, predicted, groups, of_logits, members = found
+            if len({*of_logits}) > 1:
+                rule = "must be of one kind; got rows of `update` and of `update_logits`"
+                raise ValueError(f"`ids` {rule}. Add their labels in two calls.")
+            n_classes, names = self.options.n_classes or 2, self.class_names
+            if not of_logits[0]:  # whether a confidence was right
+                n_classes, names = 2, ()
+            truth = reading.as_partial_labels(given, len(keys), n_classes, names)
+            if of_logits[0] and state.sets is not None:
+                sets = zip(truth.tolist(), members, strict=True)
+                state.sets.update([label in classes for label, classes in sets])
+            own, codes = np.array(predicted), np.array(groups, int).reshape(len(keys), -1)
+            correct = truth == (own if of_logits[0] else 1)
+            state.count_labelled(kept.LabelledRows(np.array(confidence), correct, own, codes))
+            kept.close_ids(keys, waiting, waiting.limit)
         return self
 
     def waits_for(self, ids: Any) -> BoolArray:
         """Whether a prediction waits for its label under each of the ids, (n,)."""
         with self._lock:
-            return np.array([each in self._state.waiting.rows for each in as_ids(ids)], np.bool_)
+            waiting = self._state.waiting.rows
+            return np.array([each in waiting for each in kept.as_ids(ids)], np.bool_)
 
     def status(self) -> Status:
         """The status up to the newest row."""
         with self._lock:
-            return make_status(self._state, self.class_names)
+            state, coding = self._state, self.options.groups
+            options, window, inputs = state.options, state.window, None
+            if state.reference is not None and state.inputs.size >= options.min_labels:
+                bins = checks.bin_index(state.inputs, options.n_bins)
+                counts = np.bincount(bins, minlength=options.n_bins)
+                inputs = kept.input_shift(counts, state.reference.weight, options.delta)
+            columns = () if coding is None else range(len(coding.columns))
+            names = [name for k in columns if coding for name in coding.full_names(k)]
+            groups = state.groups.table(window.groups, window, names)
+            classes = state.classes.table(window.predicted[:, None], window, self.class_names)
+            says, right = window.shares()
+            brier, error = math.nan, Estimate(math.nan, 0.0, 1.0)
+            if len(window):
+                brier = window.brier
+                bins = checks.bin_index(window.confidence, options.n_bins)
+                gaps = np.bincount(bins, window.correct - window.confidence)
+                value = min(float(np.abs(gaps).sum()) / len(window), 1.0)
+                # A bound on the distance to the true error, on both sides.
+                given = (0.0, len(window), options.n_bins, _ECE_DELTA)
+                bound = calibration_bound(*given, method="bousquet", brier=min(brier, 1.0))
+                error = Estimate(value, max(0.0, value - bound), min(1.0, value + bound))
+            test = CalibrationTest(state.test.log_e, 1.0 / options.delta, state.test.alarm)
+            return Status(
+                n=state.n, n_window=len(window), n_observed=state.n_observed,
+                n_waiting=len(state.waiting.rows), n_dropped=state.waiting.dropped,
+                accuracy=right, mean_confidence=says, brier=brier, ece=error,
+                calibration=test, inputs=inputs, classes=classes, groups=groups,
+                sets=None if state.sets is None else state.sets.status(),
+                verdict=_judge(state, inputs is not None and inputs.shifted, classes, groups),
+            )  # fmt: skip
 
     @classmethod
     def load(
-        cls,
-        path: str | os.PathLike[str],
+        cls, path: storage.StrPath,
         calibrator: Calibrator | ConfidenceCalibrator | None = None,
-    ) -> Self:
+    ) -> Self:  # fmt: skip
         """A monitor as `save` left it; pass the calibrator again to feed logits.
 
         Any calibrator but the one it was made with is refused. Where several processes load,
@@ -529,7 +553,7 @@ class CalibrationMonitor(SavedStream):
         return monitor
 
     @staticmethod
-    def lock(path: str | os.PathLike[str]) -> AbstractContextManager[None]:
+    def lock(path: storage.StrPath) -> AbstractContextManager[None]:
         """Hold a lock on a monitor's file, after other processes that do (none on Windows).
 
         `with CalibrationMonitor.lock(path): CalibrationMonitor.load(path).update(...).save(path)`
@@ -545,14 +569,12 @@ class CalibrationMonitor(SavedStream):
             name, digest = calibrator.name, storage.fingerprint({"rule": calibrator.rule_})
         stamp = f"{name}, stamp {digest.rpartition(':')[2][:16]}"
         if self._state.stamp not in (None, stamp):
-            raise ValueError(
-                f"`calibrator` must be the one that this monitor was made with "
-                f"({self._state.stamp}); got {stamp}. Pass that one, or make a new monitor for the "
-                "new calibrator."
-            )
+            rule = "`calibrator` must be the one that this monitor was made with"
+            remedy = "Pass that one, or make a new monitor."
+            raise ValueError(f"{rule}, {self._state.stamp}; got {stamp}. {remedy}")
         self._state.stamp = stamp
         if isinstance(calibrator, Calibrator):
-            self._calibrator = calibrator
+            self.calibrator = calibrator
             options = self.options
             if options.coverage is not None and self._state.sets is None:
                 allowed = options.delta, options.tolerance
@@ -560,11 +582,226 @@ class CalibrationMonitor(SavedStream):
             self.class_names = tuple(map(str, calibrator.class_names)) or self.class_names
 
 
-def _as_coding(groups: Any, reference: Any) -> GroupCoding | None:
-    """The groups of some rows, or else those that the calibrator learned from."""
-    if groups is None:
-        rule = getattr(reference, "rule_", None)
-        return getattr(rule, "needed_groups", None)
-    if isinstance(groups, GroupCoding):
-        return groups
-    return GroupCoding.learn(groups, count_rows(groups))
+def _is_empty(batch: Any) -> bool:
+    """Whether an array, a `TopK` or a list holds nothing."""
+    if hasattr(batch, "shape"):
+        return tuple(batch.shape[:1]) == (0,)
+    return isinstance(batch, Sized) and len(batch) == 0
+
+
+#: How far each tracker moves its threshold, in log-odds, for a miss; how fast trackers are weighed
+#: by their loss, and the share of the weight that is dealt out again (ten classes, labels 200 rows
+#: late, steady, drifting and after jumps).
+_STEPS, _RATE, _RENEWED = np.array([0.01, 0.03, 0.1]), 0.3, 0.01
+#: Misses beyond what is allowed at which sets hold every class, and those that can be saved up.
+_MOST_DEBT, _MOST_SAVED = 100.0, 20.0
+#: Labels of which the recent coverage is shown, and the largest log-odds that a score may have.
+_RECENT, _FARTHEST = 1000, 40.0
+
+
+@dataclass(frozen=True)
+class OnlineStatus:
+    """What `OnlineSets.status` returns, which says what is what."""
+
+    coverage: float
+    n: int
+    covered: float
+    recent: float
+    threshold: float
+    most_missed: float
+    n_waiting: int
+
+    def __str__(self) -> str:
+        goal = f"the goal is {self.coverage:.4g}, {self.n_waiting:,} sets wait"
+        if not self.n:
+            return f"no labels yet; {goal}"
+        covered = f"{self.covered:.1%} of {self.n:,} labels covered"
+        return f"{covered}, {self.recent:.1%} of the newest; {goal}"
+
+
+@storage.storable("online-sets")
+@dataclass(eq=False)
+class OnlineState:
+    """Thresholds (3,) of the trackers as log-odds against a class, their weights, what waits.
+
+    A waiting row has the log-odds (3 + classes,) of the trackers' thresholds and then against each
+    class, and whether each class was in its set.
+    """
+
+    coverage: float
+    max_waiting: int
+    stamp: str
+    thresholds: Annotated[FloatArray, checks.ArrayOf((_STEPS.size,), -_FARTHEST, _FARTHEST)]
+    weights: Annotated[FloatArray, checks.ArrayOf((_STEPS.size,), 0.0, 1.0)]
+    debt: checks.Coefficient = 0.0
+    n: int = 0
+    n_missed: int = 0
+    most_waiting: int = 0
+    recent: list[bool] = field(default_factory=list)
+    rows: dict[str, tuple[FloatArray, FloatArray]] = field(default_factory=dict)
+    labelled: dict[str, None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_chance("coverage", self.coverage)
+        self.max_waiting = checks.check_count(self.max_waiting, name="max_waiting")
+        self.rows = {each: (row[0], row[1] != 0) for each, row in self.rows.items()}
+
+    def to_stored(self) -> dict[str, Any]:
+        rows = {
+            k: [storage.pack_array(a), storage.pack_array(b.astype(np.int8))]
+            for k, (a, b) in self.rows.items()
+        }
+        return vars(self) | {"rows": rows}
+
+    @property
+    def allowed(self) -> float:
+        """The share of misses that is aimed at now: less, the more were missed before."""
+        return (1.0 - self.coverage) * (1.0 - self.debt / _MOST_DEBT)
+
+    @property
+    def threshold(self) -> float:
+        """The largest log-odds against a class of a set; inf where every class is needed."""
+        return float(self.weights @ self.thresholds) if self.allowed > 0.0 else math.inf
+
+    def add(self, odds: FloatArray, covered: bool, label: int) -> None:
+        """Count a set's label: move every tracker, and weigh them by the loss of a quantile."""
+        self.n, self.n_missed = self.n + 1, self.n_missed + (not covered)
+        debt = self.debt + (not covered) - (1.0 - self.coverage)
+        self.debt = max(debt, -_MOST_SAVED)
+        self.recent = [*self.recent[1 - _RECENT :], covered]
+        share = max(self.allowed, 0.0)
+        own, score = odds[: _STEPS.size], float(odds[_STEPS.size + label])
+        missed = score > own
+        loss = np.where(missed, (1.0 - share) * (score - own), share * (own - score))
+        weights = self.weights * np.exp(-_RATE * (loss - loss.min()))
+        self.weights = (1.0 - _RENEWED) * weights / weights.sum() + _RENEWED / weights.size
+        moved = self.thresholds + _STEPS * (missed - share)
+        self.thresholds = np.clip(moved, -_FARTHEST, _FARTHEST)
+
+
+class OnlineSets(SavedStream):
+    """Prediction sets whose coverage is kept by feedback, whatever the stream does.
+
+    The threshold starts where `certify` puts it and moves with every label that arrives, late and
+    in any order: adaptive conformal inference with three step sizes, weighed by how well each did
+    (Gibbs and Candes, 2021 and 2024). Where sets have missed more than they may, fewer misses are
+    aimed at; 100 misses beyond that, sets hold every class. So of any n labels that came, at most
+    (1 - coverage) n + 100 + w were missed, where w sets waited for a label at once at most: for
+    any sequence of rows and labels, without a distribution. Nothing is said of sets whose label
+    never comes, nor of a part of the stream. All methods may be called from several threads.
+
+    Parameters
+    ----------
+    calibrator : fitted Calibrator, after `certify`
+    coverage : float
+        The share of sets that is to contain the true class, in the long run.
+    max_waiting : int
+        Sets that may wait for a label, with a number for each class; beyond it the oldest are
+        dropped.
+
+    Examples
+    --------
+    >>> from hokical import make
+    >>> from hokical.demo import demo_logits
+    >>> (val_logits, val_labels), (logits, labels) = demo_logits()
+    >>> cal = make("temps").fit(val_logits[::2], val_labels[::2])
+    >>> online = OnlineSets(cal.certify(val_logits[1::2], val_labels[1::2]), coverage=0.98)
+    >>> for first in range(0, 10_000, 100):  # every day's rows; their labels come in the evening
+    ...     rows = range(first, first + 100)
+    ...     found = online.predict_set(logits[rows], ids=rows)
+    ...     _ = online.add_labels(rows, labels[rows])
+    >>> print(online.status())
+    98.0% of 10,000 labels covered, 98.1% of the newest; the goal is 0.98, 0 sets wait
+    """
+
+    kind: ClassVar[str] = "OnlineSets"
+
+    def __init__(
+        self, calibrator: Calibrator, coverage: float = 0.9, *, max_waiting: int = 10_000
+    ) -> None:
+        if not isinstance(calibrator, Calibrator):
+            raise TypeError(f"`calibrator` must be a fitted calibrator; got {calibrator!r}.")
+        asked = calibrator._certified_sets(SetOptions(check_chance("coverage", coverage)))
+        if asked.certified_on == "fit":
+            remedy = "Call `certify(logits, labels)` first, with rows that nothing was fitted on."
+            raise ValueError(f"`calibrator` must be certified. {remedy}")
+        start = _against(np.minimum(-asked.thresholds.values, 1.0))[0]
+        thresholds, weights = np.full(_STEPS.size, start), np.full(_STEPS.size, 1.0 / _STEPS.size)
+        stamp, self.calibrator = calibrator._stamp(), calibrator
+        super().__init__(OnlineState(float(coverage), max_waiting, stamp, thresholds, weights))
+
+    def predict_set(self, logits: Any, *, ids: Any, groups: Any = None) -> PredictionSets:
+        """Sets for logits (n, classes), which wait for their labels under the `ids` (n,).
+
+        All rows of a call get the same threshold; the likeliest class is in every set.
+        """
+        proba = to_host(self.calibrator.predict_proba(logits, groups=groups)).astype(np.float64)
+        keys, odds = kept.as_ids(ids, len(proba)), _against(proba)
+        with self._lock:
+            state = self._state
+            kept.check_ids(keys, state)
+            members = odds <= state.threshold
+            members[np.arange(len(proba)), proba.argmax(axis=1)] = True
+            for key, own, inside in zip(keys, odds, members, strict=True):
+                state.rows[key] = np.append(state.thresholds, own), inside
+            kept.drop_oldest(state.rows, state.max_waiting)
+            state.most_waiting = max(state.most_waiting, len(state.rows))
+            least, beyond = self.status().threshold, int(_MOST_DEBT) + state.most_waiting
+        words = (
+            f"In the long run at least {state.coverage:.4g} of the sets whose label arrives "
+            "contain it, whatever the stream is: at most "
+            f"{1.0 - state.coverage:.4g} n + {beyond:,} of any n are missed."
+        )
+        inside, sizes = (to_input_library(a, logits) for a in (members, members.sum(axis=1)))
+        names, least_of = self.calibrator.class_names or None, np.array([least])
+        options = SetOptions(state.coverage)
+        return PredictionSets(inside, sizes, options, "held-out", words, least_of, classes=names)
+
+    def add_labels(self, ids: Any, labels: Any) -> Self:
+        """Add true classes (n,) of sets that wait under these `ids` (n,), in order of arrival.
+
+        An id that is unknown, labelled already or given twice is refused, and then none counts.
+        """
+        keys, known = kept.as_ids(ids), self.calibrator
+        truth = reading.as_labels(labels, len(keys), known.n_classes_, classes=known.class_names)
+        with self._lock:
+            state = self._state
+            kept.check_ids(keys, state, state.max_waiting)
+            for key, label in zip(keys, truth.tolist(), strict=True):
+                odds, inside = state.rows[key]
+                state.add(odds, bool(inside[label]), label)
+            kept.close_ids(keys, state, state.max_waiting)
+        return self
+
+    def status(self) -> OnlineStatus:
+        """What is known now: of `n` labels the share `covered`, of the newest 1000 `recent`.
+
+        `threshold` is the least probability of a class in the next set. `most_missed` bounds the
+        share that is missed of these labels, whatever the stream is; `n_waiting` sets have no label
+        yet. Shares without labels are NaN.
+        """
+        with self._lock:
+            state = self._state
+            n, beyond = state.n or math.nan, _MOST_DEBT + state.most_waiting
+            recent = float(np.mean(state.recent)) if state.recent else math.nan
+            least = 1.0 / (1.0 + math.exp(min(state.threshold, 700.0)))
+            most = min(1.0, 1.0 - state.coverage + beyond / n) if state.n else 1.0
+            found = (1.0 - state.n_missed / n, recent, least, most, len(state.rows))
+            return OnlineStatus(state.coverage, state.n, *found)
+
+    @classmethod
+    def load(cls, path: storage.StrPath, calibrator: Calibrator) -> Self:
+        """Sets as `save` left them; pass the calibrator that they were made with."""
+        state = cls._read_state(path, OnlineState)
+        if state.stamp != calibrator._stamp():
+            rule = "must be the one that these sets were made with"
+            raise ValueError(f"`calibrator` {rule}. Pass that one, or make new ones.")
+        found = cls.__new__(cls)
+        found.calibrator = calibrator
+        SavedStream.__init__(found, state)
+        return found
+
+
+def _against(proba: FloatArray) -> FloatArray:
+    """The log-odds (...) against classes of these probabilities."""
+    return np.clip(-confidence_log_odds(proba), -_FARTHEST, _FARTHEST)

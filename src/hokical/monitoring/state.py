@@ -1,42 +1,264 @@
-"""What a monitor keeps of its stream: the reference of the fit, options, windows and tests."""
+"""What a monitor keeps of its stream: rows, the reference of the fit, options, and tests.
+
+Rows are labelled, wait for their label by id, or were counted before. Memory is bounded: of each
+kind the newest are kept.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
+from itertools import islice
 from statistics import NormalDist
 from typing import Any, Self
 
 import numpy as np
 
-from hokical._core.arrays import FloatArray, IntArray
+from hokical._core.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from hokical._core.checks import bin_index, check_count, sum_by
 from hokical._core.groups import GroupCoding
-from hokical._core.reading import are_known, as_partial_labels, pair_rows, to_numpy
+from hokical._core.reading import check_length, to_numpy
 from hokical._core.storage import pack_array, storable
-from hokical.calibrators import Calibrator
 from hokical.guarantees.bounds import check_chance, chi_square_tail, merge_cells
-from hokical.guarantees.scores import middle_log_odds
-from hokical.metrics.examples import as_examples
-from hokical.monitoring.coverage import CoverageMonitor
-from hokical.monitoring.e_process import EProcess, PartTests
-from hokical.monitoring.rows import (
-    Batch,
-    LabelledRows,
-    SeenRows,
-    WaitingRows,
-    as_ids,
-    check_distinct,
-    check_new_ids,
-)
+from hokical.guarantees.calibration_data import number_hashes
+from hokical.metrics.calibration import as_examples
+from hokical.monitoring.e_process import Alarm, CoverageMonitor, EProcess
 
+#: Classes or groups in a status.
+_SHOWN = 20
 #: Probability that one of the intervals of fit-time gaps fails.
 _DELTA = 0.05
 #: Total variation distance of the confidences below which a shift is negligible.
 _LEAST_DISTANCE = 0.1
 #: The chi-square approximation needs about this many expected examples in a cell.
 _LEAST_EXPECTED = 5.0
+#: Rows whose repetition has a larger chance than exp(-20) can be equal to earlier ones by chance.
+_LEAST_SURPRISE = 20.0
+#: How hashes and counts of rows without ids, and of those with ids, are called in files.
+_STORED = (("hashes", "counts"), ("named_hashes", "named_counts"))
+#: The share of distinct rows from which on equal rows are taken for the same row.
+_DISTINCT = 0.95
+
+
+@storable("monitor-labelled")
+@dataclass(frozen=True, eq=False)
+class LabelledRows:
+    """Confidence, whether it was right and the predicted class, (n,) each, and group codes.
+
+    The class is -1 where it is not known, and so are `groups` (n, columns).
+    """
+
+    confidence: FloatArray
+    correct: BoolArray
+    predicted: IntArray
+    groups: IntArray
+
+    def __post_init__(self) -> None:
+        if len({len(part) for part in vars(self).values()}) > 1:
+            raise ValueError("the arrays of labelled rows must have one length.")
+        if not ((self.confidence >= 0.0) & (self.confidence <= 1.0)).all():
+            raise ValueError("`confidence` must lie in [0, 1].")
+
+    def take(self, rows: AnyArray | slice) -> Self:
+        """Some of the rows, by a mask, a slice or by number."""
+        return type(self)(**{name: part[rows] for name, part in vars(self).items()})
+
+    def __len__(self) -> int:
+        return len(self.confidence)
+
+    def to_stored(self) -> dict[str, Any]:
+        return {name: pack_array(part) for name, part in vars(self).items()}
+
+    @property
+    def brier(self) -> float:
+        """The mean squared difference between confidence and right or wrong."""
+        return float(((self.correct - self.confidence) ** 2).mean())
+
+    def shares(self, bin_: int | None = None, n_bins: int = 1) -> tuple[float, float]:
+        """Mean confidence and accuracy, of a bin or of all rows; NaN where there are none."""
+        own = self if bin_ is None else self.take(bin_index(self.confidence, n_bins) == bin_)
+        if not len(own):
+            return np.nan, np.nan
+        return float(own.confidence.mean()), float(own.correct.mean())
+
+
+#: A prediction without a label: confidence, class (-1: unknown), groups, whether its label will be
+#: a class (or else whether it was right), the classes of its prediction set, if sets are tested.
+WaitingRow = tuple[float, int, tuple[int, ...], bool, tuple[int, ...]]
+
+
+@storable("monitor-waiting")
+@dataclass(eq=False)
+class WaitingRows:
+    """Predictions by id, those that wait for a label, and ids that were labelled.
+
+    `dropped` counts rows that were given up because more than `limit` waited.
+    """
+
+    limit: int
+    rows: dict[str, WaitingRow] = field(default_factory=dict)
+    labelled: dict[str, None] = field(default_factory=dict)
+    dropped: int = 0
+
+    def __post_init__(self) -> None:
+        check_count(self.limit, name="limit", least=0)
+
+
+@storable("monitor-seen")
+@dataclass(eq=False)
+class SeenRows:
+    """How often rows were counted, by a hash of what they hold, newest last.
+
+    Rows with ids, `named`, are told apart by these; without them, a row counts once either way.
+    """
+
+    limit: int
+    counts: dict[float, int] = field(default_factory=dict)
+    named: dict[float, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_count(self.limit, name="limit", least=0)
+
+    def add(self, hashes: FloatArray, *, have_ids: bool = False) -> None:
+        """Remember rows and their batch; raise if it, or most of its rows, were counted before."""
+        batch = float(number_hashes(hashes[None])[0])  # for rows of few distinct values
+        tables = [self.counts] if have_ids else [self.counts, self.named]
+        known = hashes if any(batch in table for table in tables) else hashes[:0]
+        own = [table for table in tables if len(table) >= _DISTINCT * sum(table.values())]
+        if not known.size:
+            known = hashes[[any(each in table for table in own) for each in hashes.tolist()]]
+        # New rows are equal to these with probability exp(-surprise) at most, if they are
+        # independent: by the frequencies that favour these rows most, their own.
+        counts = np.unique(known, return_counts=True)[1]
+        surprise = float(counts @ np.log(known.size / counts))
+        if known.size > hashes.size / 2 and surprise > _LEAST_SURPRISE:
+            why = f"{known.size:,} of these {hashes.size:,} rows were counted before"
+            remedy = "pass `ids` with the predictions and then `add_labels(ids, labels)`"
+            raise ValueError(f"{why}. For new labels {remedy}; to count them again, `again=True`.")
+        table = self.named if have_ids else self.counts
+        # Rows with ids leave no trace of how they were cut into batches.
+        for each in [*hashes[-self.limit :].tolist(), *([] if have_ids else [batch])]:
+            table[each] = table.pop(each, 0) + 1
+        drop_oldest(table, self.limit)
+
+    def to_stored(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"limit": self.limit}
+        for (hashes, counts), table in zip(_STORED, (self.counts, self.named), strict=True):
+            found[hashes] = pack_array(np.array([*table], float))
+            found[counts] = pack_array(np.array([*table.values()], int))
+        return found
+
+    @classmethod
+    def from_stored(cls, stored: dict[str, Any]) -> Self:
+        none = np.zeros(0)  # files of 0.4 do not have those with ids
+        pairs = [tuple(stored.get(name, none).tolist() for name in names) for names in _STORED]
+        return cls(stored["limit"], *(dict(zip(*pair, strict=True)) for pair in pairs))
+
+
+def as_ids(ids: Any, n_rows: int | None = None) -> list[str]:
+    """Checked ids, text or integers, as text; of so many rows if that is known."""
+    array = np.atleast_1d(to_numpy(ids, "ids"))
+    check_length(array, array.size if n_rows is None else n_rows, "ids")
+    found = array.tolist()
+    wrong = [each for each in found if type(each) not in (str, int) or each == ""]
+    if wrong:
+        rule = f"`ids` must be text or integers; got {wrong[0]!r}"
+        raise TypeError(f"{rule}. Give each prediction its own id.")
+    return [str(each) for each in found]
+
+
+def check_ids(ids: list[str], held: Any, limit: int | None = None) -> None:
+    """Raise if an id comes twice, or one was used before, in `held.rows` or `held.labelled`.
+
+    With a `limit` of rows that may wait, raise if one does not wait for a label.
+    """
+    if len(set(ids)) < len(ids):
+        twice = next(each for each in ids if ids.count(each) > 1)
+        raise ValueError(f"`ids` must be different; got {twice!r} twice. Leave one of them out.")
+    for each in ids:
+        waits, counted = each in held.rows, each in held.labelled
+        if limit is None and waits:
+            why = f"must be new; {each!r} waits for its label. Pass that alone, to `add_labels`."
+        elif limit is None and counted:
+            why = f"must be new; {each!r} was counted with its label before. Leave the row out."
+        elif counted:
+            why = f"must wait for a label; {each!r} has one already. Leave it out."
+        elif limit is not None and not waits:
+            why = (
+                f"must be those of predictions without labels; {each!r} is unknown. Pass `ids` "
+                f"with the predictions; if its row was one of more than {limit:,} that waited, "
+                'make the monitor with a larger `max_waiting`; `unknown="skip"` leaves such out.'
+            )
+        else:
+            continue
+        raise ValueError(f"`ids` {why}")
+
+
+def close_ids(ids: list[str], held: Any, limit: int) -> None:
+    """Note in `held.labelled`, which keeps so many, that these ids have been labelled."""
+    for each in ids:
+        held.rows.pop(each, None)
+    held.labelled.update(dict.fromkeys(ids))
+    drop_oldest(held.labelled, limit)
+
+
+def drop_oldest(held: dict[Any, Any], limit: int) -> int:
+    """Keep the newest so many; return how many were dropped."""
+    surplus = max(0, len(held) - limit)
+    for key in list(islice(held, surplus)):
+        del held[key]
+    return surplus
+
+
+@dataclass(frozen=True)
+class PartStatus:
+    """Rows of the window with one predicted label, or of one group, and their test.
+
+    `mean_confidence` and `accuracy` are NaN if there are no rows. An alarm stays; its `since` and
+    `n` count rows of this part. `name` is that of the class or group, or its number.
+    """
+
+    label: int
+    n: int
+    mean_confidence: float
+    accuracy: float
+    log_e: float
+    alarm: Alarm | None
+    name: str = ""
+
+
+@storable("monitor-parts")
+@dataclass(eq=False)
+class PartTests:
+    """The test of each part by its number, as text; `tolerance` and `delta` are those of each."""
+
+    tolerance: float
+    delta: float
+    tests: dict[str, EProcess] = field(default_factory=dict)
+
+    def add(self, parts: IntArray, rows: LabelledRows) -> None:
+        """Add labelled rows of the parts (n,), -1 where they are not known."""
+        order = np.argsort(parts, kind="stable")
+        for own in np.split(order, np.flatnonzero(np.diff(parts[order])) + 1):
+            if own.size and parts[own[0]] >= 0:
+                part = str(parts[own[0]])
+                if part not in self.tests:
+                    allowance = np.full((2, 1), self.tolerance)
+                    self.tests[part] = EProcess.start(allowance, self.delta)
+                self.tests[part].add(rows.confidence[own], rows.correct[own])
+
+    def table(
+        self, parts: IntArray, window: LabelledRows, names: Sequence[str]
+    ) -> tuple[PartStatus, ...]:
+        """The parts to show: alarms first, then by evidence; `parts` (n, columns) of the window."""
+        found = []
+        for part, test in ((int(number), test) for number, test in self.tests.items()):
+            own = window.take((parts == part).any(axis=1))
+            name = names[part] if part < len(names) else str(part)
+            found.append(PartStatus(part, len(own), *own.shares(), test.log_e, test.alarm, name))
+        found.sort(key=lambda each: (each.alarm is None, -each.log_e, each.label))
+        return tuple(found[:_SHOWN])
 
 
 @storable("monitor-reference")
@@ -52,24 +274,11 @@ class Reference:
     def from_examples(cls, confidence: Any, correct: Any, n_bins: int) -> Self:
         """From `confidence` (n,) in [0, 1] and `correct` (n,), boolean."""
         rows = as_examples(confidence, correct)
-        return cls._add_up(rows.confidence, np.ones(rows.n_rows), rows.correct, n_bins)
+        return cls.from_counts(rows.confidence, np.ones(rows.n_rows), rows.correct, n_bins)
 
     @classmethod
-    def from_calibrator(cls, calibrator: Calibrator, n_bins: int) -> Self:
-        """From the confidence of a calibrator on held-out examples, or on those of its fit."""
-        table = calibrator.kept_.held_out_scores or calibrator.kept_.fit_confidences
-        if table is None:
-            raise ValueError(
-                f"`reference` must keep a histogram of its confidence; this {calibrator.name!r} "
-                "has none (weights that are not whole numbers, positions of maps, or a file before "
-                "0.4). Use `CalibrationMonitor.from_validation(calibrator, logits, labels)`."
-            )
-        whole = table.whole
-        confidence = 0.5 * (1.0 + np.tanh(0.5 * middle_log_odds(whole.count.size)))
-        return cls._add_up(confidence, whole.count, whole.correct, n_bins)
-
-    @classmethod
-    def _add_up(cls, confidence: FloatArray, weight: Any, correct: Any, n_bins: int) -> Self:
+    def from_counts(cls, confidence: FloatArray, weight: Any, correct: Any, n_bins: int) -> Self:
+        """From how many examples have a confidence (n,), and how many of them are correct."""
         index = bin_index(confidence, n_bins)
         parts = (weight, correct, weight * confidence)
         return cls(*(sum_by(index, part, n_bins) for part in parts))
@@ -167,22 +376,13 @@ class MonitorOptions:
         """The number of groups in each column."""
         return () if self.groups is None else self.groups.sizes
 
-    @property
-    def group_names(self) -> list[str]:
-        """The names of all groups, column after column."""
-        coding = self.groups
-        columns = () if coding is None else range(len(coding.columns))
-        return [name for k in columns if coding for name in coding.full_names(k)]
-
     def group_numbers(self, groups: Any, n_rows: int) -> IntArray:
         """The numbers (n, columns) of the rows' groups among all groups; -1 if they are None."""
         if groups is None:
             return np.full((n_rows, len(self.group_sizes)), -1)
         if self.groups is None:
-            raise ValueError(
-                "`groups` must be None for this monitor, which was made without them. Give "
-                "`groups` of the reference to `CalibrationMonitor`."
-            )
+            rule = "must be None for this monitor, which was made without them"
+            raise ValueError(f"`groups` {rule}. Give it `groups` of the reference.")
         codes = self.groups.codes([groups] if np.isscalar(groups) else groups, n_rows)
         return np.asarray(codes + np.cumsum([0, *self.group_sizes[:-1]]))
 
@@ -210,81 +410,44 @@ class MonitorState:
     n: int = 0
     n_observed: int = 0
 
-    @classmethod
-    def start(cls, options: MonitorOptions, reference: Reference | None) -> Self:
-        """The state of a monitor that has seen nothing."""
-        allowance = np.full((2, 1 + options.n_bins), options.tolerance)
-        if reference is not None:
-            allowance = reference.allowances(options.tolerance)
-        tolerance, sizes = options.class_tolerance, options.group_sizes
-        return cls(
-            options,
-            reference,
-            EProcess.start(allowance, options.delta),
-            LabelledRows.none(len(sizes)),
-            np.zeros(0),
-            PartTests(tolerance, options.delta / (options.n_classes or 1)),
-            PartTests(tolerance, options.delta / max(sum(sizes), 1)),
-            WaitingRows(options.max_waiting),
-            SeenRows(options.max_waiting),
-        )
+    def count(
+        self, rows: LabelledRows, truth: IntArray, ids: Any, hashes: FloatArray | None,
+        members: AnyArray | None = None, *, of_logits: bool = False,
+    ) -> None:  # fmt: skip
+        """Count checked rows with the true classes `truth` (n,); those with -1 wait for a label.
 
-    def count(self, batch: Batch, ids: Any, hashes: FloatArray | None) -> None:
-        """Count checked rows; those without a label wait under their ids.
-
-        Rows without ids are recognized by their `hashes`, also among those with ids.
+        Of rows that are not `of_logits`, the class is 1 if a confidence was right and 0 otherwise.
+        `members` (n, classes) are their prediction sets, where these are tested. Rows without ids
+        are recognized by their `hashes`, also among those with ids.
         """
-        keys = None if ids is None else as_ids(ids, len(batch.rows))
+        known, keys = truth >= 0, None if ids is None else as_ids(ids, len(rows))
         if keys is not None:
-            check_new_ids(keys, self.waiting.rows, self.waiting.labelled)
+            check_ids(keys, self.waiting)
         if hashes is not None:
             self.seen.add(hashes, have_ids=keys is not None)
         if keys is not None:
-            self.waiting.add(keys, batch)
-        newest = np.concatenate([self.inputs, batch.rows.confidence])
+            waiting = self.waiting
+            for k in np.flatnonzero(~known).tolist():
+                sets = () if members is None else tuple(np.flatnonzero(members[k]).tolist())
+                groups, own = tuple(rows.groups[k].tolist()), float(rows.confidence[k])
+                waiting.rows[keys[k]] = own, int(rows.predicted[k]), groups, of_logits, sets
+            waiting.dropped += drop_oldest(waiting.rows, waiting.limit)
+            close_ids([keys[k] for k in np.flatnonzero(known).tolist()], waiting, waiting.limit)
+        newest = np.concatenate([self.inputs, rows.confidence])
         self.inputs = newest[-self.options.window :]
-        self.n_observed += len(batch.rows)
-        if batch.members is not None and self.sets is not None:
-            self.sets.update(batch.members[batch.known, batch.truth[batch.known]])
-        self._count_labelled(batch.rows.take(batch.known))
+        self.n_observed += len(rows)
+        if members is not None and self.sets is not None:
+            self.sets.update(members[known, truth[known]])
+        self.count_labelled(rows.take(known))
 
-    def add_labels(
-        self, ids: Any, labels: Any, class_names: Sequence[str], *, skip: bool = False
-    ) -> None:
-        """Count rows that wait under these ids, with their labels (n,), where these are known.
-
-        With `skip`, ids under which none waits are left out.
-        """
-        pair_rows(ids, labels, None, None, ("ids", "labels"))
-        keys = as_ids(ids)
-        given = np.atleast_1d(to_numpy(labels, "labels"))
-        if given.shape != (len(keys),):
-            raise ValueError(
-                f"`labels` must have one entry per row of `ids` ({len(keys)}); got {given.shape}."
-            )
-        check_distinct(keys)
-        counts = are_known(given)
-        if skip:
-            counts &= np.array([each in self.waiting.rows for each in keys], bool)
-        chosen = np.flatnonzero(counts)
-        if not chosen.size:
-            return
-        keys, given = [keys[k] for k in chosen.tolist()], given[chosen]
-        rows, of_logits, members = self.waiting.find(keys)
-        n_classes, names = (self.options.n_classes or 2, class_names) if of_logits else (2, ())
-        truth = as_partial_labels(given, len(keys), n_classes, names)
-        if of_logits and self.sets is not None:
-            covered = [label in own for label, own in zip(truth.tolist(), members, strict=True)]
-            self.sets.update(covered)
-        rows = replace(rows, correct=truth == (rows.predicted if of_logits else 1))
-        self._count_labelled(rows)
-        self.waiting.close(keys)
-
-    def _count_labelled(self, rows: LabelledRows) -> None:
+    def count_labelled(self, rows: LabelledRows) -> None:
         """Add labelled rows, in order of arrival."""
         if not len(rows):
             return
-        self.window = self.window.append(rows, self.options.window)
+        size = self.options.window
+        pairs = {name: (own, getattr(rows, name)) for name, own in vars(self.window).items()}
+        newest = {name: np.concatenate(pair)[-size:] for name, pair in pairs.items()}
+        self.window = LabelledRows(**newest)
         bins = bin_index(rows.confidence, self.options.n_bins)
         self.test.add(rows.confidence, rows.correct, bins)
         self.classes.add(rows.predicted, rows)

@@ -3,8 +3,7 @@
 import os
 from pathlib import Path
 
-from hokical.report.comparison import Comparison
-from hokical.report.evaluation import Evaluation
+from hokical.report.results import Comparison, Evaluation
 
 __all__ = ["Evaluation", "write_report"]
 

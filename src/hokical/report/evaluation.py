@@ -1,357 +1,83 @@
-"""One calibrator on one data set: every metric, before and after, as data, table, plot and page."""
+"""`evaluate`: every metric of a calibrator on new rows, before and after calibration.
+
+`compare` fits several methods on one validation set and evaluates them on one test set.
+
+Data that need not fit into memory are evaluated in one pass, by sums that add up. Of maps, an item
+(an image, a sentence) is one example, not a position: positions of an item are right and wrong
+together. So intervals are those of sums by item, and the bounds are about a position drawn at
+random from a new item. Let G_nj be the sum of correct - confidence over the positions of item n in
+bin j, divided by the number of its positions. Then sum_j |G_nj| <= 1, which is all that the proofs
+of the bounds need (`docs/theory.md`), with the mean of (sum_j |G_nj|)^2 in place of the Brier
+score.
+"""
 
 from __future__ import annotations
 
-import math
-import os
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
-from typing import Any, Literal, Self
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self, cast
 
 import numpy as np
+from scipy.special import stdtrit
 
-from hokical._core.arrays import AnyArray, FloatArray, IntArray
-from hokical._core.checks import sum_by
-from hokical._core.logits import Logits
+from hokical._core import reading
+from hokical._core.arrays import IntArray, to_host
+from hokical._core.checks import bin_index, check_count, sum_by
+from hokical._core.groups import read_columns, take_rows
+from hokical._core.logits import Logits, TopK, as_logits
+from hokical._core.reading import Rows
+from hokical._core.runtime import progress_bar, track
+from hokical.calibrators import confidence as outcomes
+from hokical.calibrators.calibrator import Calibrator
+from hokical.calibrators.catalog import make, method_names, new_calibrator
+from hokical.calibrators.stored import check_plain_logits, clone
+from hokical.dense import Dense
+from hokical.guarantees.calibration_data import warn_of_rows_of_fit
+from hokical.metrics import groups as audits
 from hokical.metrics import summaries
-from hokical.metrics.calibration import row_scores
-from hokical.metrics.examples import Outcomes, Predictions
-from hokical.metrics.groups import LABEL, GroupTable, audit, class_question, count_items, label_rows
-from hokical.metrics.levels import Levels, LevelSums
-from hokical.metrics.risk_models import EVENT_MAIN, EVENT_METRICS, BinarySummary, summarize_event
-from hokical.plots import EventPicture, Reliability
-from hokical.report.content import method_cells, method_record, report_data
-from hokical.report.page import TableOutput, TextCells, write_page
+from hokical.metrics.calibration import Outcomes, add_known, as_examples, row_scores
+from hokical.metrics.risk_models import summarize_event
+from hokical.report.results import Comparison, DataFacts, Evaluation
 from hokical.rules.base import predict_all
+from hokical.streams import checked_blocks, open_source
 
-#: A class is worth a warning if its gap is at least this, and at least twice the ECE.
-_MATERIAL_GAP = 0.05
-_LEARN_CLASSES = ("auto", "structured", "vecs")
-
-
-@dataclass(frozen=True)
-class DataFacts:
-    """A data set: its size, its name in reports, what was given of it, and its clusters if any."""
-
-    n_rows: int
-    n_classes: int
-    name: str | None = None
-    what: Literal["logits", "confidences", "scores"] = "logits"
-    n_clusters: int | None = None
-
-    @property
-    def size(self) -> str:
-        """The number of examples, in words."""
-        clusters = "" if self.n_clusters is None else f" of {self.n_clusters:,} clusters"
-        return f"{self.n_rows:,} examples{clusters}"
-
-
-@dataclass(frozen=True, eq=False)
-class Evaluation(TableOutput):
-    """One method on one data set; `hokical.evaluate` makes it.
-
-    `summary` has the metrics with their intervals and the bounds on the true calibration error;
-    `found["ece"]` is `found.summary["ece"]`. `data` describes the rows. `before` is the evaluation
-    of the uncalibrated predictions on the same rows, None if this is it. `classes` and `groups` say
-    which predicted labels and which groups are miscalibrated, `sets` how prediction sets do.
-    `binary`, of two classes, is the summary of the probability of the event, which then comes
-    first in all that is shown. `levels` counts right and wrong rows by confidence. `row_scores`
-    (n,) are the scores whose mean is a metric, `weight` (n,) the rows' weights. `fit_seconds` is
-    None if the calibrator came fitted.
-
-    `print(found)` shows a table, `found.plot()` a reliability diagram, of two classes the
-    calibration curve of the event; `found.to_html(path)` writes
-    a report, `to_csv`, `to_latex` and `to_markdown` tables, before and after calibration.
-    """
-
-    name: str
-    calibrator: Any
-    summary: summaries.Summary
-    levels: Levels
-    data: DataFacts
-    before: Evaluation | None = None
-    classes: GroupTable | None = None
-    groups: GroupTable | None = None
-    sets: summaries.SetSummary | None = None
-    row_scores: dict[str, FloatArray] = field(default_factory=dict)
-    weight: FloatArray | None = None
-    fit_seconds: float | None = None
-    binary: BinarySummary | None = None
-    folds: int | None = None
-
-    @property
-    def n(self) -> int:
-        """Number of rows."""
-        return self.summary.n
-
-    @property
-    def both(self) -> tuple[Evaluation, ...]:
-        """Before and after calibration; this alone if there is no before."""
-        return (self,) if self.before is None else (self.before, self)
-
-    @property
-    def title(self) -> str:
-        """The method in full words, without what its title has in brackets; "" if it has none."""
-        return "" if self.calibrator is None else str(self.calibrator.method.title).split(" (")[0]
-
-    @property
-    def label(self) -> str:
-        """The method in full words, its name in brackets."""
-        known = not self.title or self.title in self.name
-        return self.name if known else f"{self.title} ({self.name})"
-
-    @property
-    def may_change_labels(self) -> bool:
-        """Whether the method can make another class the most likely one."""
-        rule = getattr(self.calibrator, "rule_", None)
-        return not getattr(rule, "preserves_labels", True)
-
-    @property
-    def converged(self) -> bool:
-        """Whether the fit converged; True for methods without iterations."""
-        return bool(getattr(self.calibrator, "converged_", True))
-
-    def __getitem__(self, name: str) -> summaries.Estimate:
-        return self.summary[name]
-
-    def score(self, name: str) -> float:
-        """The value of one metric."""
-        return self.summary[name].value
-
-    @property
-    def class_warning(self) -> str | None:
-        """One line if the average hides a predicted label that is miscalibrated, else None."""
-        error = self.score("ece")
-        rows = () if self.classes is None else self.classes.flagged
-        bad = [row for row in rows if abs(row.gap) > max(_MATERIAL_GAP, 2.0 * error)]
-        if not bad:
-            return None
-        remedy = f"Methods that learn each class can correct this: {', '.join(_LEARN_CLASSES)}."
-        if self.name in _LEARN_CLASSES:
-            remedy = "More calibration examples of this class can correct this."
-        worst, others = max(bad, key=lambda row: abs(row.gap)), len(bad) - 1
-        more = f" ({others} more such {'class' if others == 1 else 'classes'})" if others else ""
-        return (
-            f"the top-label ECE of {error:.4f} hides class {worst.name}: its {worst.n:,} rows have "
-            f"confidence {worst.predicted:.1%} and accuracy {worst.observed:.1%}{more}. {remedy}"
-        )
-
-    @property
-    def notes(self) -> list[str]:
-        """What to know of the method: it may change labels, did not converge, or hides a class."""
-        notes = []
-        if self.may_change_labels:
-            before = self.before
-            then = "" if before is None else f" instead of {before.score('accuracy'):.2%}"
-            notes.append(
-                f"May change labels: with this method {self.score('accuracy'):.2%} of the test "
-                f"labels are right{then}."
-            )
-        if not self.converged:
-            notes.append("The fit did not converge.")
-        return notes + ([] if self.class_warning is None else [f"Warning: {self.class_warning}"])
-
-    @property
-    def verdict(self) -> str:
-        """One sentence: O:E of an event, or else the calibration error, and what it was before."""
-        return self.label_verdict if self.binary is None else event_verdict(self)
-
-    @property
-    def details(self) -> str:
-        """What else is known of the event, or else of the predicted label."""
-        text = self.label_details if self.binary is None else event_details(self)
-        if self.folds is None:
-            return text
-        return (
-            f"{text} Cross-fitted in {self.folds} folds: intervals are conditional on these fits, "
-            "and do not allow for how they vary."
-        )
-
-    @property
-    def label_verdict(self) -> str:
-        """One sentence: the calibration error of the predicted label, and what it was before."""
-        error, first = (
-            "" if found is None else f"{found.score('ece'):.4f}" for found in (self, self.before)
-        )
-        by = "" if self.name == "uncalibrated" else f" with {self.label}"
-        if first in ("", error):
-            return f"The calibration error {'stayed at' if first else 'is'} {error}{by}."
-        verb = "fell" if float(error) < float(first) else "rose"
-        return f"The calibration error {verb} from {first} to {error}{by}."
-
-    @property
-    def label_details(self) -> str:
-        """Mean confidence and accuracy, and a bound on the true calibration error.
-
-        The bound is always Bousquet's: the smallest of several would hold less often.
-        """
-        if "bousquet" not in self.summary.bounds:
-            return self.shares
-        level, bound = 1.0 - self.summary.options.delta, self.summary.bounds["bousquet"]
-        return f"{self.shares} With {level:.0%} confidence the true error is below {bound:.4f}."
-
-    @property
-    def shares(self) -> str:
-        """Mean confidence and accuracy, or of several labels per row their shares, in words."""
-        labels = self.data.what == "scores"
-        words = ("Mean probability", "share of labels present") if labels else (
-            "Mean confidence", "accuracy"
-        )  # fmt: skip
-        return "; ".join(map(self._change, words, ("mean_confidence", "accuracy"))) + "."
-
-    @property
-    def headline(self) -> str:
-        """What calibration changed, in words, with a guarantee."""
-        return f"{self.verdict} {self.details}"
-
-    def _change(self, word: str, metric: str) -> str:
-        """A share before and after, or once if it stayed."""
-        first, now = (f"{each.score(metric):.1%}" for each in (self.both[0], self))
-        return f"{word} is {now}" if first == now else f"{word} was {first} and is {now}"
-
-    def plot(
-        self, ax: Any = None, *, n_bins: int = 15, of: Literal["event", "label"] | None = None,
-        **style: Any,
-    ) -> Any:  # fmt: skip
-        """The calibration curve of the event, or else the reliability diagram of the label.
-
-        On a matplotlib Axes; `style` is that of its line or its bars. `of` chooses for two classes.
-        """
-        delta = self.summary.options.delta
-        if self.binary is not None and of != "label":
-            return EventPicture.from_summary(self.binary).draw_curve(ax, delta, **style)
-        return Reliability.from_levels(self.levels, n_bins, "width", delta).draw(ax, **style)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and strings: the methods before and after, and the headline."""
-        methods = [found.method_dict() for found in self.both]
-        return {"headline": self.headline, "methods": methods, "data": asdict(self.data)}
-
-    def method_dict(self) -> dict[str, Any]:
-        """The numbers of this method alone."""
-        parts: dict[str, Any] = {"binary": self.binary, "classes": self.classes}
-        parts |= {"groups": self.groups, "sets": self.sets}
-        return {
-            "method": self.name,
-            "title": self.title,
-            "fit_seconds": self.fit_seconds,
-            "converged": self.converged,
-            **({} if self.folds is None else {"folds": self.folds}),
-            **self.summary.to_dict(),
-            **{name: part.to_dict() for name, part in parts.items() if part is not None},
-        }
-
-    def to_html(self, path: str | os.PathLike[str], *, title: str | None = None) -> Path:
-        """Write a report as one self-contained HTML file, which is returned."""
-        return write_page(report_data(self.both, self, title=title), path)
-
-    def cells(self, mark: str) -> TextCells:
-        """A small table, before and after, the best of each score in `mark`."""
-        return method_cells(self.both, mark)
-
-    def records(self) -> list[dict[str, Any]]:
-        """Every metric and its interval, before and after."""
-        return [method_record(found) for found in self.both]
-
-    def __str__(self) -> str:
-        both, event = self.both, self.binary
-        metrics = [summaries.METRICS[name] for name in self.summary.estimates]
-        lines = self._lines(metrics, [found.summary for found in both])
-        lines += [
-            f"{metric.full_title} has no interval: {self[metric.name].reason}."
-            for metric in metrics
-            if self[metric.name].reason
-        ]
-        if event is not None:
-            of_event = self._lines([EVENT_METRICS[name] for name in EVENT_MAIN], events_of(both))
-            remark = [] if event.remark is None else [event.remark]
-            label = ["", "Predicted label", *lines, f"{self.label_verdict} {self.label_details}"]
-            lines = [event.title, *of_event, *remark, *label, ""]
-        warning = [] if self.class_warning is None else [f"Warning: {self.class_warning}"]
-        verdict = [] if self.groups is None else [f"Groups: {self.groups.verdict}."]
-        return "\n".join([*lines, self.headline, *verdict, *warning])
-
-    def _lines(self, metrics: Sequence[summaries.Metric], found: Iterable[Any]) -> list[str]:
-        """A table of the values and intervals that summaries before and after have."""
-        level, known = f"{1.0 - self.summary.options.delta:.0%} interval", list(found)
-        table = [("metric", [cell for each in self.both for cell in (each.name, level)])]
-        for metric in metrics:
-            pairs = (metric.show(each[metric.name], " to ") for each in known)
-            table.append((metric.full_title, [text for pair in pairs for text in pair]))
-        width = max(20, *(len(name) + 1 for name, _ in table))
-        return [f"{name:<{width}}" + "".join(f"{cell:>20}" for cell in row) for name, row in table]
+#: The method that the headline is about if none is named: the default of the library.
+DEFAULT = "auto"
+Methods = Iterable[Any] | Mapping[str, Any] | None
+#: Metrics with intervals by item: means over positions, in the order of the sums.
+_MEANS = ("accuracy", "mean_confidence", "brier", "log_loss")
 
 
 @dataclass(frozen=True, eq=False)
 class Predicted(Outcomes):
-    """What a method predicts for rows: confidence and correctness (n,), with weights or None.
+    """What a method predicts for rows: of logits also the predicted `label` (n,)."""
 
-    Of logits also the predicted `label` and the true class `truth` (n,), and the probabilities
-    `proba` (n, classes) if known.
-    """
-
-    weight: FloatArray | None = None
     label: IntArray | None = None
-    truth: IntArray | None = None
-    proba: AnyArray | None = None
 
     @classmethod
     def of_logits(
-        cls,
-        calibrator: Any,
-        logits: Logits,
-        labels: IntArray,
-        weight: FloatArray | None = None,
-        groups: Any = None,
+        cls, calibrator: Any, logits: Logits, labels: Any, weight: Any = None, groups: Any = None
     ) -> Self:
         """The predictions of a fitted calibrator for checked logits and labels."""
         data = calibrator._check_logits(calibrator._attach_groups(logits, groups))
         predicted, confidence, proba = predict_all(calibrator.rule_, data)
         rows = (confidence.astype(np.float64), predicted == labels)
-        return cls(*rows, weight, predicted, labels, proba)
-
-    @classmethod
-    def join(cls, parts: Sequence[Self], order: IntArray, weight: FloatArray | None) -> Self:
-        """Predictions of parts, one after the other, then in this order, with weights."""
-
-        def whole(name: str) -> Any:
-            column = [getattr(part, name) for part in parts]
-            return None if column[0] is None else np.concatenate(column)[order]
-
-        rows = whole("confidence"), whole("correct"), weight
-        return cls(*rows, whole("label"), whole("truth"), whole("proba"))
-
-    def event_sums(self, positive: int, codes: IntArray | None = None) -> LevelSums | None:
-        """The levels of the probability of the event, of rows in clusters (n,) if given."""
-        rows = self.event(positive)
-        return None if rows is None else summaries.clustered_levels(rows, codes)
+        return cls(*rows, weight, labels, proba, predicted)
 
     def event(self, positive: int) -> Outcomes | None:
         """Of two classes, the probability of one and whether it is the true one; None of more."""
-        if self.proba is None or self.truth is None or self.proba.shape[1] != 2:
-            return None
-        risk = np.clip(self.proba[:, positive].astype(np.float64), 0.0, 1.0)
-        return Outcomes(risk, self.truth == positive, self.weight)
-
-    @property
-    def vectors(self) -> Predictions | None:
-        """The probabilities of all classes, if known."""
-        if self.proba is None or self.truth is None:
-            return None
-        return Predictions(self.proba, self.truth, self.weight)
-
-    @property
-    def scores(self) -> dict[str, FloatArray]:
-        """The scores (n,) whose means are metrics: of all classes if known, else of the label."""
-        return row_scores(self, self.vectors)
+        data = self.vectors
+        return None if data is None or data.proba.shape[1] != 2 else data.event(positive)
 
 
 @dataclass(frozen=True, eq=False)
 class Setting:
     """How methods are evaluated: options of the summary, name of the data, groups, class names.
 
-    `cluster` (n,) are numbers of what rows belong to, None if they are independent.
+    `positive` is the event of two classes. `cluster` (n,) are numbers of what rows belong to, None
+    if they are independent.
     """
 
     options: summaries.SummaryOptions
@@ -366,72 +92,12 @@ class Setting:
         """The name of the event, of two classes."""
         return self.class_names[self.positive] if self.class_names else f"class {self.positive}"
 
-    def with_event(self, positive: Any, known: Sequence[str], n_classes: int) -> Self:
-        """With the event, which is the name or number of a class; by default the second of two."""
-        names = self.class_names or (tuple(known) if n_classes == 2 else ())
-        made = replace(self, class_names=names)
-        if positive is None:
-            return made
-        if n_classes != 2:
-            raise ValueError(
-                f"`positive` must be None for {n_classes} classes; got {positive!r}. It names the "
-                "event of two."
-            )
-        choices = [*names, 0, 1]
-        if isinstance(positive, bool) or positive not in choices:
-            raise ValueError(f"`positive` must be one of {choices}; got {positive!r}.")
-        return replace(made, positive=choices.index(positive) % 2 if names else int(positive))
-
-
-def events_of(found: Sequence[Evaluation]) -> Iterator[BinarySummary]:
-    """The summaries of the event."""
-    return (each.binary for each in found if each.binary is not None)
-
-
-def event_verdict(found: Evaluation) -> str:
-    """Observed to expected events in words, before and after."""
-    first, now = (each["oe_ratio"] for each in _first_and_last(found))
-    text = f"Observed events are {_ratio(first, ' times the expected')}"
-    if first.low > 1.0 or first.high < 1.0:
-        text += f": probabilities are too {'low' if first.low > 1.0 else 'high'}"
-    if found.before is not None:
-        return f"{text}; after calibration {_ratio(now)}."
-    return f"{text}." if found.name == "uncalibrated" else f"{text}, with {found.label}."
-
-
-def _ratio(found: summaries.Estimate, unit: str = "") -> str:
-    """A ratio and its interval."""
-    ends = "" if math.isnan(found.low) else f" ({found.low:.2f} to {found.high:.2f})"
-    return f"{found.value:.2f}{unit}{ends}"
-
-
-def event_details(found: Evaluation) -> str:
-    """The event and its share, then what is known of its probability, before and after."""
-    first, now = _first_and_last(found)
-    share = EVENT_METRICS["prevalence"].format(now["prevalence"].value)
-    by = "" if found.before is None else f" with {found.label}"
-    parts = []
-    for name in ("mean_probability", "slope", "auroc", "log_loss"):
-        metric = EVENT_METRICS[name]
-        values = [metric.format(each[name].value) for each in (first, now)]
-        parts.append(f"{metric.title} {', then '.join(dict.fromkeys(values))}")
-    known = "; ".join(parts)
-    text = f"The event is {now.event}, {share} of {found.data.size}."
-    return f"{text} {known[0].upper()}{known[1:]}{by}."
-
-
-def _first_and_last(found: Evaluation) -> tuple[BinarySummary, BinarySummary]:
-    all_of = [*events_of(found.both)]
-    return all_of[0], all_of[-1]
-
 
 def check_names(names: Sequence[str], n_classes: int) -> tuple[str, ...]:
     """Names of all classes, or none."""
     if isinstance(names, str) or len(names) not in (0, n_classes):
-        raise ValueError(
-            f"`class_names` must have a name for each of the {n_classes} columns; got {names!r}. "
-            "List them in the order of the columns, or leave it out."
-        )
+        rule = f"`class_names` must have a name for each of the {n_classes} columns, in their order"
+        raise ValueError(f"{rule}; got {names!r}.")
     return tuple(map(str, names))
 
 
@@ -439,46 +105,519 @@ def judge(
     name: str, calibrator: Any, rows: Predicted, setting: Setting, data: DataFacts, sets: Any = None
 ) -> Evaluation:
     """The evaluation of one method's predictions; rows of weight 0 do not count."""
-    options, names, groups = setting.options, setting.class_names, None
+    options, codes = setting.options, setting.cluster
+    groups = classes = binary = None
     if setting.groups is not None:
-        questions: dict[str, Outcomes] = {LABEL: rows}
-        if rows.proba is not None and rows.truth is not None:
-            event = class_question(rows.proba, rows.truth, names, setting.positive)
-            questions = event | questions
-        groups = audit(questions, setting.groups, rows.weight, options.delta)
-    codes = setting.cluster
+        event = rows.event(setting.positive)
+        questions = ({} if event is None else {setting.event: event}) | {audits.LABEL: rows}
+        groups = audits.audit(questions, setting.groups, rows.weight, options.delta)
     if codes is not None and rows.weight is not None:
         codes = codes[rows.weight > 0.0]
     rows = rows.counted()
-    classes = None if rows.label is None else label_rows(rows, rows.label, names, options.delta)
-    scores = rows.scores
-    sums = summaries.SummarySums.from_rows(rows, rows.vectors, options, scores, codes)
-    events, weight = rows.event_sums(setting.positive, codes), rows.weight
-    if codes is not None:
-        n_clusters = np.unique(codes).size
-        data = replace(data, n_clusters=n_clusters)
-        classes, groups = (
-            t if t is None else count_items(t, n_clusters) for t in (classes, groups)
-        )
-        scores, weight = _by_cluster(scores, rows.filled_weight(), codes), None
-    found = (
-        summaries.summarize(sums, options),
-        sums.levels.levels,
-        data,
-        None,
-        classes,
-        groups,
-        sets,
-    )
-    binary = None if events is None else summarize_event(events, options.delta, setting.event)
-    return Evaluation(name, calibrator, *found, scores, weight, binary=binary)
+    scores, weight = row_scores(rows), rows.weight
+    known: dict[str, Any] = {"n_bins": options.n_bins, "scores": scores, "codes": codes}
+    levels = summaries.count_levels(rows, **known)
+    if (event := rows.event(setting.positive)) is not None:
+        events = summaries.count_levels(event, codes=codes)
+        binary = summarize_event(events, options.delta, setting.event)
+    if rows.label is not None:
+        classes = audits.label_rows(rows, rows.label, setting.class_names, options.delta)
+    if codes is not None:  # clusters are what is independent: scores have the same mean over them
+        place, own = np.unique(codes, return_inverse=True)[1].ravel(), rows.filled_weight()
+        n = int(place.max()) + 1
+        share, weight = n / float(own.sum()), None
+        scores = {key: share * sum_by(place, own * one, n) for key, one in scores.items()}
+        data, tables = replace(data, n_clusters=n), (classes, groups)
+        classes, groups = (each and audits.count_items(each, n) for each in tables)
+    parts = (summaries.summarize(levels, options), levels, data, None, classes, groups)
+    return Evaluation(name, calibrator, *parts, sets, scores, weight, binary=binary)
 
 
-def _by_cluster(
-    scores: dict[str, FloatArray], weight: FloatArray, codes: IntArray
-) -> dict[str, FloatArray]:
-    """Scores of clusters whose mean is that of the rows: clusters are what is independent."""
-    _, place = np.unique(codes, return_inverse=True)
-    n = int(place.max()) + 1
-    share = n / float(weight.sum())
-    return {name: share * sum_by(place.ravel(), weight * one, n) for name, one in scores.items()}
+def evaluate(
+    cal: Any, x: Any, y: Any = None, sample_weight: Any = None, *, groups: Any = None,
+    cluster: Any = None, coverage: float | None = None, folds: int | None = None, mask: Any = None,
+    class_names: Sequence[str] = (), positive: Any = None, data_name: str | None = None,
+    n_bins: int = 15, delta: float = 0.05,
+) -> Evaluation:  # fmt: skip
+    """Every metric of a calibrator on new rows, before and after calibration.
+
+    Parameters
+    ----------
+    cal : fitted calibrator, or None; with `folds`, a method
+        Fitted or loaded: of logits, a `ConfidenceCalibrator`, a `MultilabelCalibrator` or `Dense`.
+        None evaluates the uncalibrated softmax of logits (n, classes), or confidences (n,).
+    x, y
+        Examples that nothing was fitted on: logits (n, classes) or a `TopK` and labels (n,);
+        confidences (n,) and whether each was right (n,); scores and labels, both (n, labels), where
+        every known label counts as a prediction of its own; maps for `Dense`. Without `y`, `x` is a
+        stream that need not fit into memory: a path, a source of `hokical.streams`, or an iterable
+        of chunks (logits, labels) or (logits, labels, sample_weight).
+    sample_weight : array of shape (n,), optional
+        How much each row counts; then there are no bounds.
+    groups : array of shape (n,), or several columns, optional
+        Tells which groups are miscalibrated, as in `hokical.metrics.group_table`; also passed to a
+        calibrator that learned from groups. Of several labels, each is a group.
+    cluster : array of shape (n,), optional
+        Which rows belong together, as several images of a patient or answers to a question. Without
+        it rows are taken to be independent, and intervals are too narrow where they are not. With
+        it intervals, tests and differences allow for it, as in `hokical.metrics.summary`, and there
+        are no bounds.
+    coverage : float, optional
+        Also measures the prediction sets of `cal` with this coverage.
+    folds : int, optional
+        Of logits (n, classes) without other examples to test on: `cal` is a method, a name or an
+        unfitted calibrator. Each of so many folds, stratified by class, is predicted by a fit on
+        the others. Intervals are conditional: they are about the mean of these fits on new
+        examples, and treat the fits as given; bounds are left out. `Evaluation.calibrator` is
+        fitted on all examples.
+    mask : array, optional
+        Of `Dense`: which positions count.
+    class_names : sequence of str
+        Names of the classes, or of the labels, by column.
+    positive : str or int, optional
+        Of two classes: the name or number of the event, whose probability comes first in all that
+        is shown; see `Evaluation.binary`. By default it is the second class.
+    data_name : str, optional
+        Name of the data in reports.
+    n_bins : int
+        Bins of the calibration errors.
+    delta : float
+        Probability that an interval or a bound fails. Intervals of `Dense` are by item;
+        several labels have none, as labels of one example are dependent.
+
+    Examples
+    --------
+    >>> from hokical import TemperatureScaling, evaluate
+    >>> from hokical.demo import demo_logits
+    >>> (val_logits, val_labels), (logits, labels) = demo_logits()
+    >>> cal = TemperatureScaling().fit(val_logits, val_labels)
+    >>> found = evaluate(cal, logits, labels)
+    >>> round(found.before["ece"].value, 3), round(found["ece"].value, 3)
+    (0.055, 0.01)
+    """
+    method = None if folds is None else new_calibrator(cal, argument="cal")
+    if method is not None:
+        cal = None
+    names = tuple(map(str, class_names or getattr(cal, "class_names", ())))
+    given = {"sample_weight": sample_weight, "groups": groups, "coverage": coverage, "mask": mask}
+    given |= {"positive": positive, "folds": folds, "cluster": cluster}
+
+    def refuse(kind: str, *allowed: str) -> None:
+        for name, value in given.items():
+            if value is not None and name not in allowed:
+                raise TypeError(f"`{name}` cannot be given for {kind}; leave it out.")
+
+    if not (cal is None or isinstance(cal, (Calibrator, outcomes.OutcomeCalibrator, Dense))):
+        rule = f"`cal` must be a fitted calibrator of hokical, or None; got {type(cal).__name__}"
+        raise TypeError(f"{rule}. Else: `evaluate(None, hokical.from_probabilities(proba), y)`.")
+    if isinstance(cal, Calibrator):
+        cal._check_fitted()
+    if y is not None and not isinstance(cal, Dense):
+        reader: Any = make("uncalibrated") if cal is None else cal
+        fitted = cal if isinstance(cal, Calibrator) else None
+        rows = reader._pair(x, y, sample_weight, groups, fitted_by=fitted)
+        x, y, sample_weight, groups = rows[:4]
+        names = names or rows.classes
+    codes = None if cluster is None or y is None else reading.as_clusters(cluster, len(y))
+    options = summaries.SummaryOptions(n_bins, delta)
+    setting = Setting(options, data_name, groups, names, cluster=codes)
+    if isinstance(cal, Dense):
+        refuse("Dense", "sample_weight", "mask")
+        return _evaluate_dense(cal, (x, y, sample_weight, mask), setting)
+    if y is None:
+        if isinstance(cal, outcomes.OutcomeCalibrator):
+            raise TypeError("`y` must be given for confidences and for several labels; got None.")
+        refuse("a stream (without `y`)", "positive")
+        return _evaluate_source(cal, x, setting, positive)
+    if isinstance(cal, outcomes.MultilabelCalibrator):
+        refuse("several labels")
+        return _evaluate_labels(cal, x, y, setting)
+    if isinstance(cal, outcomes.ConfidenceCalibrator) or (cal is None and np.ndim(x) == 1):
+        refuse("confidences", "sample_weight", "groups", "cluster")
+        weight = reading.as_weights(sample_weight, len(y))
+        return _evaluate_confidence(cal, x, y, weight, setting)
+    refuse("logits", "sample_weight", "groups", "cluster", "coverage", "positive", "folds")
+    test = reader._read(x, y, sample_weight, groups, plain=True)
+    check_names(names, test.n_classes)
+    setting = replace(setting, positive=_find_event(positive, names, test.n_classes))
+    with progress_bar("Evaluating", None):
+        if folds is None:
+            return _evaluate_logits(cal, test, setting, coverage)
+        if coverage is not None:
+            raise TypeError("`coverage` cannot be given for `folds`; leave it out.")
+        return _evaluate_folds(method, test, setting, folds)
+
+
+def _find_event(positive: Any, names: Sequence[str], n_classes: int) -> int:
+    """The event among two classes, by the name or number of a class; by default the second."""
+    if positive is None:
+        return 1
+    if n_classes != 2:
+        rule = f"`positive` must be None for {n_classes} classes, as it names the event of two"
+        raise ValueError(f"{rule}; got {positive!r}.")
+    choices = [*names, 0, 1]
+    if isinstance(positive, bool) or positive not in choices:
+        raise ValueError(f"`positive` must be one of {choices}; got {positive!r}.")
+    return choices.index(positive) % 2
+
+
+def _softmax(n_classes: int) -> Any:
+    """The uncalibrated softmax, of one row: it learns nothing, and keeps no counts of a fit."""
+    return make("uncalibrated").fit(np.zeros((1, n_classes)), [0])
+
+
+def _evaluate_logits(cal: Any, test: Rows, setting: Setting, coverage: Any = None) -> Evaluation:
+    pair, weight, groups = (test.scores, test.labels), test.weights, setting.groups
+    if coverage is not None and weight is not None:
+        raise TypeError("`coverage` cannot be given with `sample_weight`; leave one out.")
+    data = DataFacts(test.n_rows, test.n_classes, setting.data_name)
+    softmax, sets = _softmax(test.n_classes), None
+    if cal is None and coverage is not None:
+        sets = measure_sets(softmax, test, coverage, cluster=setting.cluster)
+    rows = Predicted.of_logits(softmax, *pair, weight, groups)
+    before = judge("uncalibrated", softmax, rows, setting, data, sets)
+    if cal is None or cal.name == "uncalibrated":
+        return before
+    warn_of_rows_of_fit(cal._are_of_fit(test), setting.data_name)
+    if coverage is not None:
+        logits = cal._attach_groups(test.scores, groups)
+        members = cal.predict_set(logits, coverage=coverage).members
+        source = "Thresholds are those of the calibrator."
+        sets = summaries.summarize_sets(to_host(members), test.labels, goal=coverage, source=source)
+    rows = Predicted.of_logits(cal, *pair, weight, groups)
+    return replace(judge(cal.name, cal, rows, setting, data, sets), before=before)
+
+
+def measure_sets(
+    calibrator: Any, test: Rows, coverage: float, groups: Any = None, cluster: Any = None
+) -> summaries.SetSummary:
+    """Sets whose threshold one half of the test set, or of its clusters, gives, on the other."""
+    logits, labels = calibrator._attach_groups(test.scores, groups), test.labels
+    half = (np.arange(labels.size) if cluster is None else cluster) % 2
+    known, new = np.flatnonzero(half == 0), np.flatnonzero(half == 1)
+    twin = copy(calibrator)
+    # A test on the validation set is reported elsewhere.
+    twin.certify(logits.take(known), labels[known], reused="ignore")
+    members = to_host(twin.predict_set(logits.take(new), coverage=coverage).members)
+    source = "Thresholds come from one half of the test set; coverage is that of the other half."
+    return summaries.summarize_sets(members, labels[new], goal=coverage, source=source)
+
+
+def _evaluate_folds(method: Any, test: Rows, setting: Setting, folds: int) -> Evaluation:
+    """Each fold predicted by a fit on the others."""
+    logits, labels, weight = test[:3]
+    check_count(folds, name="folds", least=2, most=labels.size)
+    groups = None if setting.groups is None else read_columns(setting.groups, labels.size)
+    # The folds of each class in turn, in an order that is drawn once.
+    drawn = np.random.default_rng(0).permutation(labels.size)
+    place = np.empty(labels.size, np.int64)
+    place[drawn[np.argsort(labels[drawn], kind="stable")]] = np.arange(labels.size) % folds
+
+    def fit(rows: IntArray) -> Any:
+        own: dict[str, Any] = {} if weight is None else {"sample_weight": weight[rows]}
+        if groups is not None and method.method.learns_groups:
+            own["groups"] = take_rows(groups, rows)
+        return clone(method).fit(logits.take(rows), labels[rows], **own)
+
+    parts = []
+    for k in range(folds):
+        rows, cal = np.flatnonzero(place == k), fit(np.flatnonzero(place != k))
+        beside = None if groups is None else take_rows(groups, rows)
+        parts.append(Predicted.of_logits(cal, logits.take(rows), labels[rows], None, beside))
+    order, joined = np.argsort(np.argsort(place, kind="stable")), dict[str, Any]()
+    for name in (each.name for each in fields(Predicted)):
+        columns = [getattr(part, name) for part in parts]
+        joined[name] = None if columns[0] is None else np.concatenate(columns)[order]
+    whole = fit(np.arange(labels.size))
+    before = _evaluate_logits(None, test, setting)
+    found = judge(whole.name, whole, Predicted(**joined | {"weight": weight}), setting, before.data)
+    summary = replace(found.summary, bounds={})  # proven for one calibrator, not for several
+    return replace(found, before=before, summary=summary, folds=folds)
+
+
+def _evaluate_source(
+    cal: Calibrator | None, source: Any, setting: Setting, positive: Any = None
+) -> Evaluation:
+    """The evaluation of a source of chunks."""
+    options, chunks = setting.options, open_source(source, fitted_by=cal)
+    n_classes = chunks.n_classes if cal is None else cal.n_classes_
+    names = check_names(setting.class_names, n_classes)
+    setting = replace(setting, positive=_find_event(positive, names, n_classes))
+    methods = {"uncalibrated": _softmax(n_classes)} | ({} if cal is None else {cal.name: cal})
+    sums: dict[str, tuple[Any, ...]] = {}
+    n_rows = 0
+    for block in checked_blocks(chunks, n_classes, cal):
+        if not n_rows:
+            warn_of_rows_of_fit(cal is not None and cal._are_of_fit(Rows(block.logits)))
+        n_rows += block.n_rows
+        if block.weights is not None and not block.weights.any():
+            continue
+        for name, method in methods.items():
+            rows = Predicted.of_logits(method, block.logits, block.labels, block.weights).counted()
+            assert rows.label is not None
+            w, event = rows.filled_weight(), rows.event(setting.positive)
+            columns = (np.ones(w.size), w, w**2, w * rows.confidence, w * rows.correct)
+            parts = (
+                summaries.count_levels(rows, n_bins=options.n_bins),
+                np.stack([sum_by(rows.label, column, n_classes) for column in columns]),
+                event and summaries.count_levels(event),
+            )
+            sums[name] = tuple(map(add_known, sums.get(name, (None, None, None)), parts))
+    if not sums:
+        raise ValueError("a source must have at least one row that counts; got none.")
+    data = DataFacts(n_rows, n_classes, setting.data_name)
+    found: Any = None
+    for name, (levels, by_label, events) in sums.items():
+        whole = (summaries.summarize(levels, options), levels, data, found)
+        called = names or tuple(map(str, range(n_classes)))
+        classes = audits.label_table(called, by_label, options.delta)
+        binary = events and summarize_event(events, options.delta, setting.event)
+        found = Evaluation(name, methods[name], *whole, classes, binary=binary)
+    return cast(Evaluation, found)
+
+
+def _evaluate_dense(cal: Dense, given: tuple[Any, Any, Any, Any], setting: Setting) -> Evaluation:
+    """The evaluation of maps: of all positions that count, intervals and bounds by item.
+
+    Given are logits, labels, weights and mask, each as `cal` takes them.
+    """
+    found = _evaluate_source(cal.fitted_calibrator(), cal._source(given), setting)
+    judged: Any = None
+    for each in found.both:
+        # The items of an iterator cannot be looked at again.
+        items = () if isinstance(given[0], Iterator) else cal._read(given)
+        judged = replace(_judge_items(each, items), before=judged, binary=None)
+    return cast(Evaluation, judged)
+
+
+def _judge_items(found: Evaluation, positions: Iterable[Rows]) -> Evaluation:
+    """The evaluation of all positions, with intervals and bounds by item, where there are items."""
+    options, plain = found.summary.options, found.summary.values_alone()
+    n_bins, weighted = options.n_bins, False
+    blocks = [np.zeros((0, 5, n_bins))]  # (items, sums, bins)
+    for part in positions:  # of whole items
+        assert part.labels is not None
+        scores = as_logits(part.scores)
+        rows = Predicted.of_logits(found.calibrator, scores, part.labels, part.weights)
+        weighted |= part.weights is not None
+        item = part.ids - part.ids[0]
+        cell = item * n_bins + bin_index(rows.confidence, n_bins)
+        losses = row_scores(rows).values()
+        values: tuple[Any, ...] = (1.0, rows.correct, rows.confidence, *losses)
+        sums = [sum_by(cell, rows.filled_weight() * v, (item[-1] + 1) * n_bins) for v in values]
+        blocks.append(np.stack([each.reshape(-1, n_bins) for each in sums], axis=1))
+    table = np.concatenate(blocks)
+    table = table[table[:, 0].any(axis=1)]
+    n = len(table)
+    if not n:
+        return replace(found, summary=plain, classes=None)
+    weight, *columns = table.sum(axis=2).T
+    for name, own in zip(_MEANS, columns, strict=True):
+        if n > 1 and np.isfinite(own).all():  # Student's interval of a mean over positions
+            mean = own.sum() / weight.sum()
+            error = np.sqrt(n / (n - 1.0) * ((own - mean * weight) ** 2).sum()) / weight.sum()
+            width = -stdtrit(n - 1.0, 0.5 * options.delta) * error
+            ends, metric = (float(mean - width), float(mean + width)), summaries.METRICS[name]
+            plain.estimates[name] = summaries.with_ends(metric, plain[name].value, ends)
+    gap = (table[:, 1] - table[:, 2]) / weight[:, None]
+    error, square = np.abs(gap.mean(axis=0)).sum(), (np.abs(gap).sum(axis=1) ** 2).mean()
+    proven = summaries.proven_bounds(float(error), float(square), n, options)
+    classes = found.classes and audits.count_items(found.classes, n)
+    summary = replace(plain, bounds={} if weighted else proven)
+    return replace(found, summary=summary, classes=classes)
+
+
+def _evaluate_confidence(cal: Any, x: Any, right: Any, weight: Any, setting: Setting) -> Evaluation:
+    stated = reading.to_numpy(x, "confidence") if cal is None else cal._uncalibrated(x)
+    rows = as_examples(stated, right)
+    data = DataFacts(rows.n_rows, 1, setting.data_name, "confidences")
+    own = Predicted(rows.confidence, rows.correct, weight)
+    before = judge("uncalibrated", None, own, setting, data)
+    if cal is None or not hasattr(cal, "rule_"):
+        return before
+    warn_of_rows_of_fit(cal._are_of_fit(cal._read(x, right)), setting.data_name)
+    own = replace(own, confidence=to_host(cal.predict(x, setting.groups)))
+    return replace(judge(cal.name, cal, own, setting, data), before=before)
+
+
+def _evaluate_labels(cal: Any, scores: Any, labels: Any, setting: Setting) -> Evaluation:
+    """Every known label as a prediction of its own."""
+    own = cal._uncalibrated(scores)
+    given = cal._read(scores, labels)
+    marks = given.labels
+    names = check_names(setting.class_names, own.shape[1])
+    called = np.array(names or cal._columns or [f"label {k}" for k in range(own.shape[1])])
+    known = ~np.isnan(marks)
+    there, example = marks[known] == 1.0, np.nonzero(known)[0]
+    data = DataFacts(own.shape[0], own.shape[1], setting.data_name, "scores")
+    setting = replace(setting, groups=np.broadcast_to(called, own.shape)[known])
+    rows = Predicted(own[known], there)
+    before = _by_example(judge("uncalibrated", None, rows, setting, data), example)
+    if not hasattr(cal, "rule_"):
+        return before
+    warn_of_rows_of_fit(cal._are_of_fit(given))
+    rows = replace(rows, confidence=to_host(cal.predict_proba(scores))[known])
+    after = _by_example(judge(cal.name, cal, rows, setting, data), example)
+    return replace(after, before=before)
+
+
+def _by_example(found: Evaluation, example: IntArray) -> Evaluation:
+    """Without what dependent rows cannot have; scores of rows as means over their labels."""
+    summary, unfit = found.summary.values_alone(), ("aurc", "selective_risk")
+    kept = {name: each for name, each in summary.estimates.items() if name not in unfit}
+    n_rows = int(example.max()) + 1
+    share = n_rows / example.size
+    rows = {name: share * sum_by(example, one, n_rows) for name, one in found.row_scores.items()}
+    return replace(found, summary=replace(summary, estimates=kept), row_scores=rows)
+
+
+def compare(
+    validation: Any, test: Any, methods: Methods = None, *, delta: float = 0.05,
+    subject: str | None = None, data_names: tuple[str | None, str | None] = (None, None),
+    class_names: Sequence[str] = (), coverage: float | None = None,
+    groups: tuple[Any, Any] = (None, None), cluster: Any = None, random_state: int = 0,
+    progress: bool | None = None,
+) -> Comparison:  # fmt: skip
+    """Fit each method on `validation` (logits, labels) and evaluate it on `test`.
+
+    Parameters
+    ----------
+    validation, test : (logits, labels)
+        Logits (n, classes) and labels (n,); the methods are fitted on the first and evaluated on
+        the second.
+    methods : names, estimators, or a mapping of names to them, optional
+        Registry names, estimators with options, classes of your own. A fitted calibrator is used as
+        it is, others are fitted. None means "auto" and every method that needs only logits and
+        labels. Methods that the data do not allow are left out, see `Comparison.skipped`.
+    delta : float
+        Probability that an interval or a bound fails.
+    subject : str, optional
+        The method of the headline, to which others are compared. None: "auto" if it is among them,
+        else the last one. Name it before you look at the test set: the guarantee needs that.
+    data_names : (str, str)
+        Names of the validation and the test data in the report.
+    class_names : sequence of str
+        Names of the classes in the report, by column; empty shows column numbers.
+    coverage : float, optional
+        Also measures prediction sets of this coverage: thresholds come from every other row of the
+        test set, coverage from the rows between.
+    groups : (groups of the validation rows, groups of the test rows)
+        Tells which groups each method is miscalibrated for, by groups of the test rows: text or
+        numbers (n,), or several columns, as in `hokical.metrics.group_table`. "auto" learns from
+        the groups of the validation rows; None for none.
+    cluster : array of shape (n,), optional
+        Which test rows belong together, as several images of a patient: intervals, differences and
+        verdicts allow for it, as in `evaluate`.
+    random_state : int
+        Seed of methods given by name.
+    progress : bool, optional
+        Show a progress bar; None shows one on a terminal once a second has passed.
+
+    Examples
+    --------
+    >>> from hokical import Hoki, compare
+    >>> from hokical.demo import demo_logits
+    >>> methods = {"uncalibrated": "uncalibrated", "hoki 20": Hoki(n_bins=20)}
+    >>> compare(*demo_logits(), methods).best("ece").label
+    'Hoki (hoki 20)'
+    """
+    if methods is not None and not isinstance(methods, (str, Mapping)):
+        methods = list(methods)
+    named = methods.values() if isinstance(methods, Mapping) else methods or ()
+    columns = {tuple(getattr(each, "_columns", ())) for each in named} - {()}
+    if len(columns) > 1:
+        given = ", ".join(map(str, sorted(columns)))
+        raise ValueError(f"fitted `methods` must have the same columns in one order; got {given}.")
+    frame = validation[0] if isinstance(validation, (tuple, list)) and validation else None
+    order = next(iter(columns), reading.column_names(frame))
+    known, new = _read_pair(validation, order, groups[0]), _read_pair(test, order, groups[1])
+    names = check_names(class_names, new.n_classes)
+    entrants, skipped = _choose_entrants(methods, random_state, (known, new))
+    # The subject is chosen by its name and never by test scores: a guarantee for whichever method
+    # came out best would hold less often than it says.
+    if subject is None:
+        others = [name for name in entrants if name != "uncalibrated"]
+        subject = DEFAULT if DEFAULT in entrants else [*list(entrants)[:1], *others][-1]
+    if subject not in entrants:
+        raise ValueError(f"`subject` must be one of the methods {[*entrants]}; got {subject!r}.")
+    data = DataFacts(new.n_rows, new.n_classes, data_names[1])
+    codes = None if cluster is None else reading.as_clusters(cluster, new.n_rows)
+    options = summaries.SummaryOptions(delta=delta)
+    setting = Setting(options, data_names[1], groups[1], names, cluster=codes)
+    results = []
+    for name in track(list(entrants), "Comparing {}", len(entrants), progress):
+        method, seconds, sets = entrants[name], None, None
+        if not hasattr(method, "rule_"):
+            learns = groups[0] is not None and method.method.learns_groups
+            start = time.perf_counter()
+            method.fit(known.scores, known.labels, **({"groups": groups[0]} if learns else {}))
+            seconds = time.perf_counter() - start
+        if coverage is not None:
+            sets = measure_sets(method, new, coverage, groups[1], codes)
+        rows = Predicted.of_logits(method, new.scores, new.labels, groups=groups[1])
+        one = judge(name, method, rows, setting, data, sets)
+        results.append(replace(one, fit_seconds=seconds))
+    before = next((one for one in results if one.name == "uncalibrated"), None)
+    linked = (one if one is before else replace(one, before=before) for one in results)
+    fitted_on = DataFacts(known.n_rows, known.n_classes, data_names[0])
+    same = any(method._are_of_fit(new) for method in entrants.values())
+    warn_of_rows_of_fit(same, data_names[1])
+    return Comparison(tuple(linked), subject, fitted_on, same, skipped)
+
+
+def _read_pair(examples: Any, columns: tuple[str, ...], groups: Any) -> Rows:
+    """Rows of a pair (logits, labels), columns of a frame in the order of these names."""
+    if not isinstance(examples, (tuple, list)) or len(examples) != 2:
+        kind = type(examples).__name__
+        raise TypeError(f"each data set must be a pair (logits, labels); got {kind}.")
+    reader = make("uncalibrated")
+    reader._columns = columns
+    reader.class_names = tuple(map(reading.class_of_column, columns))
+    logits, labels = examples
+    return reader._read(logits, labels, None, groups, plain=True)
+
+
+def _choose_entrants(
+    methods: Methods, random_state: int, data: tuple[Rows, Rows]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Calibrators by name, and the names of those that the data do not allow, with the reason."""
+    if isinstance(methods, str):
+        raise TypeError(f"`methods` must be a list or dict of methods; got {methods!r}.")
+    given = [*method_names(2), "auto"] if methods is None else methods
+    named = given.items() if isinstance(given, Mapping) else ((None, each) for each in given)
+    n_classes, top_k = data[0].n_classes, any(isinstance(rows.scores, TopK) for rows in data)
+    found: dict[str, Any] = {}
+    skipped: dict[str, str] = {}
+    for own_name, each in named:
+        calibrator = _as_calibrator(each, random_state)
+        changed = isinstance(each, Calibrator) and "()" not in str(each)
+        default = each if changed else calibrator.name
+        name = str(default if own_name is None else own_name)
+        if name in found:
+            remedy = f"Name them in a dict, such as {{'first': {calibrator}, ...}}."
+            raise ValueError(f"`methods` must have different names; got {name!r} twice. {remedy}")
+        check_plain_logits(calibrator.method, "methods")
+        if n_classes > 2 and calibrator.method.binary_only:
+            skipped[name] = f"for two classes, and there are {n_classes}"
+        elif top_k and not calibrator.method.accepts_top_k:
+            skipped[name] = "needs the logits of all classes"
+        else:
+            found[name] = calibrator
+    if not found:
+        raise ValueError(f"`methods` must have one that the data allow; got {skipped or 'none'}.")
+    return found, skipped
+
+
+def _as_calibrator(given: Any, random_state: int) -> Calibrator:
+    """A new estimator, or the given calibrator if it is fitted."""
+    if isinstance(given, str):
+        made = make(given)
+        seeded = "random_state" in made.get_params(deep=False)
+        return made.set_params(random_state=random_state) if seeded else made
+    if isinstance(given, type) and issubclass(given, Calibrator):
+        return given()
+    if not isinstance(given, Calibrator):
+        rule = f"`methods` must hold names or calibrators; got {type(given).__name__}"
+        raise TypeError(f"{rule}. For probabilities of other models use `hokical.metrics.summary`.")
+    found: Calibrator = given if hasattr(given, "rule_") else clone(given)
+    return found

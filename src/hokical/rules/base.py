@@ -7,39 +7,35 @@ can hold only what a fit can make.
 
 Its methods see a block of checked rows. They must not look at values to decide what to do next
 (`if bool(...)`), because graphs are traced through them. `predict_blocks` predicts for checked
-logits: in blocks of rows, in their library and type. Functions at the end are what several rules
-need: log-probabilities, a softmax and its first maximum, shares of the rest.
+logits: in blocks of rows, in their library and type. Functions are what several rules need:
+log-probabilities, a softmax and its first maximum, shares of the rest.
+
+At the end are rules around another rule: a floor before it; groups, class frequencies or sets after
+it. A set has the classes that are likely enough, by thresholds that were proven. They are taken in
+the order of falling probability, equal ones in the order of their columns.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal, Self
+from operator import attrgetter
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hokical._core import checks
 from hokical._core.arrays import AnyArray, Array, FloatArray
-from hokical._core.checks import Checked
-from hokical._core.logits import (
-    Logits,
-    at_label,
-    block_rows,
-    by_blocks,
-    column_numbers,
-    label_mask,
-    lend_room,
-    put_at_label,
-    put_masked,
-    table_order,
-    work_on_rows,
-)
-from hokical._core.parallel import map_slices
-from hokical._core.special import at_least, exponential, normalized_exponential, row_sums
+from hokical._core.checks import ArrayOf, Checked, Share, Within, check_array
+from hokical._core.groups import GroupCoding, combine_codes
+from hokical._core.logits import Logits, TopK, by_blocks
+from hokical._core.special import clip, exponential, normalized_exponential, row_sums
 from hokical._core.storage import storable
-from hokical._core.topk import TopK, mark_seen
+from hokical.stability import gumbel
 
 
 class Rule(Checked):
@@ -56,8 +52,12 @@ class Rule(Checked):
     logits_kind: ClassVar[type[Logits]] = Logits
     #: The groups whose codes it needs beside logits, if it does (`GroupCoding`).
     needed_groups: Any = None
+    #: How many numbers a fit chooses without a penalty on their size; 0 if that is no limit.
+    n_parameters: int = 0
     #: True for methods that take two classes and no more.
     binary_only: ClassVar[bool] = False
+    #: Whether all probabilities cost little more than the confidence.
+    cheap_proba: bool = True
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -83,33 +83,22 @@ class Rule(Checked):
     def confidence(self, logits: Logits) -> Array:
         """The probability that each predicted label is right, (n,) float64."""
         proba = self.proba(logits)
-        return at_label(proba, logits) if self.preserves_labels else logits.xp.max(proba, axis=1)
+        return logits.at_label(proba) if self.preserves_labels else logits.xp.max(proba, axis=1)
 
     def proba(self, logits: Logits) -> Array:
         """Probabilities (n, classes) float64; rows sum to 1, masked classes get 0."""
         raise TypeError(f"{type(self).__name__} has no predictions.")
 
-    def label_interval(self, logits: Logits) -> tuple[Array, Array] | None:
-        """Lower and upper ends (n,) of the label's probability, if the rule itself has them."""
-        return None
+    def interval(self, logits: Logits, label: int | None = None) -> tuple[Array, Array] | None:
+        """Lower and upper ends (n,) of the probability of the label, or of one class.
 
-    def class_interval(self, logits: Logits, label: int) -> tuple[Array, Array] | None:
-        """Lower and upper ends (n,) of the probability of a class, if the rule itself has them."""
+        If the rule itself has them.
+        """
         return None
 
     def own_fields(self) -> dict[str, Any]:
         """Its numbers as attributes of a calibrator, by name."""
         return {entry.name: getattr(self, entry.name) for entry in dataclasses.fields(self)}  # type: ignore[arg-type]
-
-    @property
-    def n_parameters(self) -> int:
-        """How many numbers a fit chooses without a penalty on their size; 0 if that is no limit."""
-        return 0
-
-    @property
-    def cheap_proba(self) -> bool:
-        """Whether all probabilities cost little more than the confidence."""
-        return True
 
     def numbers(self) -> dict[str, Any]:
         """The arrays and floats it computes with, by field, those of nested records with a dot."""
@@ -169,9 +158,6 @@ def _rebuild(
 Output = Literal["labels", "confidence", "proba", "members"]
 #: Those with a number for every class.
 OF_CLASSES = frozenset({"proba", "members"})
-#: Elements of NumPy's buffers: operations on tables and columns take twice as long with its 8192,
-#: into which it copies the columns.
-_BUFFER = 512
 
 
 def predict_blocks(rule: Rule, what: Output, logits: Logits, *, narrow: bool = False) -> Array:
@@ -182,13 +168,15 @@ def predict_blocks(rule: Rule, what: Output, logits: Logits, *, narrow: bool = F
     """
     if what == "labels" and rule.preserves_labels:
         return logits.labels
-    here = rule.on_device_of(logits)
-    if what == "proba":
-        if logits.is_numpy:
-            return _fill_blocks(here, logits, np.float32 if narrow else np.float64)
-        return by_blocks(partial(_shown_probabilities, here), logits, logits.n_classes)
-    per_row = logits.n_classes if what in OF_CLASSES else None
-    return by_blocks(getattr(here, what), logits, per_row)
+    here = rule if logits.is_numpy else rule.on_device_of(logits)
+    n_classes = logits.n_classes if what in OF_CLASSES else None
+    if what != "proba":
+        return by_blocks(getattr(here, what), logits, n_classes)
+    work = partial(probabilities, here, shown=True, narrow=narrow)
+    if not logits.is_numpy:
+        return by_blocks(work, logits, n_classes)
+    out = np.empty((logits.n_rows, logits.n_classes), np.float32 if narrow else np.float64)
+    return by_blocks(work, logits.take(slice(None)), n_classes, out=out)
 
 
 def predict_on_host(rule: Rule, what: Output, logits: Logits) -> NDArray[Any]:
@@ -199,7 +187,7 @@ def predict_on_host(rule: Rule, what: Output, logits: Logits) -> NDArray[Any]:
 
 def labels_and_confidence(rule: Rule, logits: Logits) -> tuple[NDArray[Any], NDArray[Any]]:
     """Both (n,) in full precision, as arrays of NumPy, from one pass over the rows."""
-    here = rule.on_device_of(logits)
+    here = rule if logits.is_numpy else rule.on_device_of(logits)
 
     def work(block: Logits) -> tuple[Array, Array]:
         if rule.preserves_labels:
@@ -218,64 +206,46 @@ def predict_all(rule: Rule, logits: Logits) -> tuple[AnyArray, AnyArray, AnyArra
     A `TopK` does not determine probabilities: None.
     """
     if isinstance(logits, TopK):
-        whats: tuple[Output, Output] = ("labels", "confidence")
-        labels, confidence = (predict_on_host(rule, what, logits) for what in whats)
-        return labels, confidence, None
+        return *labels_and_confidence(rule, logits), None
     proba = predict_on_host(rule, "proba", logits)
     labels = logits.to_host(logits.labels) if rule.preserves_labels else proba.argmax(axis=1)
     return labels, np.take_along_axis(proba, labels[:, None], axis=1)[:, 0], proba
 
 
-def _fill_blocks(rule: Rule, logits: Logits, dtype: type[np.floating[Any]]) -> AnyArray:
-    """NumPy's probabilities (n, classes), written into their place."""
-    out = np.empty((logits.n_rows, logits.n_classes), dtype)
+def probabilities(
+    rule: Rule,
+    block: Logits,
+    *,
+    shown: bool = False,
+    narrow: bool = False,
+    hidden: Literal["even", "most"] = "even",
+) -> Array:
+    """Probabilities (n, classes) of a block.
 
-    def fill(rows: slice) -> None:
-        block, into = logits.take(rows), out[rows]
-        if dtype is np.float64:
-            lend_room(block, into)
-        default = np.setbufsize(_BUFFER)
-        try:
-            found = work_on_rows(partial(probabilities, rule), block)
-        finally:
-            np.setbufsize(default)
-        if found is not into:
-            into[...] = to_float32(found) if dtype is np.float32 else found
-
-    step = block_rows(logits, logits.n_classes)
-    if logits.n_rows <= step:
-        fill(slice(None))
-    else:
-        map_slices(fill, logits.n_rows, step)
-    return out
-
-
-def _shown_probabilities(rule: Rule, block: Logits) -> Array:
-    """Probabilities (n, classes) in which a label that is the likeliest class stays the first."""
-    found = probabilities(rule, block)
-    return found if rule.preserves_labels else keep_first_maximum(found, block)
-
-
-def probabilities(rule: Rule, block: Logits) -> Array:
-    """Probabilities (n, classes) of a block; the hidden classes of a `TopK` share evenly."""
-    if isinstance(block, TopK):
-        return _proba_of_best(rule, block)
-    return keep_above_zero(rule.proba(block), block)
-
-
-def set_probabilities(rule: Rule, logits: Logits) -> Array:
-    """Probabilities (n, classes) for sets; of hidden classes the most that each may have.
-
-    That is the probability of the least likely class seen, or all that the seen ones leave.
+    In those that are `shown`, a label that is the likeliest class stays the first in float32, which
+    other libraries than NumPy may make of them, and NumPy if `narrow`. The hidden classes of a
+    `TopK` share the rest evenly, or each gets the most that it may have:
+    the probability of the least likely class seen, or all that the seen ones leave.
     """
-    proba = probabilities(rule, logits)
-    if not isinstance(logits, TopK):
-        return proba
-    seen = mark_seen(logits)
-    least = np.min(proba, axis=1, where=seen & (proba > 0.0), initial=1.0)
-    left = np.maximum(1.0 - np.sum(proba, axis=1, where=seen), 0.0)
-    most = np.nextafter(np.minimum(least, left), 0.0)  # behind the seen ones
-    return np.where(seen, proba, most[:, None])
+    if isinstance(block, TopK):
+        # The label's share among the seen classes need not be its confidence, which is the midpoint
+        # of two bounds for some rules. Hidden ones share as equals, or each gets the most it may.
+        dense = block.fill()
+        shared = distribute_remainder(dense, rule.confidence(block), rule.proba(dense), 1.0)
+        found = keep_above_zero(shared, dense)
+        if hidden == "most":
+            seen = block.mark_seen()
+            least = np.min(found, axis=1, where=seen & (found > 0.0), initial=1.0)
+            left = np.maximum(1.0 - np.sum(found, axis=1, where=seen), 0.0)
+            most = np.nextafter(np.minimum(least, left), 0.0)  # behind the seen ones
+            found = np.where(seen, found, most[:, None])
+    else:
+        found = keep_above_zero(rule.proba(block), block)
+    if narrow:
+        return to_float32(found)
+    if not shown or block.is_numpy or rule.preserves_labels:
+        return found
+    return keep_first_maximum(found, block)
 
 
 def to_float32(found: FloatArray) -> NDArray[np.float32]:
@@ -301,18 +271,8 @@ def predict_unchecked(rule: Rule, what: Output, logits: Logits) -> Array:
     return xp.where(sound if what == "confidence" else sound[:, None], found, xp.nan)
 
 
-def _proba_of_best(rule: Rule, logits: TopK) -> Array:
-    """The confidence for the label, the rest as if hidden classes were equals.
-
-    The label's share among these need not be its confidence, the midpoint of two bounds for some.
-    """
-    dense = logits.fill()
-    shared = distribute_remainder(dense, rule.confidence(logits), rule.proba(dense), 1.0)
-    return keep_above_zero(shared, dense)
-
-
 #: No possible class gets less than this, in float64 and in float32; 0 is for masked ones.
-LEAST, _LEAST_IN_FLOAT32 = 1e-300, 1e-37
+LEAST, LEAST_IN_FLOAT32 = 1e-300, 1e-37
 #: Shares below this have lost their digits.
 LEAST_SHARE = 1e-290
 #: One rounding, relative, in float64 and in float32.
@@ -337,7 +297,7 @@ def log_norms(margins: Array, logits: Logits) -> Array:
     Precise for probabilities near 1.
     """
     odds = exponential(-margins, logits.xp)
-    odds = put_at_label(odds, 0.0 * odds[:, :1], logits)
+    odds = logits.put_at_label(odds, 0.0 * odds[:, :1])
     return logits.xp.log1p(row_sums(odds, logits.xp))[:, None]
 
 
@@ -363,11 +323,11 @@ def add_floor(logits: Logits, floor: Array) -> Logits:
     """Logits log(p + floor) up to a constant in each row; masked classes and labels stay."""
 
     def work(block: Logits) -> Array:
-        return put_masked(-floored_margins(block, floor), -block.xp.inf, block)
+        return block.put_masked(-floored_margins(block, floor), -block.xp.inf)
 
     values = by_blocks(work, logits)
     made = Logits(values, logits.xp.max(values, axis=1), logits.backend)
-    made.__dict__["labels"] = logits.labels  # also where classes that differed have become equal
+    made._labels = logits.labels  # also where classes that differed have become equal
     return made
 
 
@@ -377,7 +337,8 @@ def softmax(scores: Array, logits: Logits) -> Array:
     NumPy's scores are overwritten.
     """
     xp = logits.xp
-    scores = put_masked(scores, -xp.inf, logits)
+    if not logits.all_possible:
+        scores = logits.put_masked(scores, -xp.inf)
     highest = xp.max(scores, axis=1, keepdims=True)
     below = np.subtract(scores, highest, out=scores) if xp is np else scores - highest
     return normalized_exponential(below, xp)
@@ -385,13 +346,13 @@ def softmax(scores: Array, logits: Logits) -> Array:
 
 def as_scores(scores: Array, logits: Logits) -> Logits:
     """Scores (n, classes) as logits; the same classes are possible. NumPy's are overwritten."""
-    values = put_masked(scores, -logits.xp.inf, logits)
+    values = logits.put_masked(scores, -logits.xp.inf)
     return Logits(values, logits.xp.max(values, axis=1), logits.backend)
 
 
 def as_log_proba(proba: Array, logits: Logits) -> Logits:
     """Logits whose softmax are these probabilities (n, classes); the same classes are possible."""
-    return as_scores(logits.xp.log(at_least(proba, LEAST, logits.xp)), logits)
+    return as_scores(logits.xp.log(clip(proba, LEAST, None, logits.xp)), logits)
 
 
 def first_maximum(proba: Array, logits: Logits) -> Array:
@@ -401,30 +362,19 @@ def first_maximum(proba: Array, logits: Logits) -> Array:
     more so in float32, in which other libraries than NumPy get predictions for float32 logits.
     """
     xp = logits.xp
-    if logits.is_numpy and _is_first_maximum(proba, logits):
-        return proba
+    if logits.is_numpy:  # where the label, which has a largest probability, is the first of them
+        if logits.order == "F":  # `argmax` of short rows takes ten times as long
+            alone = (proba == proba.max(axis=1, keepdims=True)).sum() == logits.n_rows
+        else:
+            best = logits.values[np.arange(logits.n_rows), proba.argmax(axis=1)]
+            alone = (best == logits.top).all()
+        if alone:
+            return proba
     wide = logits.is_numpy or logits.values.dtype == xp.float64
-    caps = _caps(at_label(proba, logits)[:, None], logits.label_columns, logits, wide)
+    caps = _caps(logits.at_label(proba)[:, None], logits.label_columns, logits, wide)
     if logits.is_numpy:  # in the memory order of other blocks, which decides how sums are rounded
         return np.minimum(proba, caps, out=np.empty_like(proba))
     return xp.minimum(proba, caps)
-
-
-def are_apart(logits: Logits, temperature: Array) -> bool:
-    """Whether no class can come out of a softmax with the number of a label of larger logit.
-
-    A float32 below another differs from it by 2^-24 of it or more, and a rounding is 2^-53.
-    """
-    short = logits.is_numpy and logits.values.dtype.itemsize < 8
-    return short and bool(np.abs(logits.top).min() > 2.0**-26 * temperature)
-
-
-def _is_first_maximum(proba: FloatArray, logits: Logits) -> bool:
-    """Whether the label, which has a largest probability (n, columns), is the first of them."""
-    if table_order(logits) == "F":  # `argmax` of short rows takes ten times as long
-        return bool((proba == proba.max(axis=1, keepdims=True)).sum() == logits.n_rows)
-    best = logits.values[np.arange(logits.n_rows), proba.argmax(axis=1)]
-    return bool((best == logits.top).all())
 
 
 def keep_first_maximum(proba: Array, logits: Logits) -> Array:
@@ -442,24 +392,22 @@ def keep_first_maximum(proba: Array, logits: Logits) -> Array:
 
 def _caps(own: Array, label: Array, logits: Logits, wide: bool) -> Array:
     """What classes may have, (n, columns): `own` (n, 1), those before the label (n,) less."""
-    earlier = column_numbers(logits)[None, :] < label[:, None]
+    earlier = logits.from_host(np.arange(logits.n_columns))[None, :] < label[:, None]
     # Not times 1 - rounding: onnxruntime takes a float64 that near to 1 for 1, and drops it.
     below = own - own * (_ROUNDING if wide else _ROUNDING_IN_FLOAT32)
     return logits.xp.where(earlier, below, own)
 
 
-def least_probability(logits: Logits) -> float:
-    """What a possible class gets at least: predictions of others than NumPy may become float32."""
-    wide = logits.is_numpy and logits.values.dtype == np.float64
-    return LEAST if wide else _LEAST_IN_FLOAT32
-
-
 def keep_above_zero(proba: Array, logits: Logits) -> Array:
-    """Probabilities (n, columns) in which no possible class has rounded to 0."""
-    xp, least = logits.xp, least_probability(logits)
+    """Probabilities (n, columns) in which no possible class has rounded to 0.
+
+    Those of others than NumPy, and of float32, may become float32.
+    """
+    wide = logits.is_numpy and logits.values.dtype == np.float64
+    least = LEAST if wide else LEAST_IN_FLOAT32
     if logits.is_numpy and proba.min() >= least:
         return proba
-    lost = logits.possible & (proba < least)
+    xp, lost = logits.xp, logits.possible & (proba < least)
     return xp.where(lost, xp.full_like(proba, least), proba)
 
 
@@ -470,9 +418,9 @@ def distribute_remainder(logits: Logits, confidence: Array, shares: Array, width
     one class alone is possible gives it 1, whatever the confidence. Where no other class is within
     reach of the noise, they share as a softmax of that width would.
     """
-    xp, is_label = logits.xp, label_mask(logits)
+    xp, is_label = logits.xp, logits.label_mask()
     if logits.is_numpy:
-        shares = np.asarray(shares, order=table_order(logits))  # sums then round alike
+        shares = np.asarray(shares, order=logits.order)  # sums then round alike
     alone = logits.possible_counts[:, None] == 1.0
     own = xp.where(alone, 1.0, confidence[:, None])
     shares = xp.where(is_label, 0.0, shares)
@@ -480,20 +428,269 @@ def distribute_remainder(logits: Logits, confidence: Array, shares: Array, width
     unit = logits.backend.without_gradient(xp.max(shares, axis=1, keepdims=True))
     lost = (unit < LEAST_SHARE) & ~alone
     shares = shares / xp.where(lost | alone, 1.0, unit)
-    if not logits.is_numpy or lost.any():
-        shares = xp.where(lost, _softmax_shares(logits, width), shares)
+    if not logits.is_numpy or lost.any():  # a softmax over the classes other than the label
+        others = logits.possible & ~is_label
+        least = xp.min(xp.where(others, logits.margins, xp.inf), axis=1, keepdims=True)
+        least = xp.where(least < xp.inf, least, 0.0)
+        beyond = xp.where(others, logits.margins - least, 0.0)
+        shares = xp.where(lost, xp.where(others, xp.exp(beyond / -width), 0.0), shares)
     total = xp.where(alone, 1.0, xp.sum(shares, axis=1, keepdims=True))
     return xp.where(is_label, own, shares * ((1.0 - own) / total))
 
 
-def _softmax_shares(logits: Logits, width: Array) -> Array:
-    """Softmax over the classes other than the label, (n, classes), 0 at the label."""
+class SoftmaxRule(Rule):
+    """The softmax of logits divided by a temperature."""
+
+    accepts_top_k: ClassVar[bool] = True
+    temperature: float
+
+    def confidence(self, logits: Logits) -> Array:
+        return gumbel.stability(logits, self.temperature)
+
+    def proba(self, logits: Logits) -> Array:
+        found = normalized_exponential(logits.new_margins(-1.0 / self.temperature), logits.xp)
+        # A float32 below another differs from it by 2^-24 of it or more, and a rounding is 2^-53:
+        # no class can come out with the number of a label of larger logit.
+        short = logits.is_numpy and logits.values.dtype.itemsize < 8
+        if short and np.abs(logits.top).min() > 2.0**-26 * self.temperature:
+            return found
+        return first_maximum(found, logits)
+
+
+@dataclass(frozen=True)
+class UncalibratedRule(SoftmaxRule):
+    """The classifier's own softmax."""
+
+    name: ClassVar[str] = "uncalibrated"
+    temperature: ClassVar[float] = 1.0  # type: ignore[misc]
+
+
+#: Log-probabilities are scaled by no less than this, so that their order stays.
+LEAST_SCALE = 0.05
+#: Rows of which less than this is left, all in classes of weight 0, keep their probabilities.
+_LEAST_TOTAL = 1e-30
+
+
+class WrappedRule(Rule):
+    """A rule around another: what it does not define is the inner rule's."""
+
+    rule: Rule
+
+    preserves_labels = property(attrgetter("rule.preserves_labels"))
+    logits_kind = property(attrgetter("rule.logits_kind"))
+    needed_groups = property(attrgetter("rule.needed_groups"))
+    binary_only = property(attrgetter("rule.binary_only"))
+    n_classes = property(attrgetter("rule.n_classes"))
+    cheap_proba = property(attrgetter("rule.cheap_proba"))
+    core = property(attrgetter("rule.core"))
+
+    def own_fields(self) -> dict[str, Any]:
+        return self.rule.own_fields()
+
+
+@dataclass(frozen=True, eq=False)
+class FlooredRule(WrappedRule):
+    """`rule` on the logits log(p + floor), where p is the softmax of the logits.
+
+    A model's probability of 0 shows its resolution (no tree voted for the class), not certainty.
+    The floor is fitted together with a temperature where logits come from probabilities with zeros.
+    """
+
+    name: ClassVar[str] = "floored"
+
+    floor: Share
+    rule: Rule
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.rule, FlooredRule):
+            raise ValueError(f"`rule` must be without a floor; got {self.rule!r}.")
+
+    def own_fields(self) -> dict[str, Any]:
+        return {"floor": self.floor} | self.rule.own_fields()
+
+    def labels(self, logits: Logits) -> Array:
+        return self.rule.labels(add_floor(logits, self.floor))
+
+    def confidence(self, logits: Logits) -> Array:
+        return self.rule.confidence(add_floor(logits, self.floor))
+
+    def proba(self, logits: Logits) -> Array:
+        found = self.rule.proba(add_floor(logits, self.floor))
+        # The rule sees float64, whatever type its predictions will have.
+        kept = self.preserves_labels and not logits.is_numpy
+        return keep_first_maximum(found, logits) if kept else found
+
+    def interval(self, logits: Logits, label: int | None = None) -> tuple[Array, Array] | None:
+        return self.rule.interval(add_floor(logits, self.floor), label)
+
+
+@dataclass(frozen=True, eq=False)
+class GroupedRule(WrappedRule):
+    """The softmax of (1 + scale) log p + bias, where p are the probabilities of `rule`.
+
+    `scale` (groups,) and `bias` (groups, classes), or (groups, 1) of zeros, have a row for every
+    group of every term, term after term; the terms of a row add up. A term is a column of `coding`,
+    whose last group is for rows whose group is missing or unknown, or several, (0, 2) say, with a
+    group for every combination. Without `terms`, they are the columns.
+    """
+
+    name: ClassVar[str] = "grouped"
+
+    rule: Rule
+    coding: GroupCoding
+    scale: FloatArray
+    bias: FloatArray
+    keep_labels: bool
+    terms: tuple[tuple[int, ...], ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.rule.logits_kind is not Logits or self.rule.needed_groups is not None:
+            raise ValueError(f"`rule` must be a rule for logits; got {self.rule!r}.")
+        n_columns = len(self.coding.columns)
+        if any(not term or not all(0 <= k < n_columns for k in term) for term in self.terms):
+            raise ValueError(f"`terms` must be of the {n_columns} columns; got {self.terms}.")
+        n_groups = sum(math.prod(sizes) for _, sizes in self._parts())
+        check_array("scale", self.scale, (n_groups,))
+        check_array("bias", self.bias, (n_groups, self.bias.shape[-1]))
+
+    needed_groups = property(attrgetter("coding"))
+    preserves_labels = property(attrgetter("keep_labels"))
+
+    @property
+    def n_classes(self) -> int | None:
+        n_columns = int(self.bias.shape[-1])
+        return n_columns if n_columns > 1 else self.rule.n_classes
+
+    def _parts(self) -> list[tuple[tuple[int, ...], list[int]]]:
+        """The columns of each term, and how many codes they have."""
+        terms = self.terms or tuple((k,) for k in range(len(self.coding.columns)))
+        return [(term, [self.coding.sizes[k] for k in term]) for term in terms]
+
+    def proba(self, logits: Logits) -> Array:
+        xp = logits.xp
+        log_p = as_log_proba(probabilities(self.rule, logits), logits).values
+        log_p = xp.where(logits.possible, log_p, xp.zeros_like(log_p))
+        scale, bias, first, codes = 1.0, 0.0, 0, logits.codes
+        codes = logits.from_host(codes) if isinstance(codes, np.ndarray) else codes
+        for term, sizes in self._parts():
+            row = combine_codes([codes[:, k] for k in term], sizes, xp)
+            scale = scale + xp.take(self.scale, row + first, axis=0)
+            bias = bias + xp.take(self.bias, row + first, axis=0)
+            first += math.prod(sizes)
+        return softmax(xp.clip(scale, LEAST_SCALE, None)[:, None] * log_p + bias, logits)
+
+
+@dataclass(frozen=True, eq=False)
+class BalancedRule(WrappedRule):
+    """p'(k | x) proportional to p(k | x) `weights`[k], where p are the probabilities of `rule`.
+
+    `weights` (classes,) are how much commoner each class has become. The label is the likeliest
+    class of the new probabilities.
+    """
+
+    name: ClassVar[str] = "balanced"
+    preserves_labels = False
+    cheap_proba = True
+
+    rule: Rule
+    weights: Annotated[FloatArray, ArrayOf((None,), 0.0)]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.rule, BalancedRule):
+            raise ValueError(f"`rule` must be a rule of the old frequencies; got {self.rule!r}.")
+        if self.rule.n_classes not in (None, self.weights.size) or not np.any(self.weights > 0.0):
+            raise ValueError("`weights` must have a number for each class, some above 0.")
+
+    @property
+    def n_classes(self) -> int:
+        return int(self.weights.shape[0])
+
+    def proba(self, logits: Logits) -> Array:
+        xp, old = logits.xp, self.rule.proba(logits)
+        found = old * self.weights
+        total = xp.sum(found, axis=1, keepdims=True)
+        lost = total < _LEAST_TOTAL
+        return xp.where(lost, old, found / xp.where(lost, xp.ones_like(total), total))
+
+
+#: Classes above a probability; the likeliest until they sum to a probability; or those above a
+#: probability that no other class cuts off from the likeliest, in the order of columns.
+SetKind = Literal["smallest", "adaptive", "ordered"]
+#: Share of a threshold by which float32, or another device, may change a probability.
+THRESHOLD_SLACK = 2.0**-20
+
+
+@dataclass(frozen=True, eq=False)
+class SetRule(WrappedRule):
+    """`rule`, and the classes whose score is at most a `threshold` (1,) or (classes,).
+
+    The score of a class is minus its probability ("smallest"), minus the least probability from the
+    likeliest class to it ("ordered"), or the probability of all likelier
+    classes ("adaptive"), plus `penalty` for every rank beyond `free_ranks`. Probabilities are those
+    of the rule or, if `own_scores`, of the classifier's softmax. At least the likeliest class
+    is taken, unless `allow_empty`.
+    """
+
+    name: ClassVar[str] = "sets"
+
+    rule: Rule
+    kind: SetKind
+    threshold: Annotated[FloatArray, ArrayOf((None,), -np.inf, np.inf)]
+    own_scores: bool = False
+    penalty: Annotated[float, Within(0.0, np.inf)] = 0.0
+    free_ranks: int = 0
+    allow_empty: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.check_choice("kind", self.kind, SetKind)
+        checks.check_count(self.free_ranks, name="free_ranks", least=0)
+
+    accepts_top_k = property(attrgetter("rule.accepts_top_k"))
+    draws = property(lambda self: getattr(self.rule, "draws", None))
+
+    def labels(self, logits: Logits) -> Array:
+        return self.rule.labels(logits)
+
+    def confidence(self, logits: Logits) -> Array:
+        return self.rule.confidence(logits)
+
+    def proba(self, logits: Logits) -> Array:
+        return self.rule.proba(logits)
+
+    def members(self, logits: Logits) -> Array:
+        """Which classes are in the set of each row, (n, classes) bool."""
+        xp = logits.xp
+        rule = UncalibratedRule() if self.own_scores else self.rule
+        proba = probabilities(rule, logits, hidden="most")
+        if self.kind != "adaptive":
+            least = -self.threshold[None, :]
+            if not self.allow_empty:
+                least = xp.minimum(least, xp.max(proba, axis=1, keepdims=True))
+            inside = proba >= least
+            return inside if self.kind == "smallest" else _run_around_best(inside, proba, logits)
+        order = xp.argsort(-proba, axis=1, stable=True)
+        rank = xp.argsort(order, axis=1, stable=True)
+        falling = xp.take_along_axis(proba, order, axis=1)
+        sums = xp.cumulative_sum(falling, axis=1) - falling
+        beyond = xp.clip(xp.astype(rank + 1 - self.free_ranks, xp.float64), 0.0, None)
+        scores = xp.take_along_axis(sums, rank, axis=1) + self.penalty * beyond
+        # A masked class only where nothing is left out.
+        possible = (proba > 0.0) | (self.threshold == xp.inf)
+        inside = (scores <= self.threshold) & possible
+        return inside if self.allow_empty else inside | (rank == 0)
+
+
+def _run_around_best(inside: Array, proba: Array, logits: Logits) -> Array:
+    """Members (n, classes) without those behind a class that is none, seen from the likeliest."""
     xp = logits.xp
-    others = logits.possible & ~label_mask(logits)
-    margins = xp.where(others, logits.margins, xp.inf)
-    least = xp.min(margins, axis=1, keepdims=True)
-    least = xp.where(least < xp.inf, least, 0.0)
-    beyond = xp.where(others, logits.margins - least, 0.0)
-    weights = xp.where(others, xp.exp(beyond / -width), 0.0)
-    total = xp.sum(weights, axis=1, keepdims=True)
-    return weights / xp.where(total > 0.0, total, 1.0)
+    outside = xp.astype(~inside, xp.float64)
+    before = xp.cumulative_sum(outside, axis=1)  # of classes up to and with each
+    best = xp.argmax(proba, axis=1)[:, None]
+    at_best = xp.take_along_axis(before, best, axis=1)
+    columns = logits.from_host(np.arange(proba.shape[1]))[None, :]
+    gaps = xp.where(columns < best, at_best - before, before - at_best)
+    return inside & (gaps == 0.0)

@@ -12,23 +12,17 @@ from typing import Annotated, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from hokical._core import checks
 from hokical._core.arrays import Array, FloatArray, IntArray, Namespace, ignore_overflow, to_float64
-from hokical._core.checks import (
-    ArrayOf,
-    Coefficient,
-    Temperature,
-    Within,
-    check_array,
-    check_rising,
-)
-from hokical._core.logits import Logits, at_label, put_masked
+from hokical._core.checks import ArrayOf, Coefficient, Temperature, Within
+from hokical._core.logits import Logits
 from hokical.rules.base import Rule, log_probabilities, probabilities_and_logs, softmax
 
 #: Scores are compared as float32, in the fit and in predictions: rows that differ by rounding tie.
 LARGEST_KEY = float(np.finfo(np.float32).max)
 
 
-def log_odds(logits: Logits) -> Array:
+def binary_log_odds(logits: Logits) -> Array:
     """The score of class 1 above that of class 0, (n,)."""
     return logits.margins[:, 0] - logits.margins[:, 1]
 
@@ -58,7 +52,7 @@ class PlattRule(LogisticRule):
     intercept: Coefficient
 
     def score(self, logits: Logits) -> Array:
-        return log_odds(logits) * self.slope + self.intercept
+        return binary_log_odds(logits) * self.slope + self.intercept
 
 
 @dataclass(frozen=True)
@@ -98,8 +92,8 @@ class VennAbersRule(Rule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_rising("knots", self.knots)
-        check_array("lower", self.lower, (self.knots.size + 1,))
+        checks.check_rising("knots", self.knots)
+        checks.check_array("lower", self.lower, (self.knots.size + 1,))
         for steps in (self.lower, self.upper):
             if not (np.diff(steps) >= 0.0).all():
                 raise ValueError("`lower` and `upper` must not fall.")
@@ -114,26 +108,19 @@ class VennAbersRule(Rule):
         shares = xp.where(logits.possible, shares, xp.zeros_like(shares))
         return shares / xp.sum(shares, axis=1, keepdims=True)
 
-    def label_interval(self, logits: Logits) -> tuple[Array, Array]:
-        xp = logits.xp
-        is_first = self.labels(logits) == 0
-        first, second = (self.class_interval(logits, label) for label in (0, 1))
-        low, high = (xp.where(is_first, *ends) for ends in zip(first, second, strict=True))
-        return low, high
-
-    def class_interval(self, logits: Logits, label: int) -> tuple[Array, Array]:
-        """p0 and p1 of a class; 0 or 1 where the other or it alone is possible."""
-        xp = logits.xp
-        lower, upper = self._ends(logits)
-        low, high = (lower, upper) if label == 1 else (1.0 - upper, 1.0 - lower)
-        alone = logits.possible_counts == 1.0
-        sure = xp.astype(logits.labels == label, low.dtype)
+    def interval(self, logits: Logits, label: int | None = None) -> tuple[Array, Array]:
+        """p0 and p1 of the label or a class; 0 or 1 where the other or it alone is possible."""
+        xp, (lower, upper) = logits.xp, self._ends(logits)
+        own = self.labels(logits) if label is None else xp.full_like(logits.labels, label)
+        alone, sure = logits.possible_counts == 1.0, xp.astype(logits.labels == own, lower.dtype)
+        low = xp.where(own == 1, lower, 1.0 - upper)
+        high = xp.where(own == 1, upper, 1.0 - lower)
         return xp.where(alone, sure, low), xp.where(alone, sure, high)
 
     def _ends(self, logits: Logits) -> tuple[Array, Array]:
         """Both functions, (n,) each."""
         xp = logits.xp
-        key = xp.astype(xp.clip(log_odds(logits), -LARGEST_KEY, LARGEST_KEY), xp.float32)
+        key = xp.astype(xp.clip(binary_log_odds(logits), -LARGEST_KEY, LARGEST_KEY), xp.float32)
         key = to_float64(key, xp)
         lower = xp.take(self.lower, xp.searchsorted(self.knots, key, side="right"))
         upper = xp.take(self.upper, xp.searchsorted(self.knots, key, side="left"))
@@ -178,7 +165,7 @@ class PooledIsotonicRule(Rule):
     def proba(self, logits: Logits) -> Array:
         proba, log_proba = probabilities_and_logs(logits, 1.0)
         fitted = _with_identity(self._curve(log_proba, logits), proba, logits)
-        xp, most = logits.xp, at_label(fitted, logits)[:, None] * (1.0 - GAP)
+        xp, most = logits.xp, logits.at_label(fitted)[:, None] * (1.0 - GAP)
         fitted = xp.where(logits.margins > 0.0, xp.minimum(fitted, most), fitted)
         return _sum_to_one(fitted, logits) if self.normalize else fitted
 
@@ -212,7 +199,7 @@ class ClasswiseIsotonicRule(Rule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_rising("offsets", self.offsets)
+        checks.check_rising("offsets", self.offsets)
         if self.offsets[0] != 0 or self.offsets[-1] != self.knots.size:
             raise ValueError(f"`offsets` must go from 0 to the number of knots, {self.knots.size}.")
         _check_curves(self.knots, self.values, self.offsets[1:-1])
@@ -287,7 +274,7 @@ def between_knots(
 
 def _with_identity(fitted: Array, proba: Array, logits: Logits) -> Array:
     """A trace of the probability mixed in, and 0 for masked classes, (n, classes)."""
-    return put_masked(fitted + IDENTITY_SHARE * (proba - fitted), 0.0, logits)
+    return logits.put_masked(fitted + IDENTITY_SHARE * (proba - fitted), 0.0)
 
 
 def _sum_to_one(fitted: Array, logits: Logits) -> Array:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from types import SimpleNamespace
 from typing import Annotated, Any, ClassVar
 
@@ -108,10 +109,8 @@ class ConfidenceCurve(Checked):
         if self.grid is not None:
             check_array("counts", self.counts, self.grid.shape, 1e-300)
 
-    @property
-    def needed_groups(self) -> GroupCoding | None:
-        """As of a `Rule`."""
-        return self.coding
+    #: As of a `Rule`.
+    needed_groups = property(attrgetter("coding"))
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -156,7 +155,17 @@ class ConfidenceCurve(Checked):
         if self.grid is None:
             return self._curve(confidence, codes, xp)
         size, keys = self.grid.size, confidence_keys(confidence, xp)
-        cells, cell = self._cells(codes, _MOST_NUMBERS // size, xp)
+        n_cells, n_columns = math.prod(self.sizes), len(self.sizes)
+        if xp is np:  # combinations of groups (cells, columns) that occur, and that of each row
+            cells, cell = np.unique(codes, axis=0, return_inverse=True)
+            cell = cell.reshape(-1)
+        elif n_cells > _MOST_NUMBERS // size:
+            told = f"{n_cells:,} combinations of groups are too many for a graph"
+            remedy = "Fit with fewer columns of groups, or without `monotone`."
+            raise ValueError(f"`monotone` curves of {told}. {remedy}")
+        else:  # all combinations, where a graph is traced
+            cells = np.array([*np.ndindex(self.sizes)], np.int64).reshape(n_cells, n_columns)
+            cell = combine_codes([codes[:, k] for k in range(n_columns)], self.sizes, xp)
         curves = [self._curve(self.grid, np.tile(each, (size, 1))) for each in cells]
         values = np.array([_make_rising(curve, self.counts) for curve in curves]).ravel()
         count = xp.searchsorted(self.grid, keys, side="right")
@@ -176,23 +185,6 @@ class ConfidenceCurve(Checked):
             own = xp.take(table, combine_codes(columns, sizes, xp), axis=0)
             odds = odds + xp.sum(features[:, :N_OWN] * own, axis=1)
         return odds
-
-    def _cells(self, codes: Array, most: int, xp: Namespace) -> tuple[IntArray, Array]:
-        """Combinations of groups (cells, columns), and which of them each row has, (n,).
-
-        Those that occur in codes of NumPy; all of them, at `most` so many, where a graph is traced.
-        """
-        if xp is np:
-            cells, cell = np.unique(codes, axis=0, return_inverse=True)
-            return cells, cell.reshape(-1)
-        n_cells, n_columns = math.prod(self.sizes), len(self.sizes)
-        if n_cells > most:
-            raise ValueError(
-                f"`monotone` curves of {n_cells:,} combinations of groups are too many for a "
-                "graph. Fit with fewer columns of groups, or without `monotone`."
-            )
-        cells = np.array([*np.ndindex(self.sizes)], np.int64).reshape(n_cells, n_columns)
-        return cells, combine_codes([codes[:, k] for k in range(n_columns)], self.sizes, xp)
 
 
 def _make_rising(values: FloatArray, counts: Any) -> FloatArray:

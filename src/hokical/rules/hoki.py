@@ -1,28 +1,19 @@
-"""Hoki as a rule: label stability, then the fitted curve or the recorded steps (Algorithm 2)."""
+"""Hoki as a rule: label stability, then the fitted curve (Algorithm 2)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Annotated, ClassVar
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hokical._core import checks
 from hokical._core.arrays import Array, FloatArray, IntArray, Namespace
-from hokical._core.checks import (
-    MOST_STEPS,
-    ArrayOf,
-    Checked,
-    Within,
-    bin_edges,
-    bin_index,
-    check_rising,
-    store_count,
-)
+from hokical._core.checks import ArrayOf, Checked
 from hokical._core.logits import Logits
-from hokical._core.storage import storable
+from hokical._core.storage import record_class, storable
 from hokical.rules.base import Rule, distribute_remainder
-from hokical.stability import gumbel
 from hokical.stability.noise import Gumbel, Noise
 from hokical.stability.sampled import MOST_DRAWS, Draws, survivals
 from hokical.stability.tables import EXACT_LEVELS
@@ -30,66 +21,7 @@ from hokical.stability.tables import EXACT_LEVELS
 #: Within a level confidence can change by 1 at most.
 _STEEPEST = 2.0 * MOST_DRAWS
 _ROUNDING = 1e-12
-StepTable = Annotated[FloatArray, ArrayOf(("steps", "bins"), 0.0, 1.0, nan_allowed=True)]
 Lines = Annotated[FloatArray, ArrayOf(("runs",), -_STEEPEST, _STEEPEST)]
-
-
-@storable("hoki-steps")
-@dataclass(frozen=True, eq=False)
-class Steps(Checked):
-    """The recursion's alpha and beta (steps, bins), NaN in bins that leave a confidence as it is.
-
-    Below the least stability that was `seen` (2,), confidence falls towards `chance`, that of a
-    guess; above the greatest it stays. Algorithm 2 as printed has [0, 1] for it.
-    """
-
-    alpha: StepTable
-    beta: StepTable
-    seen: Annotated[FloatArray, ArrayOf((2,), 0.0, 1.0)] = field(
-        default_factory=lambda: np.array([0.0, 1.0])
-    )
-    chance: Annotated[float, Within(0.0, 0.5)] = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.alpha.shape[0] > MOST_STEPS:
-            raise ValueError(
-                f"`alpha` must have at most {MOST_STEPS} steps; got {self.alpha.shape[0]}."
-            )
-        if (np.isnan(self.alpha) != np.isnan(self.beta)).any():
-            raise ValueError("`alpha` and `beta` must be NaN in the same places.")
-        if self.seen[0] > self.seen[1]:
-            raise ValueError(f"`seen` must be the smaller number first; got {self.seen}.")
-
-    def confidence(self, stability: Array, logits: Logits) -> Array:
-        """Confidence (n,) of rows that start at their softmax confidence."""
-        return self.replay(stability, gumbel.stability(logits, 1.0), logits)
-
-    def replay(self, stability: Array, start: Array, logits: Logits) -> Array:
-        """Algorithm 2: confidence (n,) from stability (n,) and starting confidence (n,)."""
-        xp, confidence = logits.xp, start
-        least, given = self.seen[:1], stability
-        stability = xp.minimum(xp.maximum(stability, least), self.seen[1:])
-        inner = logits.from_host(bin_edges(self.alpha.shape[1])[1:-1])
-        for step in range(self.alpha.shape[0]):
-            where = logits.backend.without_gradient(confidence)
-            bins = xp.searchsorted(inner, where, side="right")
-            alpha, beta = xp.take(self.alpha[step, :], bins), xp.take(self.beta[step, :], bins)
-            empty = xp.isnan(alpha)
-            alpha = xp.where(empty, xp.zeros_like(alpha), alpha)
-            beta = xp.where(empty, xp.zeros_like(beta), beta)
-            updated = xp.clip((alpha - beta) * stability + beta, 0.0, 1.0)
-            confidence = xp.where(empty, confidence, updated)
-        return xp.where(given < least, self._lower(confidence, given, xp), confidence)
-
-    def _lower(self, confidence: Array, stability: Array, xp: Namespace) -> Array:
-        """Confidence (n,) at less stability than was seen, from that at the least; see `Curve`."""
-        least, chance = self.seen[:1], self.chance
-        room = xp.maximum(least - chance, xp.full_like(least, 1e-9))
-        line = chance + (confidence - chance) * ((stability - chance) / room)
-        low = xp.where(confidence < least, xp.minimum(confidence, stability), line)
-        floor = xp.minimum(confidence, xp.full_like(confidence, chance))
-        return xp.where(least > chance, xp.maximum(low, floor), confidence)
 
 
 @storable("hoki-curve")
@@ -107,16 +39,19 @@ class Curve(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_rising("first", self.first)
+        checks.check_rising("first", self.first)
         if self.first[0] != 0.0 or (self.first != np.rint(self.first)).any():
             raise ValueError("`first` must be whole numbers that rise from 0.")
 
     @classmethod
-    def from_steps(cls, steps: Steps, levels: int, start: float) -> Curve:
-        """Replay the steps at every level, and keep what was set last, in runs."""
+    def from_steps(cls, alpha: FloatArray, beta: FloatArray, levels: int, start: float) -> Curve:
+        """Algorithm 2 with alpha and beta (steps, bins) at every level; what was set last, in runs.
+
+        Bins in which they are NaN leave a confidence as it is.
+        """
         curve = cls(np.zeros(1), np.zeros(1), np.full(1, start))
-        for alphas, betas in zip(steps.alpha, steps.beta, strict=True):
-            level, bins = curve._cut_by_bins(steps.alpha.shape[1], levels)
+        for alphas, betas in zip(alpha, beta, strict=True):
+            level, bins = curve._cut_by_bins(alpha.shape[1], levels)
             slope, base = (alphas - betas)[bins], betas[bins]
             if np.isnan(alphas).any():  # a bin without examples leaves them as they are
                 unset, run = np.isnan(slope), curve._runs(level)
@@ -156,20 +91,14 @@ class Curve(Checked):
         parts = zip((below, *lines), (level, slope, base), strict=True)
         return self.from_lines(*(np.concatenate(pair) for pair in parts))
 
-    def confidence(self, stability: Array, level: Array, logits: Logits) -> Array:
+    def confidence(self, stability: Array, level: Array, xp: Namespace = np) -> Array:
         """Confidence (n,) at stability (n,), which lies on the level (n,)."""
-        xp = logits.xp
         run = xp.searchsorted(self.first, level, side="right") - 1
         return xp.clip(xp.take(self.slope, run) * stability + xp.take(self.base, run), 0.0, 1.0)
 
     def at(self, level: IntArray, levels: int) -> FloatArray:
         """Confidence (n,) on the host at levels (n,)."""
-        run = self._runs(level)
-        return np.asarray(np.clip(self.slope[run] * (level / levels) + self.base[run], 0.0, 1.0))
-
-    def table(self, levels: int) -> FloatArray:
-        """Confidence at every level, (levels + 1,)."""
-        return self.at(np.arange(levels + 1), levels)
+        return np.asarray(self.confidence(level / levels, level))
 
     def _runs(self, level: IntArray) -> IntArray:
         """The run of each level (n,)."""
@@ -183,12 +112,12 @@ class Curve(Checked):
         """
         last = np.append(self.first[1:] - 1.0, levels)
         with np.errstate(divide="ignore", invalid="ignore"):
-            lines = (bin_edges(n_bins)[1:-1, None] - self.base) / self.slope
+            lines = (checks.bin_edges(n_bins)[1:-1, None] - self.base) / self.slope
         cross = np.floor(lines * levels)
         cross = cross[(cross >= self.first) & (cross < last)]
         level = np.unique(np.concatenate([self.first, last, cross, cross + 1.0])).astype(np.int64)
         while True:
-            bins = bin_index(self.at(level, levels), n_bins)
+            bins = checks.bin_index(self.at(level, levels), n_bins)
             wide = np.flatnonzero((np.diff(bins) != 0) & (np.diff(level) > 1))
             if not wide.size:
                 return level, bins
@@ -218,14 +147,22 @@ class HokiRule(Rule):
     noise: Noise
     draws: Draws | None
     levels: int
-    link: Curve | Steps
+    link: Curve
+
+    @classmethod
+    def from_stored(cls, given: dict[str, Any]) -> HokiRule:
+        """The rule of a file; those up to 0.4 may hold that of a method of hokical-paper."""
+        is_curve = isinstance(given["link"], Curve)
+        kind = cls if is_curve else record_class("rule:hoki_from_p0")
+        made: HokiRule = kind(**given)
+        return made
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.draws is not None and self.draws.noise != self.noise:
             raise ValueError(f"`draws` must be None or draws of {self.noise}; got {self.draws!r}.")
         expected = EXACT_LEVELS if self.draws is None else self.draws.n_draws
-        store_count(self, "levels", expected, expected)
+        checks.check_count(self.levels, name="levels", least=expected, most=expected)
         if isinstance(self.link, Curve) and self.link.first[-1] > self.levels:
             raise ValueError(f"`first` must lie within the {self.levels} levels.")
 
@@ -234,16 +171,14 @@ class HokiRule(Rule):
         return None if self.draws is None else self.draws.n_classes
 
     @property
-    def cheap_proba(self) -> bool:
+    def cheap_proba(self) -> bool:  # type: ignore[override]
         """Under Gumbel noise they are a softmax; otherwise they cost more than the stability."""
         return isinstance(self.noise, Gumbel)
 
     @property
-    def n_parameters(self) -> int:
-        """Two per bin that is in use."""
-        return 2 * (
-            len(self.link.first) if isinstance(self.link, Curve) else self.link.alpha.shape[1]
-        )
+    def n_parameters(self) -> int:  # type: ignore[override]
+        """Two per line that is in use."""
+        return 2 * len(self.link.first)
 
     def level(self, logits: Logits) -> Array:
         """Stability of each row as a level, (n,) float64, whole numbers from 0 to `levels`."""
@@ -255,18 +190,12 @@ class HokiRule(Rule):
 
     def confidence_at(self, level: NDArray[np.int64], start: FloatArray) -> FloatArray:
         """Confidence (n,) on the host at levels (n,), from starts (n,) where these matter."""
-        if isinstance(self.link, Curve):
-            return self.link.at(level, self.levels)
-        no_rows = Logits(np.zeros((1, 2)), np.zeros(1))
-        return np.asarray(self.link.replay(level / self.levels, start, no_rows))
+        return self.link.at(level, self.levels)
 
     def confidence(self, logits: Logits) -> Array:
         level = self.level(logits)
-        stability = level / float(self.levels)
-        if isinstance(self.link, Steps):
-            return self.link.confidence(stability, logits)
-        whole = logits.backend.without_gradient(level)
-        return self.link.confidence(stability, whole, logits)
+        place = logits.backend.without_gradient(level)
+        return self.link.confidence(level / float(self.levels), place, logits.xp)
 
     def proba(self, logits: Logits) -> Array:
         noise = self.noise.unbounded()

@@ -1,4 +1,4 @@
-"""Softmaxes of scaled logits: temperature, vector, ensemble and structured scaling.
+"""Softmaxes of scaled logits: temperature, vector, ensemble and structured scaling; the default.
 
 Structured scaling is a conditional logit on smoothed, tempered log-probabilities: class k gets the
 score
@@ -8,54 +8,43 @@ score
 
 where p is the softmax of log(softmax(logits) + floor) / temperature and z its logarithm. Without
 shape terms, z is log(p / p of the label).
+
+A row correction, as the default and adaptive temperature scaling have one, is a temperature and a
+shift of the label for each row. With the log-probabilities L of a row, its most likely class c and
+margins d_k = L_c - L_k,
+
+    scores_k = -a d_k  for k != c,    scores_c = b,    a = exp(f . log_scale),  b = f . shift,
+
+where f are 1 and the standardised features of the row: the log-odds that its label survives Gumbel
+noise of several widths (its label stabilities), the entropy, and the mean and the standard
+deviation of the margins. The corrected probabilities are the softmax of the scores.
+
+Rules of files of earlier versions are read, and predict: the default of 0.2 to 0.4 averaged the
+probabilities of three candidates, or scaled each class.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from math import exp
+from operator import attrgetter
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from hokical._core.arrays import Array, FloatArray
-from hokical._core.checks import ArrayOf, Share, Temperature, check_array
-from hokical._core.logits import Logits, put_at_label, put_masked
-from hokical._core.special import FAR, at_least, contract, logarithm, plus, times
-from hokical.rules.base import (
-    Rule,
-    are_apart,
-    first_maximum,
-    floored_margins,
-    log_probabilities,
-    softmax,
-)
+from hokical._core import special
+from hokical._core.arrays import Array, FloatArray, Namespace
+from hokical._core.checks import ArrayOf, Checked, Share, Temperature, check_array
+from hokical._core.logits import MAX_MARGIN, Logits
+from hokical._core.special import clip, exponential, plus, row_sums, times
+from hokical._core.storage import record_class, storable
+from hokical.rules import base
+from hokical.rules.base import Rule, SoftmaxRule, as_scores, floored_margins, softmax
 from hokical.stability import gumbel
 
 #: How far from 1 rounding to float32, as of a state dict, may put the sum of the weights.
 _ROUNDING = 1e-6
 PerClass = Annotated[FloatArray, ArrayOf(("classes",))]
-
-
-class SoftmaxRule(Rule):
-    """The softmax of logits divided by a temperature."""
-
-    accepts_top_k: ClassVar[bool] = True
-    temperature: float
-
-    def confidence(self, logits: Logits) -> Array:
-        return gumbel.stability(logits, self.temperature)
-
-    def proba(self, logits: Logits) -> Array:
-        found = gumbel.softmax(logits, self.temperature)
-        return found if are_apart(logits, self.temperature) else first_maximum(found, logits)
-
-
-@dataclass(frozen=True)
-class UncalibratedRule(SoftmaxRule):
-    """The classifier's own softmax."""
-
-    name: ClassVar[str] = "uncalibrated"
-    temperature: ClassVar[float] = 1.0  # type: ignore[misc]
 
 
 @dataclass(frozen=True)
@@ -78,7 +67,7 @@ class VectorRule(Rule):
     bias: PerClass
 
     @property
-    def n_parameters(self) -> int:
+    def n_parameters(self) -> int:  # type: ignore[override]
         return 2 * self.n_classes
 
     @property
@@ -86,7 +75,7 @@ class VectorRule(Rule):
         return int(self.scale.shape[0])
 
     def proba(self, logits: Logits) -> Array:
-        features = log_probabilities(logits)
+        features = base.log_probabilities(logits)
         return softmax(features * self.scale[None, :] + self.bias[None, :], logits)
 
 
@@ -113,7 +102,7 @@ class EnsembleRule(Rule):
         xp = logits.xp
         scaled, plain = (gumbel.distribution(logits, scale) for scale in (self.temperature, 1.0))
         even = xp.where(logits.possible, 1.0 / logits.possible_counts[:, None], 0.0)
-        return first_maximum(self._mix(scaled, plain, even, logits), logits)
+        return base.first_maximum(self._mix(scaled, plain, even, logits), logits)
 
     def _mix(self, scaled: Array, plain: Array, even: Array, logits: Logits) -> Array:
         """Their mean by the weights, which rounding must not lift above 1."""
@@ -125,7 +114,7 @@ class EnsembleRule(Rule):
 #: this many temperatures.
 N_SHAPES, SOFTER = 2, 3.0
 #: Least probability of another class that the shape terms distinguish from 0.
-LEAST_REST = 1e-12
+LEAST_OTHERS = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,26 +154,16 @@ class StructuredRule(Rule):
     def proba(self, logits: Logits) -> Array:
         return mix_evenly(softmax(self.scores(logits), logits), self.even, logits)
 
-    def scores(self, logits: Logits) -> Array:
-        """Scores (n, classes), whatever where masked."""
-        if self.shape.shape[0]:
-            return self.scores_from(self.features(logits), logits)
-        below = floored_margins(logits, self.floor)
-        scaled = below * (-self.scale / self.temperature)[None, :]
-        return plus(scaled, self.bias[None, :], logits.xp)
-
-    def features(self, logits: Logits, proba: Array | None = None) -> tuple[Array, ...]:
-        """z and the shape terms of a block, each (n, classes) and finite."""
-        below = floored_margins(logits, self.floor, proba)
-        return shape_features(below, logits, self.temperature, self.shape.shape[0])
-
-    def scores_from(self, features: tuple[Array, ...], logits: Logits) -> Array:
-        """Scores from z and the shape terms, which are overwritten in NumPy."""
-        z, *shapes = features
-        xp, scores = logits.xp, z * self.scale[None, :]
-        scores = plus(scores, self.bias[None, :], xp)
+    def scores(self, logits: Logits, proba: Array | None = None) -> Array:
+        """Scores (n, classes), whatever where masked; `proba` is the softmax, if it is known."""
+        xp, below = logits.xp, floored_margins(logits, self.floor, proba)
+        if not self.shape.shape[0]:
+            scaled = below * (-self.scale / self.temperature)[None, :]
+            return plus(scaled, self.bias[None, :], xp)
+        z, *shapes = shape_features(below, logits, self.temperature, self.shape.shape[0])
+        scores = plus(z * self.scale[None, :], self.bias[None, :], xp)
         if self.cross.shape[0]:
-            scores = plus(scores, contract(z, xp.permute_dims(self.cross, (1, 0)), xp), xp)
+            scores = plus(scores, special.contract(z, xp.permute_dims(self.cross, (1, 0)), xp), xp)
         for place, shape in enumerate(shapes):
             scores = plus(scores, times(shape, self.shape[place], xp), xp)
         return scores
@@ -217,7 +196,7 @@ def shape_features(
     if not logits.all_possible:
         below = xp.where(logits.possible, below, xp.zeros_like(below))
         below = xp.where(logits.possible, below, xp.max(below, axis=1, keepdims=True))
-    scores = at_least(below * (-1.0 / temperature), -FAR, xp)
+    scores = clip(below * (-1.0 / temperature), -special.FAR, None, xp)
     p, norm, miss = _softmax_parts(xp.exp(scores), logits)
     shapes = [miss, p]
     if n_shapes > N_SHAPES:
@@ -232,10 +211,230 @@ def _softmax_parts(odds: Array, logits: Logits) -> tuple[Array, Array, Array]:
     label's 1 - p is the sum of the others, which is precise where p is near 1.
     """
     xp = logits.xp
-    rivals = put_at_label(odds, 0.0 * odds[:, :1], logits)
-    rivals = put_masked(rivals, 0.0, logits)
+    rivals = logits.put_at_label(odds, 0.0 * odds[:, :1])
+    rivals = logits.put_masked(rivals, 0.0)
     rest = xp.sum(rivals, axis=1, keepdims=True)
     share = 1.0 / (1.0 + rest)
-    p = put_at_label(times(rivals, share, xp), share, logits)
-    others = put_at_label(1.0 - p, rest * share, logits)
-    return p, xp.log1p(rest), logarithm(at_least(others, LEAST_REST, xp), xp)
+    p = logits.put_at_label(times(rivals, share, xp), share)
+    others = logits.put_at_label(1.0 - p, rest * share)
+    others = clip(others, LEAST_OTHERS, None, xp)
+    return p, xp.log1p(rest), np.log(others, out=others) if xp is np else xp.log(others)
+
+
+#: Widths of the Gumbel noise. Each is half of the one before, so that squares of one exponential
+#: serve all.
+WIDTHS = (4.0, 2.0, 1.0, 0.5)
+#: Label stabilities, then the entropy, and mean and standard deviation of the margins.
+N_FEATURES = len(WIDTHS) + 3
+#: Log-odds are clipped to the first two, and margins for their mean and deviation to the third.
+LEAST_LOG_ODDS, LARGEST_LOG_ODDS, LARGEST_MARGIN = -8.0, 20.0, 50.0
+#: The same for what the other classes sum to, in units of the label.
+LEAST_REST, LARGEST_REST = exp(-LARGEST_LOG_ODDS), exp(-LEAST_LOG_ODDS)
+#: Standardised features, the log of the scale and the shift are clipped to plus and minus these.
+LARGEST_FEATURE, LARGEST_LOG_SCALE, LARGEST_SHIFT = 4.0, 3.0, 4.0
+#: Where labels are kept, their score is above all others by this, which float32 can show.
+LEAST_LEAD = 1e-6
+
+
+@storable("row-correction")
+@dataclass(frozen=True, eq=False)
+class RowCorrection(Checked):
+    """`centre` and `spread` (7,) standardise features; `log_scale` and `shift` (8,) weigh them."""
+
+    centre: Annotated[FloatArray, ArrayOf((N_FEATURES,))]
+    spread: Annotated[FloatArray, ArrayOf((N_FEATURES,), 1e-100)]
+    log_scale: Annotated[FloatArray, ArrayOf((1 + N_FEATURES,))]
+    shift: Annotated[FloatArray, ArrayOf((1 + N_FEATURES,))]
+
+    def __str__(self) -> str:
+        return (
+            f"a temperature and a shift of the label for each row, by {N_FEATURES} features of it"
+        )
+
+    def scores(self, logits: Logits) -> Array:
+        """Scores (n, columns)."""
+        return corrected_scores(logits, *self.scale_and_shift(logits))
+
+    def scale_and_shift(self, logits: Logits, temperature: Array = 1.0) -> tuple[Array, Array]:
+        """a and b, (n,) each, of logits divided by a temperature."""
+        xp = logits.xp
+        design = standardise(row_features(logits, temperature), self.centre, self.spread, xp)
+        weights = xp.stack([self.log_scale, self.shift], axis=1)[:, :, None]
+        found = weights[0, :, :]
+        # Term by term, as matrix products and NumPy's sums round by the number of rows.
+        for place in range(1, 1 + N_FEATURES):
+            found = found + weights[place, :, :] * design[place, :]
+        log_scale = clip(found[0, :], -LARGEST_LOG_SCALE, LARGEST_LOG_SCALE, xp)
+        return xp.exp(log_scale), clip(found[1, :], -LARGEST_SHIFT, LARGEST_SHIFT, xp)
+
+
+def corrected_scores(logits: Logits, scale: Array, shift: Array) -> Array:
+    """Minus `scale` (n,) times the margins, (n, columns), and `shift` (n,) for the label."""
+    return logits.put_at_label(logits.margins * -scale[:, None], shift[:, None])
+
+
+def row_features(logits: Logits, temperature: Array = 1.0) -> Array:
+    """The features (7, n) of logits divided by a temperature; a tail counts as classes."""
+    xp, tail = logits.xp, logits.tail
+    odds = exponential(logits.margins * (-1.0 / (WIDTHS[0] * temperature)), xp)
+    odds = logits.put_at_label(odds, 0.0 * odds[:, :1])
+    inside = clip(logits.margins * (1.0 / temperature), None, LARGEST_MARGIN, xp)
+    inside = logits.put_masked(inside, 0.0)
+    sums = [row_sums(inside, xp), special.row_dots(inside, inside, xp)]
+    hidden, beside = 0.0, 0.0
+    if tail is not None:
+        hidden = xp.exp(tail.margin * (-1.0 / (WIDTHS[0] * temperature)))
+        beside = clip(tail.margin / temperature, None, LARGEST_MARGIN, xp)
+        sums = [s + tail.count * beside**power for power, s in enumerate(sums, 1)]
+    rests, entropy = [], 0.0
+    for place, width in enumerate(WIDTHS):
+        if place:
+            odds = times(odds, odds, xp)
+            hidden = hidden * hidden
+        rest = row_sums(odds, xp) + (0.0 if tail is None else tail.count * hidden)
+        rests.append(rest)
+        if width == 1.0:
+            mean = special.row_dots(odds, inside, xp)
+            mean = mean + (0.0 if tail is None else tail.count * hidden * beside)
+            entropy = xp.log1p(rest) + mean / (1.0 + rest)
+    stabilities = -xp.log(clip(xp.stack(rests, axis=0), LEAST_REST, LARGEST_REST, xp))
+    mean, square = (total / logits.possible_counts for total in sums)
+    variance, ones = square - mean * mean, xp.ones_like(mean)
+    positive = variance > 0.0  # a root with finite gradients
+    root = xp.where(positive, xp.sqrt(xp.where(positive, variance, ones)), 0.0 * ones)
+    others = xp.stack([entropy, mean, root], axis=0)
+    return xp.concat([stabilities, others], axis=0)
+
+
+def standardise(features: Array, centre: Array, spread: Array, xp: Namespace) -> Array:
+    """1 and the standardised features, (8, n)."""
+    unit = (features - centre[:, None]) / spread[:, None]
+    unit = clip(unit, -LARGEST_FEATURE, LARGEST_FEATURE, xp)
+    return xp.concat([xp.ones_like(unit[:1, :]), unit], axis=0)
+
+
+#: The candidates whose probabilities are averaged, in the order of the weights, and their titles.
+CANDIDATES = {
+    "uncalibrated": "the uncalibrated probabilities",
+    "temps": "temperature scaling",
+    "structured": "structured scaling",
+}
+
+
+@storable("auto-average")
+@dataclass(frozen=True, eq=False)
+class Average(Checked):
+    """Probabilities averaged with `weights` (3,) over `CANDIDATES`, which no fit makes any more.
+
+    The last two candidates share the floor and the temperature of `structured`.
+    """
+
+    weights: Annotated[FloatArray, ArrayOf((len(CANDIDATES),), 0.0, 1.0)]
+    structured: StructuredRule
+
+    #: As of structured scaling.
+    even: ClassVar[float] = 0.0
+    n_classes = property(attrgetter("structured.n_classes"))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if abs(self.weights.sum() - 1.0) > 0.01:  # stored as half precision, they may be off
+            raise ValueError(f"`weights` must sum to 1; got {self.weights}.")
+
+    def __str__(self) -> str:
+        each = zip(CANDIDATES.values(), self.weights, strict=True)
+        shares = (f"{title} ({weight:.0%})" for title, weight in each if weight > 0.0)
+        rule = self.structured
+        return f"{' + '.join(shares)}; temperature {rule.temperature:.5g}, floor {rule.floor:.3g}"
+
+    def scores(self, logits: Logits) -> Array:
+        """Log-probabilities (n, classes) of the average."""
+        rule, xp = self.structured, logits.xp
+        # A graph is traced for all weights.
+        with_first, _, with_last = (not logits.is_numpy or w > 0.0 for w in self.weights)
+        plain = base.uncalibrated(logits) if with_first else None
+        below = floored_margins(logits, rule.floor, plain)
+        found = times(softmax(below * (-1.0 / rule.temperature), logits), self.weights[1], xp)
+        if with_last:
+            last = mix_evenly(softmax(rule.scores(logits, plain), logits), rule.even, logits)
+            found = plus(found, times(last, self.weights[2], xp), xp)
+        if plain is not None:
+            found = plus(found, times(plain, self.weights[0], xp), xp)
+        return base.as_log_proba(found, logits).values
+
+
+@storable("auto-class-scaling")
+class ClassScaling:
+    """Scores with a scale and a bias for each class: structured scaling without other terms."""
+
+    @classmethod
+    def from_stored(cls, given: dict[str, Any]) -> StructuredRule:
+        check_array("scale", given["scale"], (None,), 1e-6, 1e6)
+        none = np.zeros(0)
+        others: dict[str, Any] = {"shape": none, "cross": none.reshape(0, 0), "even": 0.0}
+        return StructuredRule(floor=0.0, **others, **given)
+
+
+@dataclass(frozen=True, eq=False)
+class AutoRule(Rule):
+    """The softmax of the scores of `base`, after the row `correction` where there is one.
+
+    A share `base.even` of the uniform distribution comes last.
+    """
+
+    name: ClassVar[str] = "auto"
+
+    base: StructuredRule | Average
+    correction: RowCorrection | None
+    keep_labels: bool
+
+    preserves_labels = property(attrgetter("keep_labels"))
+    n_classes = property(attrgetter("base.n_classes"))
+
+    @classmethod
+    def from_stored(cls, given: dict[str, Any]) -> Rule:
+        """The rule of a file; those of 0.2 and 0.3 with a profile need hokical-paper."""
+        if "structured" not in given:
+            return cls(**given)
+        average = cls(Average(given["weights"], given["structured"]), None, given["keep_labels"])
+        if given.get("profile") is None:
+            return average
+        profiled: Rule = record_class("rule:auto-profiled")(average, given["profile"])
+        return profiled
+
+    def proba(self, logits: Logits) -> Array:
+        scores = self.base.scores(logits)
+        if self.correction is not None:
+            scores = self.correction.scores(as_scores(scores, logits))
+        return mix_evenly(softmax(scores, logits), self.base.even, logits)
+
+
+@dataclass(frozen=True, eq=False)
+class AdaptiveRule(Rule):
+    """The softmax at `temperature` after the `correction`, whose shift leaves the label on top."""
+
+    name: ClassVar[str] = "adaptive"
+    accepts_top_k: ClassVar[bool] = True
+
+    temperature: Temperature
+    correction: RowCorrection
+
+    def _scale_and_shift(self, logits: Logits) -> tuple[Array, Array]:
+        """What multiplies the margins, and the label's score, (n,) each."""
+        scale, shift = self.correction.scale_and_shift(logits, self.temperature)
+        scale = scale / self.temperature
+        gaps = clip(logits.gaps, 0.0, MAX_MARGIN, logits.xp)  # finite, for the gradient's sake
+        return scale, logits.xp.maximum(shift, LEAST_LEAD - scale * gaps)
+
+    def confidence(self, logits: Logits) -> Array:
+        xp, tail = logits.xp, logits.tail
+        if tail is None:
+            return logits.at_label(self.proba(logits))
+        scale, shift = self._scale_and_shift(logits)
+        odds = xp.exp(logits.margins * -scale[:, None])
+        rest = xp.sum(logits.put_at_label(odds, 0.0 * odds[:, :1]), axis=1)
+        rest = rest + tail.count * xp.exp(tail.margin * -scale)
+        return 1.0 / (1.0 + rest * xp.exp(-shift))
+
+    def proba(self, logits: Logits) -> Array:
+        return softmax(corrected_scores(logits, *self._scale_and_shift(logits)), logits)

@@ -17,19 +17,11 @@ import math
 import numpy as np
 
 from hokical._core import special
-from hokical._core.arrays import Array, FloatArray, Namespace
-from hokical._core.jit import has_kernels
-from hokical._core.logits import Logits, by_blocks, kernel_rows, put_masked
+from hokical._core.arrays import Array, Namespace
+from hokical._core.logits import Logits, by_blocks
+from hokical._core.runtime import has_kernels
 from hokical.stability import tables
-from hokical.stability.tables import (
-    DEGREE,
-    NODE_LIMIT,
-    REACH,
-    SHORTEST_STEP,
-    TAIL_LIMIT,
-    Quadrature,
-    node_step,
-)
+from hokical.stability.tables import DEGREE, REACH
 
 _ROOT_HALF = math.sqrt(0.5)
 #: Arrays of a block that the distribution uses again and again; they stay in cache.
@@ -49,10 +41,19 @@ def stability(logits: Logits, scale: Array) -> Array:
 def portable_stability(logits: Logits, scale: Array) -> Array:
     """`stability` for arrays of any library."""
     hidden = logits.tail is not None
-    step = SHORTEST_STEP if hidden else node_step(logits.n_classes)
-    rule = tables.gaussian_quadrature(-NODE_LIMIT, step)
-    per_row = 16 * rule.nodes.size if hidden else _floats_per_row(logits)
-    return by_blocks(lambda block: _gamma(block, scale, rule), logits, per_row)
+    step = tables.SHORTEST_STEP if hidden else tables.node_step(logits.n_classes)
+    rule = tables.gaussian_quadrature(-tables.NODE_LIMIT, step)
+
+    def work(block: Logits) -> Array:
+        xp, tail = block.xp, block.tail
+        own, weights = (special.constant(table, block.values) for table in (rule.own, rule.weights))
+        logs = log_products(block, scale, rule) - own
+        if tail is not None:  # equal classes
+            hidden = special.log_ndtr(rule.nodes + tail.scaled_margin(scale)[:, None], np)
+            logs = logs + tail.count[:, None] * hidden
+        return xp.clip(xp.sum(xp.exp(logs) * weights, axis=1), 0.0, 1.0)
+
+    return by_blocks(work, logits, 16 * rule.nodes.size if hidden else _floats_per_row(logits))
 
 
 def distribution(logits: Logits, scale: Array) -> Array:
@@ -63,58 +64,43 @@ def distribution(logits: Logits, scale: Array) -> Array:
     Beyond REACH it goes on like the probability Phi(-d/sqrt 2) that a far class overtakes another,
     which is right to a percent or so unless several classes lead together.
     """
-    rule = tables.gaussian_quadrature(-TAIL_LIMIT, node_step(logits.n_classes))
-    per_row = max(_ARRAYS_AT_ONCE * logits.n_columns, _floats_per_row(logits))
-    return by_blocks(lambda block: _probabilities(block, scale, rule), logits, per_row)
+    step = tables.node_step(logits.n_classes)
+    rule = tables.gaussian_quadrature(-tables.TAIL_LIMIT, step)
 
+    def work(block: Logits) -> Array:
+        xp = block.xp
+        hazard, to_powers = (special.constant(t, block.values) for t in tables.switch_tables(step))
+        products = xp.exp(log_products(block, scale, rule))
+        at_points = contract_in_lanes(products, hazard, xp)
+        powers = contract_in_lanes(xp.log(at_points), to_powers, xp)
+        return probabilities_from_powers(block, scale, powers)
 
-def _gamma(logits: Logits, scale: Array, rule: Quadrature) -> Array:
-    """gamma (n,) of a block: the product at every node includes the equal classes of the tail."""
-    xp, tail = logits.xp, logits.tail
-    own, weights = (special.constant(table, logits.values) for table in (rule.own, rule.weights))
-    logs = log_products(logits, scale, rule) - own
-    if tail is not None:
-        hidden = special.log_ndtr(rule.nodes + tail.scaled_margin(scale)[:, None], np)
-        logs = logs + tail.count[:, None] * hidden
-    return xp.clip(xp.sum(xp.exp(logs) * weights, axis=1), 0.0, 1.0)
-
-
-def _probabilities(logits: Logits, scale: Array, rule: Quadrature) -> Array:
-    """pi (n, classes) of a block, by a rule with nodes down to -TAIL_LIMIT."""
-    xp, step = logits.xp, node_step(logits.n_classes)
-    hazard, to_powers = (
-        special.constant(table, logits.values) for table in tables.switch_tables(step)
-    )
-    products = xp.exp(log_products(logits, scale, rule))
-    at_points = contract_in_lanes(products, hazard, xp)
-    powers = contract_in_lanes(xp.log(at_points), to_powers, xp)
-    return probabilities_from_powers(logits, scale, powers)
+    return by_blocks(work, logits, max(_ARRAYS_AT_ONCE * logits.n_columns, _floats_per_row(logits)))
 
 
 def probabilities_from_powers(logits: Logits, scale: Array, powers: Array) -> Array:
     """G of every margin, from the powers (n, R + 1) of log G; 0 if masked; rows sum to 1."""
     xp = logits.xp
-    margins = special.at_most(logits.margins / scale, _FARTHEST, xp)
-    t = special.at_most(margins, REACH, xp) * (2.0 / REACH) - 1.0
-    log_pi = (_compiled_sums if has_kernels(logits) else portable_sums)(powers, t, xp)
-    log_pi = _extend_past_reach(log_pi, margins, xp)
-    return special.normalized_exponential(put_masked(log_pi, -xp.inf, logits), xp)
+    margins = special.clip(logits.margins / scale, None, _FARTHEST, xp)
+    t = special.clip(margins, None, REACH, xp) * (2.0 / REACH) - 1.0
+    if has_kernels(logits):
+        from hokical.stability.kernels import sums_of_powers
 
-
-def _extend_past_reach(log_pi: Array, margins: Array, xp: Namespace) -> Array:
-    """How log G goes on beyond REACH; NumPy's is changed in place, where it must be."""
+        log_pi = np.ascontiguousarray(t)
+        sums_of_powers(log_pi, powers)
+    else:
+        log_pi = portable_sums(powers, t, xp)
     far = margins > REACH
-    if xp is np and not far.any():
-        return log_pi
-    some = margins[far] if xp is np else margins
+    some = margins[far] if xp is np else margins  # how log G goes on there
     further = special.log_ndtr(some * -_ROOT_HALF, xp) - _LOG_OVERTAKE_AT_REACH
-    if xp is not np:
-        return xp.where(far, log_pi + further, log_pi)
-    log_pi[far] += further
-    return log_pi
+    if xp is np:
+        log_pi[far] += further
+    else:
+        log_pi = xp.where(far, log_pi + further, log_pi)
+    return special.normalized_exponential(logits.put_masked(log_pi, -xp.inf), xp)
 
 
-def log_products(logits: Logits, scale: Array, rule: Quadrature) -> Array:
+def log_products(logits: Logits, scale: Array, rule: tables.Quadrature) -> Array:
     """sum_i log Phi(u + d_i) over all columns at every node of the rule, (n, K)."""
     moments = chebyshev_moments(logits, 2.0 / (REACH * scale))
     return contract_in_lanes(moments, special.constant(rule.series, logits.values), logits.xp)
@@ -125,14 +111,12 @@ def chebyshev_moments(logits: Logits, step: Array) -> Array:
     own = logits.backend.kernels.chebyshev_moments(logits, step)
     if own is not None:
         return own
-    return (_compiled_moments if has_kernels(logits) else portable_moments)(logits, step)
-
-
-def _compiled_moments(logits: Logits, step: float) -> FloatArray:
-    from hokical.stability import kernels as _kernels
+    if not has_kernels(logits):
+        return portable_moments(logits, step)
+    from hokical.stability import kernels
 
     found = np.empty((logits.n_rows, DEGREE + 1))
-    _kernels.chebyshev_moments(kernel_rows(logits), logits.top, step, found)
+    kernels.chebyshev_moments(logits.kernel_rows(), logits.top, step, found)
     for b in range(4, DEGREE, 4):  # sum T_a T_b becomes sum T_(b+a) = 2 sum T_a T_b - sum T_(b-a)
         products, before = found[:, b + 1 : b + 5], found[:, b - 4 : b]
         products += products
@@ -149,23 +133,15 @@ def portable_moments(logits: Logits, step: Array) -> Array:
             return moments_of(t, block.xp)
         # Of one row NumPy would add the classes in another order than of several.
         rows = t if t.shape[0] > 1 else np.concatenate([t, t])
-        return moments_by_class(np.ascontiguousarray(rows.T))[:, : t.shape[0]].T
+        terms = special.chebyshev_polynomials(np.ascontiguousarray(rows.T), DEGREE // 2)
+        found = np.empty((DEGREE + 1, rows.shape[0]))  # all rows at once, class by class
+        low, high = found[: DEGREE // 2 + 1], found[DEGREE // 2 + 1 :]
+        np.add.reduce(terms, axis=1, out=low)
+        np.add.reduce(terms[1:] * (2.0 * terms[-1]), axis=1, out=high)
+        high -= low[-2::-1]  # T_(h + r) = 2 T_h T_r - T_(h - r)
+        return found[:, : t.shape[0]].T
 
     return by_blocks(work, logits, DEGREE // 2 * logits.n_columns)
-
-
-def moments_by_class(t: FloatArray) -> FloatArray:
-    """sum_i T_r(t_i) in NumPy, (R + 1, n), for t (classes, n): all rows at once, class by class.
-
-    T_(h + r) = 2 T_h T_r - T_(h - r) for the upper half.
-    """
-    terms = special.chebyshev_polynomials(t, DEGREE // 2)
-    found = np.empty((DEGREE + 1, t.shape[1]))
-    low, high = found[: DEGREE // 2 + 1], found[DEGREE // 2 + 1 :]
-    np.add.reduce(terms, axis=1, out=low)
-    np.add.reduce(terms[1:] * (2.0 * terms[-1]), axis=1, out=high)
-    high -= low[-2::-1]
-    return found
 
 
 def moments_of(t: Array, xp: Namespace) -> Array:
@@ -193,14 +169,6 @@ def contract_in_lanes(rows: Array, table: Array, xp: Namespace) -> Array:
     return np.matmul(whole.reshape(-1, LANES, p), table).reshape(-1, table.shape[1])[:n]
 
 
-def _compiled_sums(coefficients: FloatArray, t: FloatArray, xp: Namespace) -> FloatArray:
-    from hokical.stability.kernels import sums_of_powers
-
-    table = np.ascontiguousarray(t)
-    sums_of_powers(table, coefficients)
-    return table
-
-
 def portable_sums(coefficients: Array, t: Array, xp: Namespace) -> Array:
     """sum_j T_j(t) P_j(T_4(t)), (n, classes), from powers (n, R + 1) (Horner)."""
     second = 2.0 * t * t - 1.0
@@ -219,7 +187,7 @@ def portable_sums(coefficients: Array, t: Array, xp: Namespace) -> Array:
 
 
 def _floats_per_row(logits: Logits) -> int:
-    nodes = tables.gaussian_quadrature(-NODE_LIMIT, node_step(logits.n_classes)).nodes
+    nodes = tables.gaussian_quadrature(-tables.NODE_LIMIT, tables.node_step(logits.n_classes)).nodes
     return max(logits.n_columns, 2 * nodes.size)
 
 

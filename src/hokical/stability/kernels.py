@@ -4,17 +4,37 @@ Whatever the numbers are, no index made of them leaves its array: a buffer that 
 it is read gives wrong numbers, and no more than that.
 """
 
+from collections.abc import Callable, Collection
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hokical._core.arrays import FloatArray, IntArray
-from hokical._core.jit import MAXIMA, kernel
 
 Block = NDArray[Any]  # rows (n, classes) or one of them, float32 or float64
-max_kernel = partial(kernel, fastmath=MAXIMA)
+# Sums may be reordered and fused, so that loops vectorise; the order is fixed at compile time, so
+# results are reproducible. Infinities stay legal (masked classes).
+_FAST = ("reassoc", "contract", "nsz", "arcp")
+
+
+def kernel(
+    function: Callable[..., Any], *, fastmath: Collection[str] = _FAST
+) -> Callable[..., Any]:
+    """Compile at the first call, without the GIL, and keep on disk where that is possible."""
+    njit: Any = import_module("numba").njit
+    options = {"nogil": True, "fastmath": {*fastmath}, "error_model": "numpy"}
+    try:
+        compiled: Callable[..., Any] = njit(cache=True, **options)(function)
+    except RuntimeError:  # no writable cache directory, as in a container
+        compiled = njit(**options)(function)
+    return compiled
+
+
+#: For loops that take maxima, which vectorise only if NaN may be ignored; checked logits have none.
+max_kernel = partial(kernel, fastmath=("nnan", "nsz"))
 
 
 @kernel

@@ -14,37 +14,29 @@ from __future__ import annotations
 import math
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, NamedTuple, Self
-
-import numpy as np
+from typing import Annotated, Any, ClassVar, Self
 
 from hokical._core import special as _portable
 from hokical._core.arrays import Array, FloatArray
-from hokical._core.logits import Logits
+from hokical._core.checks import Checked, Within
+from hokical._core.logits import Logits, TopK
 from hokical._core.storage import storable
-from hokical._core.topk import TopK
 from hokical.stability import gaussian, gumbel, uniform
 
 #: Widths beyond these would overflow or vanish when margins are divided by them.
 NARROWEST, WIDEST = 1e-100, 1e100
-
-
-class Solver(NamedTuple):
-    """How a family's integrals are solved: functions of logits and a width."""
-
-    stability: Callable[[Logits, Any], Array]
-    distribution: Callable[[Logits, Any], Array]
+Scale = Annotated[float, Within(NARROWEST, WIDEST)]
+Finite = Annotated[float, Within(-sys.float_info.max, sys.float_info.max)]
 
 
 @dataclass(frozen=True)
-class Noise(ABC):
+class Noise(Checked, ABC):
     """Noise of one family: its width, draws of it, and the stability of labels under it."""
 
     family: ClassVar[str]
     unit_deviation: ClassVar[float]  # standard deviation of the noise of width 1
-    _solver: ClassVar[Solver]
+    _solver: ClassVar[Any]  # the module of the functions `stability` and `distribution`
 
     @property
     @abstractmethod
@@ -102,13 +94,9 @@ class Gaussian(Noise):
 
     family: ClassVar[str] = "gaussian"
     unit_deviation: ClassVar[float] = 1.0
-    _solver: ClassVar[Solver] = Solver(gaussian.stability, gaussian.distribution)
-    scale: float
-    mean: float = 0.0
-
-    def __post_init__(self) -> None:
-        _store(self, "scale", positive=True)
-        _store(self, "mean")
+    _solver: ClassVar[Any] = gaussian
+    scale: Scale
+    mean: Finite = 0.0
 
     @property
     def width(self) -> float:
@@ -137,18 +125,15 @@ class Uniform(Noise):
 
     family: ClassVar[str] = "uniform"
     unit_deviation: ClassVar[float] = 1.0 / math.sqrt(12.0)
-    _solver: ClassVar[Solver] = Solver(uniform.stability, uniform.distribution)
-    low: float
-    high: float
+    _solver: ClassVar[Any] = uniform
+    low: Finite
+    high: Finite
 
     def __post_init__(self) -> None:
-        _store(self, "low")
-        _store(self, "high")
+        super().__post_init__()
         if not NARROWEST <= self.high - self.low <= WIDEST:
-            raise ValueError(
-                f"`high` must lie above `low`, by {NARROWEST:g} to {WIDEST:g}; got "
-                f"low={self.low!r}, high={self.high!r}."
-            )
+            told = f"by {NARROWEST:g} to {WIDEST:g}; got low={self.low!r}, high={self.high!r}"
+            raise ValueError(f"`high` must lie above `low`, {told}.")
 
     @property
     def width(self) -> float:
@@ -177,11 +162,8 @@ class Gumbel(Noise):
 
     family: ClassVar[str] = "gumbel"
     unit_deviation: ClassVar[float] = math.pi / math.sqrt(6.0)
-    _solver: ClassVar[Solver] = Solver(gumbel.stability, gumbel.distribution)
-    scale: float
-
-    def __post_init__(self) -> None:
-        _store(self, "scale", positive=True)
+    _solver: ClassVar[Any] = gumbel
+    scale: Scale
 
     @property
     def width(self) -> float:
@@ -219,23 +201,6 @@ def parse_noise(text: str) -> Noise:
 def check_noise(noise: Any) -> Noise:
     """A noise object, or an error that shows how to make one."""
     if not isinstance(noise, Noise):
-        raise TypeError(
-            f"`noise` must be a Gaussian, Uniform or Gumbel of hokical; got {noise!r}. "
-            "For example `Gaussian(scale=2.0)`."
-        )
+        rule = "a Gaussian, Uniform or Gumbel of hokical, for example `Gaussian(scale=2.0)`"
+        raise TypeError(f"`noise` must be {rule}; got {noise!r}.")
     return noise
-
-
-def _store(noise: Noise, name: str, *, positive: bool = False) -> None:
-    """Check a field that is a number, finite or `positive`, and keep it as a float."""
-    value, most = getattr(noise, name), WIDEST if positive else sys.float_info.max
-    try:
-        number = None if isinstance(value, (str, bytes, bool, np.bool_)) else float(value)
-    except (TypeError, ValueError):
-        number = None
-    if number is None:
-        raise TypeError(f"`{name}` must be a number; got {value!r}.")
-    if not (NARROWEST if positive else -most) <= number <= most:
-        rule = f"positive and finite, from {NARROWEST:g} to {WIDEST:g}" if positive else "finite"
-        raise ValueError(f"`{name}` must be {rule}; got {value!r}.")
-    object.__setattr__(noise, name, number)

@@ -13,18 +13,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from hokical._core import arrays
 from hokical._core import special as portable
-from hokical._core.arrays import (
-    Array,
-    IntArray,
-    float64_scope,
-    ignore_overflow,
-    to_float64,
-    to_input_library,
-)
+from hokical._core.arrays import Array, IntArray
 from hokical._core.checks import check_count
-from hokical._core.jit import has_compiler
-from hokical._core.logits import Logits, as_logits, by_blocks, kernel_rows
+from hokical._core.logits import Logits, as_logits, by_blocks
+from hokical._core.runtime import has_compiler
 from hokical._core.storage import storable
 from hokical.stability.noise import Noise, check_noise
 
@@ -105,13 +99,16 @@ def portable_survivals(logits: Logits, draws: Draws) -> Array:
 
     def work(block: Logits) -> Array:
         xp, below = block.xp, below_top(block)
-        step, kept = _draws_per_step(block, draws.n_draws), None
+        if block.is_traced:
+            step = max(_TRACED_STEP, -(-draws.n_draws // _TRACED_STEPS))
+        else:
+            step = max(1, block.backend.block_size // max(1, block.n_rows * block.n_columns))
+        kept: Array = 0
         for start in range(0, draws.n_draws, step):
             some = xp.astype(noise[start : min(start + step, draws.n_draws), ...], below.dtype)
             winners = xp.argmax(below[:, None, :] + some[None, :, :], axis=2)
             stays = xp.astype(winners == block.labels[:, None], xp.int64)
-            count = xp.sum(stays, axis=1)
-            kept = count if kept is None else kept + count
+            kept = kept + xp.sum(stays, axis=1)
         return kept
 
     return by_blocks(work, logits)
@@ -119,9 +116,17 @@ def portable_survivals(logits: Logits, draws: Draws) -> Array:
 
 def compiled_survivals(logits: Logits, draws: Draws) -> IntArray:
     """`survivals` for NumPy arrays, by a kernel."""
-    from hokical.stability.kernels import count_survivals
+    from hokical.stability.kernels import TILE, count_survivals
 
-    tiles, extremes = _noise_tiles(draws, kernel_rows(logits.take(slice(0, 1))).dtype)
+    known, dtype = _tiles.setdefault(draws, {}), logits.take(slice(0, 1)).kernel_rows().dtype
+    if dtype.name not in known:
+        noise, n_tiles = draws.values.astype(dtype), -(-draws.n_draws // TILE)
+        padded = np.zeros((n_tiles * TILE, draws.n_classes), dtype)
+        padded[: draws.n_draws] = noise
+        tiles = padded.reshape(n_tiles, TILE, draws.n_classes).transpose(0, 2, 1)
+        extremes = np.stack([noise.max(axis=0), noise.min(axis=0)])
+        known[dtype.name] = (np.ascontiguousarray(tiles), extremes)
+    tiles, extremes = known[dtype.name]
 
     def work(block: Logits) -> IntArray:
         out = np.empty(block.n_rows, np.int64)
@@ -134,48 +139,17 @@ def compiled_survivals(logits: Logits, draws: Draws) -> IntArray:
     return counts
 
 
-#: The noise as the kernel reads it, by type, while the draws are in use.
+#: The noise as the kernel reads it, (tiles, classes, TILE), draws innermost, padded with zeros; and
+#: its extremes: by type, while the draws are in use.
 _tiles: WeakKeyDictionary[Draws, dict[str, tuple[NDArray[Any], ...]]] = WeakKeyDictionary()
-
-
-def _noise_tiles(draws: Draws, dtype: np.dtype[Any]) -> tuple[NDArray[Any], ...]:
-    """The noise (tiles, classes, TILE), draws innermost, padded with zeros; and its extremes."""
-    from hokical.stability.kernels import TILE
-
-    known = _tiles.setdefault(draws, {})
-    if dtype.name not in known:
-        noise = draws.values.astype(dtype)
-        n_tiles = -(-draws.n_draws // TILE)
-        padded = np.zeros((n_tiles * TILE, draws.n_classes), dtype)
-        padded[: draws.n_draws] = noise
-        tiles = padded.reshape(n_tiles, TILE, draws.n_classes).transpose(0, 2, 1)
-        extremes = np.stack([noise.max(axis=0), noise.min(axis=0)])
-        known[dtype.name] = (np.ascontiguousarray(tiles), extremes)
-    return known[dtype.name]
 
 
 def below_top(logits: Logits) -> Array:
     """Logits minus their row's top, (n, classes), so that a constant per row changes nothing."""
     xp = logits.xp
     dtype = xp.float64 if logits.values.dtype == xp.float64 else xp.float32
-    with ignore_overflow(xp):
-        return xp.astype(to_float64(logits.values, xp) - logits.top[:, None], dtype)
-
-
-def _draws_per_step(block: Logits, n_draws: int) -> int:
-    if block.is_traced:
-        return max(_TRACED_STEP, -(-n_draws // _TRACED_STEPS))
-    return max(1, block.backend.block_size // max(1, block.n_rows * block.n_columns))
-
-
-def check_draw_count(draws: Any) -> int:
-    """A number of draws as an int from 1 to `MOST_DRAWS`."""
-    whole = isinstance(draws, (int, np.integer)) and not isinstance(draws, bool)
-    if not whole or not 1 <= draws <= MOST_DRAWS:
-        raise ValueError(
-            f"`draws` must be None (exact) or an integer from 1 to {MOST_DRAWS}; got {draws!r}."
-        )
-    return int(draws)
+    with arrays.ignore_overflow(xp):
+        return xp.astype(arrays.to_float64(logits.values, xp) - logits.top[:, None], dtype)
 
 
 def draw_seed(random_state: Any) -> int:
@@ -184,19 +158,15 @@ def draw_seed(random_state: Any) -> int:
     None takes a fresh one from the operating system, never from NumPy's global state.
     """
     if isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool):
-        if not 0 <= random_state < 2**64:
-            raise ValueError(f"`random_state` must lie in [0, 2**64); got {random_state}.")
-        return int(random_state)
+        return check_count(random_state, name="random_state", least=0, most=2**64 - 1)
     if random_state is None:
         random_state = np.random.default_rng()
     if isinstance(random_state, np.random.Generator):
         return int(random_state.integers(2**31 - 1))
     if isinstance(random_state, np.random.RandomState):
         return int(random_state.randint(2**31 - 1))
-    raise ValueError(
-        "`random_state` must be an integer, a NumPy Generator or RandomState, or None; got "
-        f"{random_state!r}."
-    )
+    rule = "an integer, a NumPy Generator or RandomState, or None"
+    raise ValueError(f"`random_state` must be {rule}; got {random_state!r}.")
 
 
 def label_stability(
@@ -230,14 +200,14 @@ def label_stability(
     array([0.9115, 0.5   ])
     """
     check_noise(noise)
-    with float64_scope(logits):
+    with arrays.float64_scope(logits):
         checked = as_logits(logits)
         if draws is None:
-            return to_input_library(noise.stability(checked), logits)
-        m = check_draw_count(draws)
+            return arrays.to_input_library(noise.stability(checked), logits)
+        m = check_count(draws, name="draws", most=MOST_DRAWS, remedy="None solves the integral.")
         shared = Draws(noise, draw_seed(random_state), m, checked.n_classes)
         counts = checked.xp.astype(survivals(checked, shared), checked.xp.float64)
-        return to_input_library(counts / float(m), logits)
+        return arrays.to_input_library(counts / float(m), logits)
 
 
 def label_distribution(logits: Any, noise: Noise) -> Array:
@@ -252,5 +222,5 @@ def label_distribution(logits: Any, noise: Noise) -> Array:
     array([[0.8438, 0.1142, 0.042 ]])
     """
     check_noise(noise)
-    with float64_scope(logits):
-        return to_input_library(noise.distribution(as_logits(logits)), logits)
+    with arrays.float64_scope(logits):
+        return arrays.to_input_library(noise.distribution(as_logits(logits)), logits)

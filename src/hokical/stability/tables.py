@@ -18,15 +18,16 @@ Files hold this table, and `load` reads them: the module needs NumPy alone.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hokical._core.arrays import FloatArray, IntArray
-from hokical._core.checks import sum_by
-from hokical._core.lazy import memoize
+from hokical._core.checks import ArrayOf, Checked, check_array, sum_by
+from hokical._core.runtime import memoize
 from hokical._core.special import chebyshev_polynomials, log_ndtr
 from hokical._core.storage import storable
 
@@ -131,57 +132,40 @@ EXACT_LEVELS = 1 << 16
 _MOST_CELLS = 1 << 28
 
 
-def stability_levels(stability: FloatArray, levels: int = EXACT_LEVELS) -> IntArray:
-    """Integer level nearest to each stability."""
-    return np.rint(stability * levels).astype(np.int64)
+Weights = Annotated[FloatArray, ArrayOf(("starts", "levels"), 0.0, 1e290)]
 
 
 @storable("stability-table")
 @dataclass(frozen=True, eq=False)
-class StabilityTable:
+class StabilityTable(Checked):
     """`weight` and `correct`, each (starting bins, levels + 1). Tables of one shape add."""
 
-    weight: FloatArray
-    correct: FloatArray
+    weight: Weights
+    correct: Weights
 
     def __post_init__(self) -> None:
-        if self.weight.ndim != 2 or self.weight.shape[0] < 1 or self.weight.shape[1] < 2:
-            raise ValueError(f"`weight` must be (starts, levels + 1); got {self.weight.shape}.")
-        if self.correct.shape != self.weight.shape:
-            raise ValueError(f"`correct` must have shape {self.weight.shape}.")
-        inside = (self.correct >= 0.0) & (self.correct <= self.weight)
-        if not inside.all() or not self.weight.sum() < np.inf:
-            raise ValueError("`weight` must be finite, and `correct` lie between 0 and `weight`.")
+        super().__post_init__()
+        if self.levels < 1 or (self.correct > self.weight).any():
+            raise ValueError("`weight` must be (starts, levels + 1), `correct` at most `weight`.")
 
     @classmethod
     def from_examples(
-        cls,
-        level: IntArray,
-        correct: NDArray[np.bool_],
-        *,
-        levels: int,
-        sample_weight: FloatArray | None = None,
-        start: IntArray | None = None,
-        n_starts: int = 1,
-    ) -> StabilityTable:
+        cls, level: IntArray, correct: NDArray[np.bool_], *, levels: int,
+        sample_weight: FloatArray | None = None, start: IntArray | None = None, n_starts: int = 1,
+    ) -> StabilityTable:  # fmt: skip
         """Count examples by stability level, and by starting bin if there are several."""
         cell = level if start is None else start * (levels + 1) + level
         shape = (n_starts, levels + 1)
         weight = np.ones(level.shape[0]) if sample_weight is None else sample_weight
-        parts = (
-            sum_by(cell, part, shape[0] * shape[1]).reshape(shape)
-            for part in (weight, weight * correct)
-        )
-        return cls(*parts)
+        pair = (weight, weight * correct)
+        return cls(*(sum_by(cell, each, math.prod(shape)).reshape(shape) for each in pair))
 
     def __add__(self, other: object) -> StabilityTable:
         if not isinstance(other, StabilityTable):
             return NotImplemented
         if self.weight.shape != other.weight.shape:
-            raise ValueError(
-                "stability tables must have the same levels and starting bins to be added; got "
-                f"shapes {self.weight.shape} and {other.weight.shape}."
-            )
+            told = f"got shapes {self.weight.shape} and {other.weight.shape}"
+            raise ValueError(f"stability tables must have equal levels and starting bins; {told}.")
         return StabilityTable(self.weight + other.weight, self.correct + other.correct)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -216,28 +200,28 @@ class StabilityTable:
 
     def to_stored(self) -> dict[str, Any]:
         """Shape and occupied cells."""
-        return {"n_starts": self.n_starts, "levels": self.levels, **vars(self.occupied_cells())}
+        cells = self.occupied_cells()._asdict()
+        return {"n_starts": self.n_starts, "levels": self.levels, **cells}
 
     @classmethod
     def from_stored(cls, stored: dict[str, Any]) -> StabilityTable:
         """The inverse of `to_stored`; raises ValueError if the numbers cannot be a table."""
         shape = (int(stored["n_starts"]), int(stored["levels"]) + 1)
-        if min(shape) < 1 or shape[0] * shape[1] > _MOST_CELLS:
+        if min(shape) < 1 or math.prod(shape) > _MOST_CELLS:
             raise ValueError(f"a stability table cannot have shape {shape}")
-        cells = Cells(*(np.asarray(stored[name]) for name in Cells.__dataclass_fields__))
-        if len({array.shape for array in vars(cells).values()}) != 1 or cells.start.ndim != 1:
+        cells = Cells(*(np.asarray(stored[name]) for name in Cells._fields))
+        if len({array.shape for array in cells}) != 1:
             raise ValueError("a stability table must hold 1-D arrays of one length")
-        for index, size in zip((cells.start, cells.level), shape, strict=True):
-            if index.dtype.kind != "i" or ((index < 0) | (index >= size)).any():
-                raise ValueError(f"cells of a stability table must lie in {shape}")
+        for name, size in zip(Cells._fields, shape, strict=False):
+            places = getattr(cells, name)
+            check_array(name, places, (places.size,), 0, size - 1, np.int64)
         weight, correct = np.zeros(shape), np.zeros(shape)
         weight[cells.start, cells.level] = cells.weight
         correct[cells.start, cells.level] = cells.correct
         return cls(weight, correct)
 
 
-@dataclass(frozen=True, eq=False)
-class Cells:
+class Cells(NamedTuple):
     """Occupied cells of a table, all arrays (n_cells,)."""
 
     start: IntArray

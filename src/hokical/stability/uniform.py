@@ -15,12 +15,13 @@ sees no bend of the product between two of its nodes. The compiled form is off b
 of a distribution are off by 1e-6 at most.
 """
 
+from typing import Any
+
 import numpy as np
 
 from hokical._core.arrays import Array, FloatArray, Namespace
-from hokical._core.jit import has_kernels
-from hokical._core.lazy import memoize
 from hokical._core.logits import Logits, by_blocks
+from hokical._core.runtime import has_kernels, memoize
 from hokical._core.special import constant
 
 NEAREST = 64
@@ -47,7 +48,14 @@ def stability(logits: Logits, width: Array) -> Array:
         gamma = by_blocks(lambda block: _compiled_stability(block, width), logits)
     else:
         gamma = portable_stability(logits, width)
-    return gamma if logits.tail is None else _without_tail(gamma, logits, width)
+    tail: Any = logits.tail
+    if tail is None:
+        return gamma
+    rows = np.flatnonzero((tail.scaled_margin(width) < 1.0) & (tail.count > 0.0))
+    if rows.size:  # which the tail reaches
+        per_row = 3 * _HALVINGS * _HALF_ORDER
+        gamma[rows] -= by_blocks(lambda b: _taken_share(b, width), logits.take(rows), per_row)
+    return np.clip(gamma, 0.0, 1.0)
 
 
 def _compiled_stability(logits: Logits, width: float) -> FloatArray:
@@ -68,7 +76,12 @@ def portable_stability(logits: Logits, width: Array) -> Array:
     def work(block: Logits) -> Array:
         xp = block.xp
         near, _, mass = _pieces(block, width)
-        gamma = near[:, 0] + _column_sums(mass, xp)
+        if block.is_numpy and mass.shape[1] == 1:
+            # NumPy would add one column in another order than several.
+            total = np.concatenate([mass, mass], axis=1).sum(axis=0)[:1]
+        else:
+            total = xp.sum(mass, axis=0)
+        gamma = near[:, 0] + total
         if _is_crowded(block):
             gamma = gamma + _crowded_part(block, width, near)
         return xp.clip(gamma, 0.0, 1.0)
@@ -84,20 +97,17 @@ def distribution(logits: Logits, width: Array) -> Array:
     """
     if not has_kernels(logits):
         return portable_distribution(logits, width)
-    return by_blocks(
-        lambda block: _compiled_distribution(block, width), logits, 4 * logits.n_columns
-    )
-
-
-def _compiled_distribution(logits: Logits, width: float) -> FloatArray:
     from hokical.stability.kernels import uniform_rows
 
-    margins = np.clip(logits.margins / width, 0.0, 1.0)
-    order = np.argsort(margins, axis=1)
-    shares, out = np.zeros_like(margins, order="C"), np.empty_like(margins, order="C")
-    uniform_rows(np.take_along_axis(margins, order, axis=1), *_gauss_rules(), shares)
-    np.put_along_axis(out, order, shares, axis=1)
-    return np.asarray(out / out.sum(axis=1, keepdims=True))
+    def work(block: Logits) -> FloatArray:
+        margins = np.clip(block.margins / width, 0.0, 1.0)
+        order = np.argsort(margins, axis=1)
+        shares, out = np.zeros_like(margins, order="C"), np.empty_like(margins, order="C")
+        uniform_rows(np.take_along_axis(margins, order, axis=1), *_gauss_rules(), shares)
+        np.put_along_axis(out, order, shares, axis=1)
+        return np.asarray(out / out.sum(axis=1, keepdims=True))
+
+    return by_blocks(work, logits, 4 * logits.n_columns)
 
 
 def portable_distribution(logits: Logits, width: Array) -> Array:
@@ -146,27 +156,19 @@ def _pieces(logits: Logits, width: Array) -> tuple[Array, Array, Array]:
             mass[i:] *= nodes[i:] + across[i]
         else:
             mass = mass * xp.clip(nodes + across[i : i + 1, None, :], None, 1.0)
-    return near, *(_join_pieces(table, count, logits) for table in (nodes, mass))
-
-
-def _join_pieces(table: Array, count: int, logits: Logits) -> Array:
-    """A table (count, q, n) as (count q, n); torch 2.11 exports no reshape of so many rows."""
-    if logits.is_traced:
-        return logits.xp.concat([table[i, :, :] for i in range(count)], axis=0)
-    return logits.xp.reshape(table, (count * table.shape[1], -1))
+    if logits.is_traced:  # torch 2.11 exports no reshape of so many rows
+        joined = (
+            xp.concat([part[i, :, :] for i in range(count)], axis=0) for part in (nodes, mass)
+        )
+    else:
+        joined = (xp.reshape(part, (count * part.shape[1], -1)) for part in (nodes, mass))
+    return near, *joined
 
 
 def _turn(table: Array, xp: Namespace) -> Array:
     """Rows for columns; NumPy's in the usual order, as sums depend on it."""
     turned = xp.permute_dims(table, (1, 0))
     return np.ascontiguousarray(turned) if xp is np else turned
-
-
-def _column_sums(table: Array, xp: Namespace) -> Array:
-    """Sums (n,) of a table (Q, n); NumPy would add one column in another order than several."""
-    if xp is np and table.shape[1] == 1:
-        return np.concatenate([table, table], axis=1).sum(axis=0)[:1]
-    return xp.sum(table, axis=0)
 
 
 def _is_crowded(logits: Logits) -> bool:
@@ -231,7 +233,17 @@ def _last_piece(
     Where it begins and its length (n, 1); nodes u, and there the product over the rivals, (n, Q).
     """
     last = near[:, NEAREST - 1 :]
-    length = _fall(margins, last, xp) - last
+    # How far below u = 1 the product has surely fallen by exp(-CUT_OFF): at 1 - x it is at most
+    # exp(-sum_i (x - d_i)+), whose exponent is convex in x, so that Newton's steps from the right
+    # stay on the right.
+    x = xp.clip(last + CUT_OFF / NEAREST, None, 1.0)
+    for _ in range(_END_STEPS):
+        reach = xp.clip(x - margins, 0.0, None)
+        excess = xp.sum(reach, axis=1, keepdims=True) - x - CUT_OFF
+        active = xp.astype(reach > 0.0, xp.float64)
+        count = xp.sum(active, axis=1, keepdims=True) - 1.0
+        x = xp.where(excess > 0.0, x - excess / xp.clip(count, 1.0, None), x)
+    length = xp.maximum(x, last) - last
     low = 1.0 - last - length
     nodes = low + length * constant(unit_rule(*panels)[0], near)
     products = []
@@ -241,22 +253,6 @@ def _last_piece(
         # The label's own factor, u, is among them.
         products.append(product / xp.clip(u, _TINY, None))
     return low, length, nodes, xp.concat(products, axis=1)
-
-
-def _fall(margins: Array, last: Array, xp: Namespace) -> Array:
-    """How far below u = 1 the product has surely fallen by exp(-CUT_OFF), (n, 1); at most 1.
-
-    At 1 - x it is at most exp(-sum_i (x - d_i)+), whose exponent is convex in x: Newton's steps
-    from the right stay on the right.
-    """
-    x = xp.clip(last + CUT_OFF / NEAREST, None, 1.0)
-    for _ in range(_END_STEPS):
-        reach = xp.clip(x - margins, 0.0, None)
-        excess = xp.sum(reach, axis=1, keepdims=True) - x - CUT_OFF
-        active = xp.astype(reach > 0.0, xp.float64)
-        count = xp.sum(active, axis=1, keepdims=True) - 1.0
-        x = xp.where(excess > 0.0, x - excess / xp.clip(count, 1.0, None), x)
-    return xp.maximum(x, last)
 
 
 @memoize
@@ -284,26 +280,13 @@ def _gauss_rules() -> tuple[FloatArray, FloatArray]:
     return nodes, weights
 
 
-def _without_tail(gamma: FloatArray, logits: Logits, width: float) -> FloatArray:
-    """Stability (n,) among the columns, less what the tail takes."""
-    assert logits.tail is not None
-    reached = (logits.tail.scaled_margin(width) < 1.0) & (logits.tail.count > 0.0)
-    rows = np.flatnonzero(reached)
-    if rows.size:
-        gamma[rows] -= by_blocks(
-            lambda block: _taken_share(block, width), logits.take(rows), 3 * _HALVINGS * _HALF_ORDER
-        )
-    return np.clip(gamma, 0.0, 1.0)
-
-
 def _taken_share(logits: Logits, width: float) -> FloatArray:
     """integral over u in [0, joined] of P(u) (1 - (1 - y)^count), y = joined - u, (n,).
 
     P is the product over the seen classes, and the tail joins at `joined`. The other factor changes
     on the scale of 1/count at the upper end, so the pieces get shorter towards it.
     """
-    tail = logits.tail
-    assert tail is not None
+    tail: Any = logits.tail
     joined = 1.0 - tail.scaled_margin(width)[:, None]
     y, weights = _graded_rule()
     y, weights = y * joined, weights * joined

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 
 _RECORDED: dict[bytes, Any] = {}
@@ -17,17 +15,16 @@ _RECORDED: dict[bytes, Any] = {}
 @pytest.fixture(scope="module", autouse=True)
 def recorded_anew() -> Iterator[Callable[..., Any]]:
     """The function that records, for tests which must not get what was recorded before."""
-    tracing = pytest.importorskip("hokical.integrations.onnx.tracing", exc_type=ImportError)
-    record = tracing.record
+    exporting = pytest.importorskip("hokical.integrations.onnx.exporting", exc_type=ImportError)
+    record = exporting.record
 
-    def record_once(plan: Any, layout: Any) -> Any:
+    def record_once(inputs: Any, predict: Any) -> Any:
         """Kept by the numbers of the rule and all else that is read."""
-        read = dataclasses.replace(plan, opset=0, precision=np.dtype(np.float64))
-        key = pickle.dumps((read, layout))
+        key = pickle.dumps((inputs, predict))
         if key not in _RECORDED:
-            _RECORDED[key] = record(plan, layout)
+            _RECORDED[key] = record(inputs, predict)
         return copy.deepcopy(_RECORDED[key])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tracing, "record", record_once)
+        patch.setattr(exporting, "record", record_once)
         yield record

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import onnxruntime
 
 from hokical import Gaussian, Gumbel, Uniform
 from hokical.calibrators import Calibrator, make
-from tests.conftest import synthetic_logits
+from tests.conftest import quiet_fit, synthetic_logits
 
 
 def from_rule(rule: Any, n_classes: int) -> Calibrator:
@@ -34,7 +33,6 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "hoki_gaussian": ("hoki", {"noise": Gaussian(2.0, mean=1.0)}),
     "hoki_uniform": ("hoki", {"noise": Uniform(-4.0, 5.0)}),
     "hoki_gumbel": ("hoki", {"noise": Gumbel(1.5)}),
-    "hoki_confidence": ("hoki", {"noise": Gaussian(3.0), "init": "confidence"}),
     "hoki_sampled": ("hoki", {"noise": Gaussian(2.0), "draws": 150, "random_state": 1}),
     "auto": ("auto", {}),
     "auto_keeping": ("auto", {"keep_labels": True}),
@@ -47,9 +45,7 @@ def fit(method: str, logits: Any, labels: Any) -> Calibrator:
     """A method of the list above; that some do not converge does not matter here."""
     name, options = METHODS[method]
     calibrator = make(name, **options)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return calibrator.fit(logits, labels)
+    return quiet_fit(calibrator, logits, labels)
 
 
 @functools.cache

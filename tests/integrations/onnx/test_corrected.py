@@ -14,12 +14,11 @@ pytest.importorskip("ndonnx")
 import hokical  # noqa: E402
 from hokical.calibrators import make, with_sets  # noqa: E402
 from hokical.integrations.onnx import attach, check, export  # noqa: E402
-from hokical.rules import (  # noqa: E402
+from hokical.rules import Rule  # noqa: E402
+from hokical.rules.base import FlooredRule  # noqa: E402
+from hokical.rules.scaling import (  # noqa: E402
     AdaptiveRule,
     AutoRule,
-    AveragedRule,
-    FlooredRule,
-    Rule,
     StructuredRule,
 )
 from tests.calibrators.test_groups import world  # noqa: E402
@@ -45,8 +44,7 @@ N_CLASSES = 6
 def make_auto(base: str, corrected: bool, floor: float, keep_labels: bool) -> Rule:
     rng = np.random.default_rng([*base.encode(), corrected])
     correction = make_correction(rng) if corrected else None
-    kind: Any = AveragedRule if base == "average" else AutoRule
-    rule: Rule = kind(BASES[base](rng, N_CLASSES), correction, keep_labels)
+    rule: Rule = AutoRule(BASES[base](rng, N_CLASSES), correction, keep_labels)
     return FlooredRule(floor, rule) if floor else rule
 
 
@@ -73,8 +71,7 @@ def test_the_default(base: str, corrected: bool, dtype: type) -> None:
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("keep_labels", [True, False])
-@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize(("base", "keep_labels"), [*zip(BASES, (True, False, True), strict=True)])
 def test_the_default_with_a_floor(base: str, keep_labels: bool) -> None:
     assert_same(make_auto(base, True, 1e-4, keep_labels), np.float32)
 

@@ -17,7 +17,7 @@ import hokical  # noqa: E402
 from hokical.calibrators import TemperatureScaling, load, make  # noqa: E402
 from hokical.calibrators.catalog import AUTOMATIC, BUILT_IN  # noqa: E402
 from hokical.integrations.onnx import check, export  # noqa: E402
-from hokical.rules import TemperatureRule  # noqa: E402
+from hokical.rules.scaling import TemperatureRule  # noqa: E402
 from tests.conftest import max_examples, synthetic_logits  # noqa: E402
 from tests.integrations.onnx.helpers import (  # noqa: E402
     METHODS,
@@ -229,7 +229,7 @@ def test_metadata():
 
 
 def test_written_whole_and_the_same_every_time(tmp_path, monkeypatch, recorded_anew):
-    monkeypatch.setattr("hokical.integrations.onnx.tracing.record", recorded_anew)
+    monkeypatch.setattr("hokical.integrations.onnx.exporting.record", recorded_anew)
     path = tmp_path / "cal.onnx"
     model = export(fitted("hoki", 2), path)
     assert [item.name for item in tmp_path.iterdir()] == ["cal.onnx"]
@@ -246,8 +246,8 @@ def test_check_sees_a_difference():
 
 
 def test_too_many_draws_are_refused(monkeypatch):
-    monkeypatch.setattr("hokical.integrations.onnx.tracing.MOST_DRAWN", 1799)
-    with pytest.raises(ValueError, match=r"got 150 draws of 12 classes, 1,800 numbers. Fit with"):
+    monkeypatch.setattr("hokical.integrations.onnx.exporting.MOST_DRAWN", 1799)
+    with pytest.raises(ValueError, match=r"got 1,800. Fit with"):
         export(fitted("hoki_sampled", 12))
 
 

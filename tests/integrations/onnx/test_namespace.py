@@ -16,7 +16,7 @@ ndonnx = pytest.importorskip("ndonnx")
 
 from hokical._core.arrays import backend_of  # noqa: E402
 from hokical.calibrators import TemperatureScaling  # noqa: E402
-from hokical.integrations.onnx.backend import BACKEND  # noqa: E402
+from hokical.integrations.onnx.namespace import BACKEND  # noqa: E402
 from tests.conftest import max_examples, synthetic_logits  # noqa: E402
 from tests.integrations.onnx.helpers import run  # noqa: E402
 

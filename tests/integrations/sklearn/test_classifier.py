@@ -41,13 +41,10 @@ from threadpoolctl import threadpool_limits
 from hokical import CalibratedClassifier, Gaussian, TemperatureScaling
 from hokical.calibrators import Hoki, make, method_names
 from hokical.metrics import ece
+from tests.conftest import quiet_fit
+from tests.integrations.sklearn.helpers import single
 
 METHODS = method_names(3)
-
-
-def single(*arguments: Any, **options: Any) -> CalibratedClassifier:
-    """With one model, fitted on all the data."""
-    return CalibratedClassifier(*arguments, ensemble=False, **options)
 
 
 @pytest.fixture(autouse=True)
@@ -337,9 +334,7 @@ def test_a_class_with_one_example(method: str, estimator: BaseEstimator) -> None
     assert np.isfinite(proba).all()
     np.testing.assert_allclose(proba.sum(axis=1), 1.0, rtol=1e-9)
     common = y != "c"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        without = CalibratedClassifier(estimator, method=method).fit(X[common], y[common])
+    without = quiet_fit(CalibratedClassifier(estimator, method=method), X[common], y[common])
     gap = model.predict_confidence(X[common]) - without.predict_confidence(X[common])
     assert abs(gap.mean()) < 0.05
 

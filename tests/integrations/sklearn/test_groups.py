@@ -18,11 +18,7 @@ from sklearn.preprocessing import StandardScaler
 import hokical
 from hokical import CalibratedClassifier
 from hokical.metrics import log_loss
-
-
-def single(*arguments: Any, **options: Any) -> CalibratedClassifier:
-    """With one model, fitted on all the data."""
-    return CalibratedClassifier(*arguments, ensemble=False, **options)
+from tests.integrations.sklearn.helpers import single
 
 
 def people(n: int, seed: int) -> tuple[Any, Any, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -10,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.exceptions import ConvergenceWarning
 
 from hokical import Gaussian, Gumbel, Uniform
 from hokical.calibrators import Calibrator, make
 from hokical.rules import Logits
+from tests.conftest import quiet_fit
 
 SUITE = Path(__file__).resolve().parents[3] / "suite"
 
@@ -28,11 +27,7 @@ MAKERS: dict[str, Callable[[], Calibrator]] = {
     "hoki gaussian": lambda: make("hoki", noise=Gaussian(2.0)),
     "hoki uniform": lambda: make("hoki", noise=Uniform(-3.0, 3.0)),
     "hoki gumbel": lambda: make("hoki", noise=Gumbel(1.5)),
-    "hoki from confidence": lambda: make("hoki", noise=Gaussian(2.0), init="confidence"),
     "hoki sampled": lambda: make("hoki", noise=Gaussian(2.0), draws=100, random_state=3),
-    "hoki sampled from confidence": lambda: make(
-        "hoki", noise=Uniform(-3.0, 3.0), draws=100, init="confidence", random_state=3
-    ),
 }
 NAMES = list(MAKERS)
 
@@ -61,9 +56,7 @@ def as_on_device(values: Any) -> Logits:
 
 def fitted_on(name: str, logits: np.ndarray, labels: np.ndarray) -> Calibrator:
     calibrator = MAKERS[name]()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return calibrator.fit(logits, labels)
+    return quiet_fit(calibrator, logits, labels)
 
 
 @cache

@@ -15,7 +15,7 @@ import pytest
 
 from hokical import Gaussian, Gumbel, Hoki, Uniform
 from hokical.calibrators import make
-from hokical.guarantees.class_scores import distances
+from hokical.guarantees.calibration_data import label_distances
 from hokical.guarantees.scores import label_log_odds
 from hokical.rules import Logits, as_logits
 from hokical.stability import Noise, gaussian, gumbel, uniform
@@ -24,8 +24,7 @@ from tests.integrations.torch.examples import as_on_device, extreme_rows, off, t
 
 torch = pytest.importorskip("torch")
 
-from hokical.integrations.torch import as_module  # noqa: E402
-from hokical.integrations.torch.kernels import fused as fused  # noqa: E402
+from hokical.integrations.torch import as_module, backend  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
@@ -75,7 +74,7 @@ def plain(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bo
 
 
 def test_triton_is_used(plain: bool) -> None:
-    assert fused.usable(torch.zeros(2, 3, device="cuda")) is not plain
+    assert backend.usable(torch.zeros(2, 3, device="cuda")) is not plain
 
 
 @pytest.mark.parametrize("scale", [0.7, 4.0])
@@ -86,7 +85,7 @@ def test_stability(values: np.ndarray, scale: float, plain: bool) -> None:
             got = function(there, scale)
             assert got.dtype == torch.float64
             assert off(function(host, scale), got) < allowed(limit, values)
-    assert not fused._broken
+    assert not backend._broken
 
 
 @pytest.mark.parametrize("family", [Gaussian, Gumbel, Uniform])
@@ -142,7 +141,7 @@ def test_the_rest(values: np.ndarray) -> None:
     host = as_logits(values)
     for there in on_gpu(values):
         assert off(label_log_odds(host), label_log_odds(there)) < 1e-5
-        for expected, found in zip(distances(host), distances(there), strict=True):
+        for expected, found in zip(label_distances(host), label_distances(there), strict=True):
             size = 1.0 + np.abs(expected).max()
             assert off(expected, found) < 1e-12 * size
         assert off(gaussian.distribution(host, 2.0), gaussian.distribution(there, 2.0)) < 1e-12

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from hokical import Gaussian, Hoki, select_noise
+from tests.conftest import quiet_fit
 from tests.integrations.torch.examples import MAKERS, as_on_device, torch_backend
 
 torch = pytest.importorskip("torch")
@@ -60,9 +61,7 @@ def given(logits: Any) -> Any:
 
 
 def fitted(name: str, logits: Any, labels: Any, weights: Any = None) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # both warn alike, if they do
-        return made(name).fit(given(logits), labels, weights)
+    return quiet_fit(made(name), given(logits), labels, weights)  # both warn alike, if they do
 
 
 def assert_same(one: Any, other: Any) -> None:

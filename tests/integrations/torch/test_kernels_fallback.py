@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,11 +15,17 @@ from tests.integrations.torch.examples import as_on_device
 
 torch = pytest.importorskip("torch")
 
-from hokical.integrations.torch.kernels import fused as fused  # noqa: E402
+from hokical.integrations.torch import backend  # noqa: E402
 
+
+def softmax_confidence(logits: Logits, scale: float) -> Any:
+    return torch.softmax(logits.values.double() / scale, dim=1).amax(dim=1)
+
+
+KERNELS = "hokical.integrations.torch.kernels"
 FUNCTIONS: dict[str, tuple[Callable[..., Any], Callable[..., Any], Any]] = {
     "gaussian": (gaussian.stability, gaussian.portable_stability, 1.3),
-    "gumbel": (gumbel.stability, gumbel.portable_stability, 1.3),
+    "gumbel": (gumbel.stability, softmax_confidence, 1.3),
     "uniform": (uniform.stability, uniform.portable_stability, 2.5),
 }
 
@@ -28,25 +36,24 @@ def logits() -> Logits:
 
 
 @pytest.fixture
-def launches(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What was tried: any tensor is taken for one on a GPU without a C compiler."""
-    tried: list[tuple[str, str]] = []
+    tried: list[str] = []
 
-    def kernel(*name: str) -> Any:
-        tried.append(name)
-        raise RuntimeError("Failed to find C compiler")
+    class Kernels:
+        def __getattr__(self, name: str) -> Any:
+            tried.append(name)
+            raise RuntimeError("Failed to find C compiler")
 
-    monkeypatch.setattr(fused, "usable", lambda *_: not fused._broken)
-    monkeypatch.setattr(fused, "_broken", False)
-    monkeypatch.setattr(fused, "_kernel", kernel)
-    monkeypatch.setattr(fused, "_device_of", lambda _: torch.no_grad())
+    monkeypatch.setattr(backend, "usable", lambda *_: not backend._broken)
+    monkeypatch.setattr(backend, "_broken", False)
+    monkeypatch.setitem(sys.modules, KERNELS, Kernels())
+    monkeypatch.setattr(backend, "_device_of", lambda _: torch.no_grad())
     return tried
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_failed_launch_is_told_once(
-    name: str, logits: Logits, launches: list[tuple[str, str]]
-) -> None:
+def test_a_failed_launch_is_told_once(name: str, logits: Logits, launches: list[str]) -> None:
     function, portable, argument = FUNCTIONS[name]
     with pytest.warns(RuntimeWarning, match=r"Failed to find C compiler.*HOKICAL_TRITON=0"):
         got = function(logits, argument)
@@ -58,15 +65,15 @@ def test_a_failed_launch_is_told_once(
 
 
 def test_memory_that_runs_out_is_no_reason(
-    logits: Logits, launches: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+    logits: Logits, launches: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: str) -> Any:
+    def full(*_: Any) -> Any:
         raise torch.OutOfMemoryError("out of memory")
 
-    monkeypatch.setattr(fused, "_kernel", full)
+    monkeypatch.setitem(sys.modules, KERNELS, SimpleNamespace(gumbel_stability=full))
     with pytest.raises(torch.OutOfMemoryError):
         gumbel.stability(logits, 1.0)
-    assert not fused._broken
+    assert not backend._broken
 
 
 class _OnGPU:
@@ -79,34 +86,34 @@ class _OnGPU:
 
 
 def test_the_environment_says_whether_to_try(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fused, "_is_installed", lambda: True)
-    monkeypatch.setattr(fused, "_broken", False)
-    monkeypatch.setattr(fused, "is_wrapped", lambda _: False)
-    monkeypatch.setattr(fused, "is_in_graph", lambda _: False)
+    monkeypatch.setattr(backend, "_has_triton", True)
+    monkeypatch.setattr(backend, "_broken", False)
+    monkeypatch.setattr(backend, "is_wrapped", lambda _: False)
+    monkeypatch.setattr(backend, "is_in_graph", lambda _: False)
     monkeypatch.delenv("HOKICAL_TRITON", raising=False)
-    assert fused.usable(_OnGPU())
+    assert backend.usable(_OnGPU())
     monkeypatch.setenv("HOKICAL_TRITON", "0")
-    assert not fused.usable(_OnGPU())
+    assert not backend.usable(_OnGPU())
 
 
 def test_gradients_and_the_host_are_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fused, "_is_installed", lambda: True)
-    monkeypatch.setattr(fused, "_broken", False)
-    monkeypatch.setattr(fused, "is_wrapped", lambda _: False)
-    monkeypatch.setattr(fused, "is_in_graph", lambda _: False)
+    monkeypatch.setattr(backend, "_has_triton", True)
+    monkeypatch.setattr(backend, "_broken", False)
+    monkeypatch.setattr(backend, "is_wrapped", lambda _: False)
+    monkeypatch.setattr(backend, "is_in_graph", lambda _: False)
     tracked = torch.tensor(1.0, requires_grad=True)
-    assert fused.usable(_OnGPU(), 1.0)
-    assert not fused.usable(_OnGPU(), tracked)
+    assert backend.usable(_OnGPU(), 1.0)
+    assert not backend.usable(_OnGPU(), tracked)
     with torch.no_grad():
-        assert fused.usable(_OnGPU(), tracked)
-    assert not fused.usable(torch.zeros(3, 2))
+        assert backend.usable(_OnGPU(), tracked)
+    assert not backend.usable(torch.zeros(3, 2))
 
 
 def test_tensors_of_torch_func_are_left_to_torch() -> None:
     seen = []
 
     def look(values: torch.Tensor) -> torch.Tensor:
-        seen.append(fused.is_wrapped(values))
+        seen.append(backend.is_wrapped(values))
         return values
 
     torch.func.vmap(look)(torch.zeros(3, 2))

@@ -54,7 +54,7 @@ def test_logits_are_found_in_what_a_network_returns(wrap: Any, inputs: torch.Ten
 
 def test_get_logits_says_where_else_they_are(inputs: torch.Tensor) -> None:
     network = Returning(lambda z: {"scores": z})
-    with pytest.raises(TypeError, match="no logits found in a model's output of type dict"):
+    with pytest.raises(TypeError, match=r"a network's output must be .* got dict"):
         CalibratedModel(network, fitted("temps"))(inputs)
     model = CalibratedModel(network, fitted("temps"), get_logits=lambda out: out["scores"])
     assert model(inputs).confidence.shape == (6,)
@@ -165,5 +165,5 @@ def test_confidence_under_autocast_is_that_of_its_logits(inputs: torch.Tensor) -
 
 
 def test_model_must_be_a_module() -> None:
-    with pytest.raises(TypeError, match=r"must be an nn\.Module; got function"):
+    with pytest.raises(TypeError, match=r"must be a network, an nn\.Module; got function"):
         CalibratedModel(lambda x: x, fitted("temps"))

@@ -134,7 +134,7 @@ def test_errors_name_the_remedy(network: Any, data: Any) -> None:
 def test_progress_counts_batches(
     network: Any, data: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("hokical._core.messages._SHOW_AFTER_SECONDS", 0.0)
+    monkeypatch.setattr("hokical._core.runtime._SHOW_AFTER_SECONDS", 0.0)
 
     class Slow(torch.nn.Module):
         def forward(self, inputs: torch.Tensor) -> torch.Tensor:
@@ -192,7 +192,7 @@ def test_calibrate_segmentation() -> None:
 def test_calibrate_refuses_what_it_cannot_do(network: Any, data: Any) -> None:
     with pytest.raises(TypeError, match="must be a method's name or a calibrator; got int"):
         calibrate(network, loader(data), 3)
-    with pytest.raises(TypeError, match=r"options \['n_bins'\] go with a method's name"):
+    with pytest.raises(TypeError, match=r"options \['n_bins'\] go with a name"):
         calibrate(network, loader(data), Hoki(), n_bins=3)
     with pytest.raises(TypeError, match="no parameter 'n_bans'"):
         calibrate(network, loader(data), "hoki", n_bans=3)

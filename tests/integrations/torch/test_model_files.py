@@ -73,7 +73,7 @@ def test_files_that_are_not_ours(tmp_path: Path) -> None:
     safetensors.save_model(make_network(), str(path))
     with pytest.raises(CalibratorFileError, match="no calibrator"):
         CalibratedModel.load(path, make_network)
-    with pytest.raises(TypeError, match="a function that makes it; got int"):
+    with pytest.raises(TypeError, match=r"got int\. .*a function that makes it"):
         CalibratedModel.load(path, lambda: 3)  # type: ignore[arg-type,return-value]
 
 

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hokical._core.parallel import one_blas_thread
-from hokical._fitting.temperature import base_temperature
+from hokical._core.runtime import one_blas_thread
+from hokical._fitting.searches import base_temperature
 from hokical.calibrators import Calibrator, Examples, Fit, MethodInfo
 from hokical.rules import Logits
 from hokical_paper.core import ConvergenceWarning, check_count, check_positive, per_row, warn_user
@@ -71,7 +71,9 @@ class ODIRCalibrator(Calibrator):
                 f"sample is used; got a list of {len(self.cv)} pairs. Use `cv=3`, or fewer rows."
             )
         counted = examples.learnable
-        splits = self._own_splits(examples, np.flatnonzero(examples.is_learnable))
+        splits = self._own_splits(
+            examples, np.flatnonzero(examples.counting & ~examples.masked_truth)
+        )
         size = min(max(self._feature_size(counted), _SIZES[0]), _SIZES[1])
         scale = 1.0 / base_temperature(counted, size, (_REACH[0] * size, _REACH[1] * size)).x
         data = MatrixExamples.of(counted, self.method.rule.features, scale)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hokical._fitting.softmax_objective import FeatureBlock, SoftmaxObjective, make_blocks
+from hokical._fitting.structured import FeatureBlock, SoftmaxObjective, make_blocks
 from hokical.calibrators import Examples
 from hokical.rules import Logits
 from hokical_paper.types import Array, BoolArray, FloatArray, IntArray
@@ -77,6 +77,8 @@ def _all_right(block: FeatureBlock, diagonal: Array, present: Array) -> Array:
     The scores of classes that are not `present` do not grow with the others: 0 stands for them.
     """
     xp, scores = block.xp, block.z * diagonal
-    scores = block.mask(xp.where(present[None, :], scores, xp.zeros_like(scores)))
-    others = xp.max(block.replace_true(scores, -xp.inf), axis=1)
-    return xp.all(block.at_true(scores) > others)
+    scores = xp.where(present[None, :], scores, xp.zeros_like(scores))
+    if block.possible is not None:
+        scores = xp.where(block.possible, scores, -xp.inf)
+    own = xp.take_along_axis(scores, block.labels[:, None], axis=1)[:, 0]
+    return xp.all(own > xp.max(block.replace_true(scores, -xp.inf), axis=1))

@@ -22,8 +22,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from hokical._fitting.newton import Solution, cg_steps, minimize_newton
-from hokical._fitting.softmax_objective import ClassBlocks
+from hokical._fitting.searches import Solution, cg_steps, minimize_newton
+from hokical._fitting.structured import ClassBlocks
 from hokical_paper.odir.examples import MatrixExamples
 from hokical_paper.types import BoolArray, FloatArray, IntArray
 

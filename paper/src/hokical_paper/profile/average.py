@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Any, ClassVar
 
 from hokical.rules import Logits, Rule
-from hokical_paper.core import AveragedRule, as_log_proba
+from hokical_paper.core import AutoRule, as_log_proba
 from hokical_paper.profile.rule import ProfileRule
 from hokical_paper.types import Array
 
@@ -19,17 +19,17 @@ PROFILE_SHARE = 0.5
 class ProfiledAverageRule(Rule):
     """Probabilities of an `average`, mixed half and half with the `profile` of them.
 
-    Nothing fits this rule any more; `AveragedRule.from_stored` makes it from old files.
+    Nothing fits this rule any more; `AutoRule.from_stored` makes it from old files.
     """
 
     name: ClassVar[str] = "auto-profiled"
 
-    average: AveragedRule
+    average: AutoRule
     profile: ProfileRule
 
     def __post_init__(self) -> None:
-        if not isinstance(self.average, AveragedRule):
-            raise ValueError(f"`average` must be an AveragedRule; got {self.average!r}.")
+        if not isinstance(self.average, AutoRule):
+            raise ValueError(f"`average` must be an AutoRule; got {self.average!r}.")
         if not isinstance(self.profile, ProfileRule):
             raise ValueError(f"`profile` must be a ProfileRule or None; got {self.profile!r}.")
 

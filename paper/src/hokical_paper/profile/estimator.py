@@ -6,8 +6,7 @@ from typing import Any, Literal
 import numpy as np
 
 from hokical._core.special import expit
-from hokical._fitting.newton import Solution
-from hokical._fitting.temperature import best_temperature
+from hokical._fitting.searches import Solution, best_temperature
 from hokical.calibrators import Calibrator, Examples, Fit, MethodInfo
 from hokical_paper.core import LARGEST_TEMPERATURE, check_count, per_row
 from hokical_paper.profile.link import PENALTIES, LinkFit, fit_link

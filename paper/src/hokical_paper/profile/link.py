@@ -20,9 +20,9 @@ from functools import partial
 
 import numpy as np
 
-from hokical._core.parallel import one_blas_thread
-from hokical._fitting.newton import minimize_dense
-from hokical._fitting.pooled_terms import BinaryTerms, binary_losses
+from hokical._core.runtime import one_blas_thread
+from hokical._fitting.partial_pooling import BinaryTerms, binary_losses
+from hokical._fitting.searches import minimize_dense
 from hokical_paper.types import BoolArray, FloatArray
 
 #: In units of one example's information about a standardised column: from none left to hardly any.
@@ -133,7 +133,7 @@ def _losses_left_out(terms: BinaryTerms, coef: FloatArray, penalty: float) -> Fl
     once = replace(terms, weights=np.minimum(terms.weights, 1.0))
     scores = terms.offset + terms.features @ coef
     cell = np.zeros(scores.size, np.int64)
-    return once.losses(once.scores_left_out(scores, slice(None), inverse[None], cell))
+    return once.losses(once.leave_out(scores, slice(None), inverse[None], cell))
 
 
 def error_price(correct: BoolArray, counts: FloatArray) -> float:

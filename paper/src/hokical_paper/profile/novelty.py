@@ -8,10 +8,11 @@ they do not cancel, and the regression says nothing about such rows.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
-from hokical_paper.core import LARGEST_COEFFICIENT, check_array, contract, storable, store_float
+from hokical_paper.core import LARGEST_COEFFICIENT, Checked, Within, check_array, contract, storable
 from hokical_paper.types import Array, FloatArray, Namespace
 
 #: Added to correlations, so that columns which follow each other to the last digit do no harm.
@@ -20,17 +21,17 @@ _RIDGE = 1e-6
 
 @storable("profile-familiar")
 @dataclass(frozen=True, eq=False)
-class Novelty:
+class Novelty(Checked):
     """Mean (p,), inverse covariance (p, p), and the largest squared distance seen."""
 
     centre: FloatArray
     precision: FloatArray
-    reach: float
+    reach: Annotated[float, Within(0.0, LARGEST_COEFFICIENT)]
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_array("centre", self.centre, (None,))
         check_array("precision", self.precision, (self.centre.size,) * 2)
-        store_float(self, "reach", 0.0, LARGEST_COEFFICIENT)
 
     @classmethod
     def of(cls, features: FloatArray, weights: FloatArray) -> Novelty:

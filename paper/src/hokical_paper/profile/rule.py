@@ -8,13 +8,12 @@ from typing import ClassVar
 from hokical.rules import Logits, Rule
 from hokical.stability.gumbel import distribution
 from hokical_paper.core import (
-    LARGEST_COEFFICIENT,
     LARGEST_TEMPERATURE,
     LEAST_TEMPERATURE,
+    Coefficient,
+    Temperature,
     check_array,
     distribute_remainder,
-    store_float,
-    store_temperature,
 )
 from hokical_paper.profile.novelty import Novelty
 from hokical_paper.profile.stabilities import log_odds_and_profile
@@ -52,24 +51,23 @@ class ProfileRule(Rule):
     name: ClassVar[str] = "profile"
     accepts_top_k: ClassVar[bool] = True
 
-    temperature: float
+    temperature: Temperature
     widths: FloatArray
-    intercept: float
+    intercept: Coefficient
     coef: FloatArray
     range: FloatArray
     familiar: Novelty
 
     def __post_init__(self) -> None:
-        store_temperature(self)
+        super().__post_init__()
         check_array("widths", self.widths, (None,), LEAST_TEMPERATURE, LARGEST_TEMPERATURE)
         if self.widths.size > MOST_WIDTHS:
             raise ValueError(f"`widths` must be at most {MOST_WIDTHS}; got {self.widths.size}.")
-        store_float(self, "intercept", -LARGEST_COEFFICIENT, LARGEST_COEFFICIENT)
         check_array("coef", self.coef, (1 + 2 * self.widths.size,))
         check_array("range", self.range, (2,))
         if self.range[0] > self.range[1]:
             raise ValueError(f"`range` must be the smaller number first; got {self.range}.")
-        if not isinstance(self.familiar, Novelty) or self.familiar.centre.size != self.coef.size:
+        if self.familiar.centre.size != self.coef.size:
             raise ValueError(f"`familiar` must have {self.coef.size} features.")
 
     def features(self, logits: Logits) -> Array:

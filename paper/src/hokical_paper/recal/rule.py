@@ -15,8 +15,8 @@ from hokical_paper.core import (
     MOST_STEPS,
     by_blocks,
     check_array,
+    check_count,
     first_maximum,
-    store_count,
     to_float64,
 )
 from hokical_paper.recal.views import Views
@@ -134,7 +134,7 @@ class ReCalRule(Rule):
     n_transforms: int
 
     def __post_init__(self) -> None:
-        store_count(self, "n_transforms", 1, _MOST_TRANSFORMS)
+        check_count(self.n_transforms, name="n_transforms", most=_MOST_TRANSFORMS)
         last = self.n_transforms - 1
         check_array("transformations", self.transformations, (None,), 0, last, dtype=np.int64)
         steps = self.transformations.size

@@ -54,8 +54,8 @@ class Views(Logits):
     def n_transforms(self) -> int:
         return len(self.views)
 
-    def _take(self, rows: Any) -> Self:
-        return self._each("_take", rows)
+    def take(self, rows: Any) -> Self:
+        return self._each("take", rows)
 
     def without_gradient(self) -> Self:
         return self._each("without_gradient")

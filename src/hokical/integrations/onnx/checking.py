@@ -1,7 +1,7 @@
 """Running what was exported, and comparing it with Python."""
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,17 +12,16 @@ from numpy.typing import NDArray
 from hokical._core.arrays import NUMPY
 from hokical._core.conversion import from_probabilities
 from hokical._core.logits import as_logits
+from hokical._core.runtime import import_optional
 from hokical.calibrators.calibrator import Calibrator
-from hokical.calibrators.stored import OutcomeCalibrator
-from hokical.integrations.onnx.backend import onnx_module
-from hokical.integrations.onnx.models import load_model
+from hokical.calibrators.confidence import OutcomeCalibrator
+from hokical.integrations.onnx.models import DOUBLE, helper, load_model, onnx
 
 _TYPES: dict[str, type[np.floating[Any]]] = {
     "tensor(float16)": np.float16,
     "tensor(float)": np.float32,
     "tensor(double)": np.float64,
 }
-_DOUBLE = 11
 #: Under which the classifier's scores are put out for a check.
 _SCORES = "hokical/checked/scores"
 
@@ -46,12 +45,9 @@ class Check:
 
 
 def check(
-    model: Any,
-    calibrator: Calibrator | OutcomeCalibrator,
-    *,
-    n_rows: int = 64,
+    model: Any, calibrator: Calibrator | OutcomeCalibrator, *, n_rows: int = 64,
     random_state: int = 0,
-) -> Check:
+) -> Check:  # fmt: skip
     """Run an exported or attached model on made-up input, and compare it with the calibrator.
 
     `n_rows` are rows of logits; of an attached model, inputs of the network. Raises `NotRunnable`
@@ -63,10 +59,22 @@ def check(
     >>> check(export(cal), cal).agrees
     True
     """
-    proto = load_model(model)
-    facts = {item.key: item.value for item in proto.metadata_props}
-    session = _session(_with_scores(proto, facts.get("hokical_scores")))
-    coding, codes = _coding(calibrator), facts.get("hokical_groups", "groups")
+    given = load_model(model)
+    facts = {item.key: item.value for item in given.metadata_props}
+    scores = facts.get("hokical_scores")
+    proto = onnx.ModelProto()
+    proto.CopyFrom(given)
+    if scores is not None:  # which are put out as well, as float64
+        proto.graph.node.append(helper.make_node("Cast", [scores], [_SCORES], to=DOUBLE))
+        proto.graph.output.append(helper.make_tensor_value_info(_SCORES, DOUBLE, None))
+    runtime = import_optional("onnxruntime", "onnx")
+    options = runtime.SessionOptions()
+    options.log_severity_level = 4
+    cpu = {"providers": ["CPUExecutionProvider"]}
+    with _report_runtime("load it"):
+        session = runtime.InferenceSession(proto.SerializeToString(), options, **cpu)
+    coding = getattr(calibrator.rule_, "needed_groups", None)
+    codes = facts.get("hokical_groups", "groups")
     rng = np.random.default_rng(random_state)
     feed = {
         item.name: _make_input(item, n_rows, rng, None if item.name != codes else coding)
@@ -75,57 +83,43 @@ def check(
     groups = None if coding is None else feed[codes]
     if isinstance(calibrator, OutcomeCalibrator):
         expected = _expect_outcomes(calibrator, feed, groups)
-        return Check(n_rows, float(np.abs([*_run(session, feed).values()][-1] - expected).max()), 0)
-    if "hokical_scores" not in facts:
-        feed["logits"] = _vary_rows(feed["logits"])
-    found = _run(session, feed)
-    rows: Any = _logits(found[_SCORES], facts) if _SCORES in found else feed["logits"]
+    elif scores is None:  # logits of several spreads, some tied, some with masked classes
+        rows = feed["logits"]
+        rows *= np.geomspace(0.1, 30.0, len(rows)).astype(rows.dtype)[:, None]
+        rows[::7, 1] = rows[::7].max(axis=1)
+        rows[::5, rows.shape[1] // 2 + 1 :] = -np.inf
+    names = [item.name for item in session.get_outputs()]
+    with _report_runtime("run it on made-up inputs"):
+        found = dict(zip(names, session.run(names, feed), strict=True))
+    if isinstance(calibrator, OutcomeCalibrator):
+        return Check(n_rows, float(np.abs(found[names[-1]] - expected).max()), 0)
+    logits: Any = feed["logits"] if scores is None else _logits(found[_SCORES], facts)
     if groups is not None:
-        rows = replace(as_logits(rows), codes=groups.reshape(-1, groups.shape[-1]))
+        logits = replace(as_logits(logits), codes=groups.reshape(-1, groups.shape[-1]))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # made-up inputs look like nothing
-        expected, labels = calibrator.predict_confidence(rows), calibrator.predict(rows)
-    return Check(
-        len(expected),
-        float(np.abs(_public(found, "confidence").ravel() - expected).max()),
-        int((_public(found, "labels").ravel() != labels).sum()),
-    )
+        expected, labels = calibrator.predict_confidence(logits), calibrator.predict(logits)
 
+    def put_out(wanted: str) -> NDArray[Any]:
+        """The calibrator's output of that name, or the last that was given a prefix."""
+        own = [name for name in names if name == wanted or name.startswith(f"hokical_{wanted}")]
+        return np.asarray(found[own[-1]]).ravel()
 
-def _coding(calibrator: Any) -> Any:
-    """The columns of groups that a calibrator learned from, or None."""
-    return getattr(calibrator.rule_, "needed_groups", None)
+    largest = float(np.abs(put_out("confidence") - expected).max())
+    return Check(len(expected), largest, int((put_out("labels") != labels).sum()))
 
 
 def _expect_outcomes(calibrator: Any, feed: dict[str, Any], groups: Any) -> NDArray[Any]:
     """Probabilities of scores of several labels, or of confidences, which are made anew."""
-    rule = calibrator.rule_
-    if "scores" in feed:
-        n_rows, kind = len(feed["scores"]), feed["scores"].dtype
-        feed["scores"] *= np.geomspace(0.1, 30.0, n_rows).astype(kind)[:, None]
-        return np.asarray(rule.proba(feed["scores"], NUMPY))
-    n_rows, kind = len(feed["confidence"]), feed["confidence"].dtype
+    (given,), rule = (feed.keys() - {"groups"}), calibrator.rule_
+    n_rows, kind = len(feed[given]), feed[given].dtype
+    if given == "scores":
+        feed[given] *= np.geomspace(0.1, 30.0, n_rows).astype(kind)[:, None]
+        return np.asarray(rule.proba(feed[given], NUMPY))
     stated = np.linspace(0.0, 1.0, n_rows) * calibrator.get_params()["scale"]
-    feed["confidence"] = stated.astype(kind)
+    feed[given] = stated.astype(kind)
     codes = np.zeros((n_rows, 0), np.int64) if groups is None else groups
-    return np.asarray(rule.proba(calibrator._uncalibrated(feed["confidence"]), codes))
-
-
-def _session(model: Any) -> Any:
-    runtime = onnx_module("onnxruntime")
-    options = runtime.SessionOptions()
-    options.log_severity_level = 4
-    with _report_runtime("load it"):
-        return runtime.InferenceSession(
-            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
-
-
-def _run(session: Any, feed: dict[str, Any]) -> dict[str, NDArray[Any]]:
-    """Every output by its name."""
-    names = [item.name for item in session.get_outputs()]
-    with _report_runtime("run it on made-up inputs"):
-        return dict(zip(names, session.run(names, feed), strict=True))
+    return np.asarray(rule.proba(calibrator._uncalibrated(feed[given]), codes))
 
 
 @contextmanager
@@ -134,27 +128,9 @@ def _report_runtime(task: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # onnxruntime's own have no common class
-        version = onnx_module("onnxruntime").__version__
+        version = import_optional("onnxruntime", "onnx").__version__
         line = " ".join(str(error).split())
         raise NotRunnable(f"onnxruntime {version} cannot {task}: {line}") from error
-
-
-def _public(found: Mapping[str, NDArray[Any]], wanted: str) -> NDArray[Any]:
-    """The calibrator's output of that name, or the last that was given a prefix."""
-    own = [name for name in found if name == wanted or name.startswith(f"hokical_{wanted}")]
-    return found[own[-1]]
-
-
-def _with_scores(proto: Any, scores: str | None) -> Any:
-    """The model; if it has scores, a copy that also puts them out, as float64."""
-    if scores is None:
-        return proto
-    helper = onnx_module("onnx.helper")
-    copy = onnx_module("onnx").ModelProto()
-    copy.CopyFrom(proto)
-    copy.graph.node.append(helper.make_node("Cast", [scores], [_SCORES], to=_DOUBLE))
-    copy.graph.output.append(helper.make_tensor_value_info(_SCORES, _DOUBLE, None))
-    return copy
 
 
 def _logits(found: NDArray[Any], facts: dict[str, str]) -> NDArray[Any]:
@@ -182,12 +158,3 @@ def _make_input(
     if coding is not None:
         return rng.integers(0, coding.sizes, size=shape)
     return np.asarray(rng.normal(size=shape), dtype=_TYPES[item.type])
-
-
-def _vary_rows(rows: NDArray[Any]) -> NDArray[Any]:
-    """Logits of several spreads, some tied, some with masked classes."""
-    n, n_classes = rows.shape
-    out: NDArray[Any] = rows * np.geomspace(0.1, 30.0, n).astype(rows.dtype)[:, None]
-    out[::7, 1] = out[::7].max(axis=1)
-    out[::5, n_classes // 2 + 1 :] = -np.inf
-    return out

@@ -1,85 +1,218 @@
 """A calibrator as an ONNX graph of its own, or behind an exported classifier in one file.
 
-Calibrators of confidences and of several labels have graphs of their own alone.
+Predictions are computed with arrays that record operations. Calibrators of confidences and of
+several labels have graphs of their own alone.
 """
 
 import os
+from collections.abc import Callable
+from functools import partial
+from itertools import chain, count
 from typing import Any, Literal
 
 import numpy as np
 
 from hokical._core.arrays import Array, to_float64
-from hokical._core.conversion import Zeros, check_zeros
-from hokical._core.messages import warn_user
+from hokical._core.checks import check_choice
+from hokical._core.conversion import LOG_ZERO, Zeros
+from hokical._core.logits import Logits
+from hokical._core.runtime import import_optional, warn_user
+from hokical._core.version import VERSION
 from hokical.calibrators.calibrator import Calibrator
-from hokical.calibrators.stored import OutcomeCalibrator
-from hokical.integrations.onnx import models, tracing
-from hokical.integrations.onnx.backend import BACKEND, onnx_module
-from hokical.integrations.onnx.models import Scores
-from hokical.integrations.onnx.rewriting import rename
-from hokical.integrations.onnx.tracing import ExportPlan, InputType, Precision, ScoresLayout
+from hokical.calibrators.confidence import OutcomeCalibrator
+from hokical.calibrators.stored import check_plain_logits
+from hokical.guarantees.scores import Support, is_within
+from hokical.integrations.onnx import models
+from hokical.integrations.onnx.namespace import BACKEND
+from hokical.rules.base import Rule, SetRule, predict_unchecked
 
-#: By method the input and the output of its graph.
-NAMES = {"multilabel": ("scores", "probabilities"), "confidence": ("confidence", "probability")}
+Precision = Literal["float64", "float32"]
+InputType = Literal["float16", "float32", "float64"]
+#: What the scores of a classifier are.
+ScoresAre = Literal["logits", "probabilities"]
+#: By name the shape and the type of an input or output.
+Tensors = dict[str, tuple[Any, str]]
+
+#: Most numbers of noise (draws times classes) that are stored: 128 MB in float64.
+MOST_DRAWN = 1 << 24
+#: Outputs with a number for every class.
+_PER_CLASS = ("probabilities", "members")
 
 
-def trace_outcomes(
+def record(inputs: Tensors, predict: Callable[..., dict[str, Any]]) -> Any:
+    """The model of a function of inputs as it was recorded, in float64 and the tracer's opset."""
+    ndx, future = import_optional("ndonnx", "onnx"), import_optional("spox._future", "onnx")
+    # Constants are evaluated in Python: a session of onnxruntime for each takes far longer.
+    with future.value_prop_backend(future.ValuePropBackend.REFERENCE):
+        given = {n: ndx.argument(shape=shape, dtype=dtype) for n, (shape, dtype) in inputs.items()}
+        model = ndx.build(given, predict(*given.values()))
+    models.fold_constants(model)
+    return model
+
+
+def _value_info(name: str, shape: Any, dtype: str) -> Any:
+    """The description of an input or output."""
+    return models.helper.make_tensor_value_info(
+        name, models.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), shape
+    )
+
+
+def _trace(
+    method: str, inputs: Tensors, predict: Callable[..., dict[str, Any]], outputs: Tensors,
+    opset: Any, precision: str, **facts: str,
+) -> Any:  # fmt: skip
+    """What is recorded, in the operators and the precision that were asked for.
+
+    `facts` are what a reader of the file may want to know, beside those of every file.
+    """
+    models.check_opset(opset)
+    input_dtype = next(iter(inputs.values()))[1]
+    check_choice("input_dtype", input_dtype, InputType)
+    check_choice("precision", precision, Precision)
+    if input_dtype == "float64" and precision == "float32":
+        rule = '`precision` must be "float64" for inputs of float64; got "float32"'
+        raise ValueError(f'{rule}. Leave it out, or use `input_dtype="float32"`.')
+    model, described = record(inputs, predict), [_value_info(n, *o) for n, o in outputs.items()]
+    models.use_opset(model, int(opset), described, narrow=precision == "float32")
+    about = {"version": VERSION, "method": method, "opset": str(opset), "precision": precision}
+    about = {f"hokical_{name}": fact for name, fact in (about | facts).items()}
+    models.helper.set_model_props(model, about)
+    return model
+
+
+def _trace_outcomes(
     calibrator: OutcomeCalibrator, opset: int, input_dtype: str, precision: str
 ) -> Any:
     """The model of a fitted calibrator; see `export`."""
     calibrator._check_fitted()
-    tracing.check_types(opset, input_dtype, precision)
-    given, put_out = NAMES[calibrator.name]
-    several = calibrator.name == "multilabel"
-    shape: tuple[Any, ...] = ("batch", calibrator.rule_.shift.size) if several else ("batch",)
-    dtype = np.dtype("float64" if input_dtype == "float64" else "float32")
-
-    def predict(inputs: dict[str, Array]) -> dict[str, Any]:
-        found = _predict(calibrator, inputs[given], inputs.get("groups"))
-        xp = BACKEND.namespace(found)
-        return {put_out: xp.astype(found, getattr(xp, dtype.name))}
-
-    coding = getattr(calibrator.rule_, "needed_groups", None)
-    arguments = {given: (shape, input_dtype)}
+    rule, several = calibrator.rule_, calibrator.name == "multilabel"
+    if not several and rule.signals is not None:
+        found = f"got {rule.signals.rise.size} signals"
+        raise ValueError(f"`calibrator` must be fitted on one confidence per answer; {found}.")
+    given, put_out = ("scores", "probabilities") if several else ("confidence", "probability")
+    shape = ("batch", rule.shift.size) if several else ("batch",)
+    dtype = "float64" if input_dtype == "float64" else "float32"
+    inputs: Tensors = {given: (shape, input_dtype)}
+    coding = getattr(rule, "needed_groups", None)
     if coding is not None:
-        arguments["groups"] = (("batch", len(coding.columns)), "int64")
-    recorded = tracing.record_predictions(arguments, predict)
-    outputs = [tracing.value_info(put_out, shape, dtype)]
-    model = tracing.finish(recorded, opset, precision, outputs)
-    model.doc_string = f"Calibrated probabilities by {calibrator.name}."
-    facts = tracing.metadata(calibrator.name, opset, precision)
-    onnx_module("onnx.helper").set_model_props(model, facts)
-    return model
+        inputs["groups"] = (("batch", len(coding.columns)), "int64")
+    scale = None if several else float(calibrator.get_params()["scale"])
+    predict = partial(_predict_outcomes, rule, scale, put_out, dtype)
+    outputs = {put_out: (shape, dtype)}
+    return _trace(calibrator.name, inputs, predict, outputs, opset, precision)
 
 
-def _predict(calibrator: OutcomeCalibrator, values: Array, groups: Array | None) -> Array:
-    """Probabilities of traced inputs; NaN for what Python would refuse."""
-    xp, rule = BACKEND.namespace(values), calibrator.rule_
-    if calibrator.name == "multilabel":
-        return xp.where(xp.isnan(values), xp.nan, rule.proba(values, BACKEND))
-    stated = to_float64(values, xp) / float(calibrator.get_params()["scale"])
-    if rule.signals is not None:
-        raise ValueError(
-            "`calibrator` must have been fitted on one confidence per answer to become a graph; "
-            f"got {rule.signals.rise.size} signals."
-        )
-    found = rule.proba(stated, groups, xp)
-    return xp.where((stated >= 0.0) & (stated <= 1.0), found, xp.nan)
+def _predict_outcomes(
+    rule: Any, scale: float | None, name: str, dtype: str, values: Array, groups: Any = None
+) -> dict[str, Any]:
+    """Probabilities of traced scores, or confidences of a scale; NaN where Python would refuse.
+
+    A function of the module, so that it can be sent to the process that traces.
+    """
+    xp = BACKEND.namespace(values)
+    if scale is None:
+        found = xp.where(xp.isnan(values), xp.nan, rule.proba(values, BACKEND))
+    else:
+        stated = to_float64(values, xp) / scale
+        found = rule.proba(stated, groups, xp)
+        found = xp.where((stated >= 0.0) & (stated <= 1.0), found, xp.nan)
+    return {name: xp.astype(found, getattr(xp, dtype))}
 
 
-_FLOAT = 1
+def _count_classes(calibrator: Any) -> int:
+    """Of a calibrator of logits, fitted, whose noise is not so much that the file would be huge."""
+    if not isinstance(calibrator, Calibrator):
+        rule = f"`calibrator` must be one of hokical's for logits; got {type(calibrator).__name__}"
+        raise TypeError(f"{rule}. `hokical.load` reads a saved one.")
+    calibrator._check_fitted()
+    check_plain_logits(calibrator.rule_, "calibrator")
+    draws: Any = getattr(calibrator.rule_, "draws", None)
+    size = 0 if draws is None else draws.n_draws * draws.n_classes
+    if size > MOST_DRAWN:
+        rule = f"`draws` times classes must be at most {MOST_DRAWN:,} in a graph; got {size:,}"
+        raise ValueError(f"{rule}. Fit with fewer draws, or with none: `Hoki(draws=None)`.")
+    return calibrator.n_classes_
+
+
+def _trace_logits(
+    calibrator: Calibrator, opset: int, input_dtype: str, precision: str, wanted: bool | None,
+    support: bool, shape: models.Shape, axis: int = 1, zeros: Zeros | None = None,
+    lengths: models.Shape | None = None,
+) -> Any:  # fmt: skip
+    """The model from `logits` of this shape, or their probabilities with these `zeros`.
+
+    A shape are lengths or names of lengths; `lengths` are what the outputs are told to have, if
+    more is known.
+    """
+    rule, lengths = calibrator.rule_, lengths or shape
+    inputs: Tensors = {"logits": (tuple(shape), input_dtype)}
+    if rule.needed_groups is not None:
+        inputs["groups"] = (_of_groups(shape, axis, rule), "int64")
+    rows = [length for k, length in enumerate(lengths) if k != axis]
+    number = "float64" if input_dtype == "float64" else "float32"
+    outputs: Tensors = {"labels": (rows, "int64"), "confidence": (rows, number)}
+    if rule.cheap_proba if wanted is None else wanted:
+        outputs["probabilities"] = (lengths, number)
+    if isinstance(rule, SetRule):
+        outputs["members"] = (lengths, "bool")
+    known = calibrator._kept("support") if support else None
+    if known is not None:
+        outputs["support"] = (rows, "bool")
+    types = {name: dtype for name, (_, dtype) in outputs.items()}
+    predict = partial(_predict, rule, known, types, axis, zeros)
+    n_classes = str(calibrator.n_classes_)
+    return _trace(rule.name, inputs, predict, outputs, opset, precision, n_classes=n_classes)
+
+
+def _of_groups(shape: models.Shape, axis: int, rule: Rule) -> tuple[Any, ...]:
+    """The shape of the codes of groups beside scores of that shape."""
+    coding: Any = rule.needed_groups
+    return (*shape[:axis], *shape[axis + 1 :], len(coding.columns))
+
+
+def _predict(
+    rule: Rule, support: Support | None, types: dict[str, str], axis: int, zeros: Zeros | None,
+    scores: Array, groups: Any = None,
+) -> dict[str, Any]:  # fmt: skip
+    """The outputs of these types, in the shape of the traced scores."""
+    xp = BACKEND.namespace(scores)
+    order = [*(k for k in range(scores.ndim) if k != axis), axis]  # classes last
+    are_rows, n_classes = order == [0, 1], scores.shape[axis]
+    last = scores if are_rows else xp.permute_dims(scores, order)
+    rows = last if are_rows else xp.reshape(last, (-1, n_classes))
+    if zeros is not None:
+        is_zero = to_float64(rows, xp) == 0.0
+        rows = xp.log(to_float64(rows, xp))
+        if zeros == "unlikely":
+            rows = xp.where(is_zero, LOG_ZERO, rows)
+    if rows.dtype == xp.float16:  # float32 holds the same, and runtimes compute with it
+        rows = xp.astype(rows, xp.float32)
+    top = to_float64(xp.max(rows, axis=-1), xp)
+    top = xp.where(xp.any(xp.isnan(rows), axis=-1), xp.nan, top)
+    if groups is not None and not are_rows:
+        groups = xp.reshape(groups, (-1, groups.shape[-1]))
+    logits = Logits(rows, top, BACKEND, groups)
+    found = {}
+    for name, dtype in types.items():
+        if name == "support" and support is not None:
+            prediction = is_within(logits, support.edges)
+        else:
+            what: Any = "proba" if name == "probabilities" else name
+            prediction = xp.astype(predict_unchecked(rule, what, logits), getattr(xp, dtype))
+        if not are_rows:
+            shape = last.dynamic_shape
+            prediction = xp.reshape(prediction, shape if name in _PER_CLASS else shape[:-1])
+        if not are_rows and name in _PER_CLASS:
+            prediction = xp.permute_dims(prediction, np.argsort(order).tolist())
+        found[name] = prediction
+    return found
 
 
 def export(
-    calibrator: Calibrator | OutcomeCalibrator,
-    path: str | os.PathLike[str] | None = None,
-    *,
-    opset: int = tracing.DEFAULT_OPSET,
-    input_dtype: InputType = "float32",
-    precision: Precision = "float64",
-    probabilities: bool | None = None,
-    support: bool = False,
-) -> Any:
+    calibrator: Calibrator | OutcomeCalibrator, path: str | os.PathLike[str] | None = None, *,
+    opset: int = models.DEFAULT_OPSET, input_dtype: InputType = "float32",
+    precision: Precision = "float64", probabilities: bool | None = None, support: bool = False,
+) -> Any:  # fmt: skip
     """Write a fitted calibrator as an ONNX model, and return the model.
 
     Its input is `logits` (batch, classes), and of a calibrator that learned from groups `groups`
@@ -112,34 +245,25 @@ def export(
     """
     if isinstance(calibrator, OutcomeCalibrator):
         if probabilities is not None or support:
-            raise ValueError(
-                "`probabilities` and `support` are for calibrators of logits; got one of "
-                f"{calibrator.name}. Leave them out."
-            )
-        model = trace_outcomes(calibrator, opset, input_dtype, precision)
+            rule = "`probabilities` and `support` are for calibrators of logits"
+            raise ValueError(f"{rule}; got one of {calibrator.name}. Leave them out.")
+        model = _trace_outcomes(calibrator, opset, input_dtype, precision)
+        model.doc_string = f"Calibrated probabilities by {calibrator.name}."
     else:
-        given = (input_dtype, precision, probabilities, support)
-        plan = tracing.make_plan(calibrator, opset, *given)
-        model = tracing.trace(plan, ScoresLayout(("batch", plan.n_classes)))
-        model.doc_string = f"Calibrated confidence by {plan.rule.name}."
-        onnx_module("onnx.helper").set_model_props(model, plan.metadata())
+        shape = ("batch", _count_classes(calibrator))
+        options = (opset, input_dtype, precision, probabilities, support, shape)
+        model = _trace_logits(calibrator, *options)
+        model.doc_string = f"Calibrated confidence by {calibrator.rule_.name}."
     models.write_model(model, path)
     return model
 
 
 def attach(
-    model: Any,
-    calibrator: Calibrator,
-    path: str | os.PathLike[str] | None = None,
-    *,
-    output: str | None = None,
-    class_axis: int | None = None,
-    scores: Literal["logits", "probabilities"] = "logits",
-    zeros: Zeros = "unlikely",
-    precision: Precision = "float64",
-    probabilities: bool | None = None,
+    model: Any, calibrator: Calibrator, path: str | os.PathLike[str] | None = None, *,
+    output: str | None = None, class_axis: int | None = None, scores: ScoresAre = "logits",
+    zeros: Zeros = "unlikely", precision: Precision = "float64", probabilities: bool | None = None,
     support: bool = False,
-) -> Any:
+) -> Any:  # fmt: skip
     """Append a fitted calibrator to a classifier, and return the model that does both.
 
     The classifier's outputs stay; `labels`, `confidence` and, as in `export`, `probabilities` are
@@ -182,77 +306,47 @@ def attach(
     >>> [item.name for item in both.graph.output]
     ['scores', 'labels', 'confidence', 'probabilities']
     """
-    check_zeros(zeros)
-    if scores not in ("logits", "probabilities"):
-        raise ValueError(f'`scores` must be "logits" or "probabilities"; got {scores!r}.')
-    whole = models.read_model(model)
-    found = models.find_scores(whole, output, class_axis, getattr(calibrator, "n_classes_", 0))
-    kind = "float32" if found.dtype == "bfloat16" else found.dtype
-    given = (kind, precision, probabilities, support)
-    plan = tracing.make_plan(calibrator, models.opset_of(whole), *given)
-    axis, rank = _check_axis(found, class_axis, plan.n_classes)
-    if scores == "logits" and models.comes_from_softmax(whole, found.name):
+    check_choice("zeros", zeros, Zeros)
+    check_choice("scores", scores, ScoresAre)
+    n_classes = _count_classes(calibrator)
+    whole, opset = models.read_model(model)
+    source, dtype, lengths, axis = models.find_scores(whole, output, class_axis, n_classes)
+    if scores == "logits" and models.comes_from_softmax(whole, source):
         warn_user(
-            f"{found.name!r} comes from a softmax or sigmoid, so it holds probabilities, and is "
+            f"{source!r} comes from a softmax or sigmoid, so it holds probabilities, and is "
             'taken for logits. Pass `scores="probabilities"`, or the name of the logits as '
             "`output`.",
-            UserWarning,
         )
-    names = [f"axis{k}" for k in range(rank)]
-    shape = tuple(plan.n_classes if k == axis else name for k, name in enumerate(names))
-    _append(whole, plan, found, ScoresLayout(shape, axis, scores == "probabilities", zeros))
+    kind = "float32" if dtype == "bfloat16" else dtype  # which tracers do not know
+    shape = [n_classes if k == axis else f"axis{k}" for k in range(len(lengths))]
+    how = (shape, axis, zeros if scores == "probabilities" else None, lengths)
+    part = _trace_logits(calibrator, opset, kind, precision, probabilities, support, *how)
+    taken = models.names_in(models.every_graph(whole.graph))
+    prefixes = ("hokical/" * k for k in count(1))
+    prefix = next(p for p in prefixes if not any(name.startswith(p) for name in taken))
+
+    def free(wanted: str) -> str:
+        """The name itself, or one with a prefix where the model has it already."""
+        numbered = (f"hokical_{wanted}_{k}" for k in count(2))
+        candidates = chain([wanted, f"hokical_{wanted}"], numbered)
+        return next(name for name in candidates if name not in taken)
+
+    names = {item.name: free(item.name) for item in part.graph.output} | {"logits": source}
     props = {item.key: item.value for item in whole.metadata_props}
-    props |= plan.metadata()
-    props |= {"hokical_scores": found.name, "hokical_scores_are": scores}
+    if dtype == "bfloat16":
+        names["logits"] = f"{prefix}scores"
+        cast = models.helper.make_node("Cast", [source], [names["logits"]], to=models.FLOAT)
+        whole.graph.node.append(cast)
+    if calibrator.rule_.needed_groups is not None:
+        names["groups"] = props["hokical_groups"] = free("groups")
+        codes = _of_groups(lengths, axis, calibrator.rule_)
+        whole.graph.input.append(_value_info(names["groups"], codes, "int64"))
+    models.rename(part.graph, names, prefix)
+    for own in ("node", "initializer", "output"):
+        getattr(whole.graph, own).extend(getattr(part.graph, own))
+    props |= {item.key: item.value for item in part.metadata_props}
+    props |= {"hokical_scores": source, "hokical_scores_are": scores}
     props |= {"hokical_class_axis": str(axis), "hokical_zeros": zeros}
-    onnx_module("onnx.helper").set_model_props(whole, props)
+    models.helper.set_model_props(whole, props)
     models.write_model(whole, path)
     return whole
-
-
-def _append(whole: Any, plan: ExportPlan, found: Scores, layout: ScoresLayout) -> None:
-    """Put the calibrator's nodes, constants and outputs into the model."""
-    prefix, lengths = models.free_prefix(whole), found.shape or (None,) * len(layout.shape)
-    part = tracing.trace(plan, layout, lengths).graph
-    names = {name: models.free_name(whole, name) for name in plan.outputs}
-    names["logits"] = found.name
-    if found.dtype == "bfloat16":  # which tracers do not know
-        names["logits"] = f"{prefix}scores"
-        make = onnx_module("onnx.helper").make_node
-        whole.graph.node.append(make("Cast", [found.name], [names["logits"]], to=_FLOAT))
-    if plan.rule.needed_groups is not None:
-        names["groups"] = models.free_name(whole, "groups")
-        shape = layout.of_groups(lengths, len(plan.rule.needed_groups.columns))
-        codes = tracing.value_info(names["groups"], shape, np.dtype(np.int64))
-        whole.graph.input.append(codes)
-        whole.metadata_props.add(key="hokical_groups", value=names["groups"])
-    rename(part, names, prefix)
-    whole.graph.node.extend(part.node)
-    whole.graph.initializer.extend(part.initializer)
-    whole.graph.output.extend(part.output)
-
-
-def _check_axis(found: Scores, class_axis: int | None, n_classes: int) -> tuple[int, int]:
-    """The axis of the classes, counted from the front, and the number of axes."""
-    rank = 2 if found.shape is None else len(found.shape)
-    if class_axis is None and rank != 2:
-        raise ValueError(
-            f"`class_axis` must say where the classes are in {found.name!r}, which has shape "
-            f"{found.shape}: 1 for maps (batch, classes, height, width), -1 if they come last."
-        )
-    axis = 1 if class_axis is None else class_axis
-    if rank < 2 or not -rank <= axis < rank:
-        raise ValueError(
-            f"`class_axis` must be an axis of {found.name!r}, which has {rank}; got {class_axis}."
-        )
-    axis %= rank
-    if found.shape is None:
-        return axis, rank
-    length = found.shape[axis]
-    if isinstance(length, int) and length != n_classes:
-        raise ValueError(
-            f"`calibrator` must have as many classes as the model; it has {n_classes}, and "
-            f"{found.name!r} of shape {models.shape_in_words(found.shape)} has {length} in axis "
-            f"{axis}. Fit it on this model's scores, or name another tensor as `output`."
-        )
-    return axis, rank

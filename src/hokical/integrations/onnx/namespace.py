@@ -1,4 +1,6 @@
-"""The array API while a graph is traced: ndonnx, with its own way to treat constants.
+"""The array API while a graph is traced (ndonnx): shapes are known but for the batch, values not.
+
+A rule's answer written against the array API becomes ONNX operators by being computed with them.
 
 Constants stay NumPy arrays until they meet a traced one, so that what is made of them alone leaves
 no nodes. And ndonnx guards `max`, `matmul` and the like with branches for arrays without elements,
@@ -6,6 +8,7 @@ and searches by comparing everything with everything. Here they are plain operat
 handles an empty batch, and no axis but the batch is ever empty. All else is ndonnx's own.
 """
 
+import sys
 from collections.abc import Callable
 from functools import cache, partial
 from inspect import isfunction
@@ -14,8 +17,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hokical._core.arrays import Array, FloatArray
-from hokical._core.lazy import import_optional
+from hokical._core.arrays import AnyArray, Array, Backend, FloatArray, Namespace
+from hokical._core.runtime import import_optional
 
 ndx = import_optional("ndonnx", "onnx")
 op = import_optional("spox.opset.ai.onnx.v21", "onnx")
@@ -81,25 +84,17 @@ def take(x: Array, indices: Array, /, *, axis: int = 0) -> Array:
     return ndx.asarray(op.gather(_var(x), _var(indices), axis=axis))
 
 
-def flip(x: Array, /, *, axis: int) -> Array:
-    """In reverse order along an axis of known length."""
-    return take(x, np.arange(x.shape[axis])[::-1], axis=axis % x.ndim)
-
-
-def sort(x: Array, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:
-    """Sorted along an axis of known length."""
-    return _top_k(x, axis, descending)[0]
-
-
-def argsort(x: Array, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Array:
-    """The order along an axis of known length, equals as they come."""
-    return _top_k(x, axis, descending)[1]
-
-
-def _top_k(x: Array, axis: int, descending: bool) -> tuple[Array, Array]:
+def _top_k(
+    which: int, x: Array, /, *, axis: int = -1, descending: bool = False, stable: bool = True
+) -> Array:
+    """The values along an axis of known length, or their places; equals as they come."""
     count = op.const(np.array([x.shape[axis]]))
-    values, order = op.top_k(_var(x), count, axis=axis % x.ndim, largest=int(descending))
-    return ndx.asarray(values), ndx.asarray(order)
+    found = op.top_k(_var(x), count, axis=axis % x.ndim, largest=int(descending))
+    return ndx.asarray(found[which])
+
+
+sort = partial(_top_k, 0)
+argsort = partial(_top_k, 1)
 
 
 def searchsorted(
@@ -127,3 +122,24 @@ def searchsorted(
         trial = found + step
         found = ndx.where(is_reached(take(padded, trial)), trial, found)
     return ndx.minimum(found, _as_traced(np.array(edges.size)))
+
+
+class OnnxBackend(Backend):
+    """Everything is traced at once, in blocks of all rows."""
+
+    def namespace(self, array: Array) -> Namespace:
+        return sys.modules[__name__]
+
+    def is_traced(self, array: Array) -> bool:
+        return True
+
+    def from_host(self, array: AnyArray, like: Array) -> Array:
+        """The array itself: it becomes a constant of the graph when a traced one meets it."""
+        return array
+
+    def to_host(self, array: Array) -> AnyArray:
+        """The numbers of a constant; others are not known."""
+        return array if isinstance(array, np.ndarray) else np.asarray(array.unwrap_numpy())
+
+
+BACKEND = OnnxBackend()

@@ -16,8 +16,7 @@ except ImportError as error:
         'hokical.integrations.torch needs PyTorch: pip install "hokical[torch]".'
     ) from error
 
-from hokical.integrations.torch.calibrating import calibrate, collect_logits
-from hokical.integrations.torch.model import CalibratedModel
+from hokical.integrations.torch.model import CalibratedModel, calibrate, collect_logits
 from hokical.integrations.torch.module import as_module
 
 __all__ = ["CalibratedModel", "as_module", "calibrate", "collect_logits"]

@@ -1,27 +1,34 @@
 """How torch tensors are used: on their device, in float64, and through NumPy where that is faster.
 
 Everything above is written against the array API. Here is what torch does in a way of its own:
-gradients, graphs whose values are unknown, types that NumPy lacks. It also calls the
-fused kernels, see `kernels`.
+gradients, graphs whose values are unknown, types that NumPy lacks.
+
+`TorchKernels` also calls the fused kernels for CUDA devices in `kernels`, which are loaded only
+once there is something for them to do. They have no part on other devices, in gradients and graphs,
+with HOKICAL_TRITON=0 in the environment, and for good once a launch has failed (Triton compiles a
+launcher of its own, which needs a C compiler). The portable functions then go on in plain torch.
 """
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from functools import lru_cache
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import array_api_compat.torch
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
+from torch._subclasses.fake_tensor import is_fake
 from torch.autograd.forward_ad import unpack_dual
 from torch.utils.checkpoint import checkpoint
 
-from hokical._core.arrays import Backend, Kernels, Kind, Namespace
+from hokical._core.arrays import AnyArray, Backend, Kernels, Namespace
 from hokical._core.logits import Logits, by_blocks
-from hokical.integrations.torch.kernels import fused
-from hokical.integrations.torch.kernels import fused as _fused
+from hokical._core.runtime import warn_user
 from hokical.stability import gaussian, uniform
+from hokical.stability.tables import REACH
 
 #: Float types that can be computed with as they are; of these NumPy has all but bfloat16.
 _KNOWN = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -29,6 +36,35 @@ _KNOWN = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _RECORDED = 32
 #: Tables up to this many numbers are kept on the devices to which they were brought.
 _KEPT_UP_TO = 1 << 13
+
+_functorch = torch._C._functorch
+
+
+def is_in_graph(tensor: Tensor) -> bool:
+    """Whether a graph is being recorded, or shapes alone are computed."""
+    if torch.compiler.is_compiling() or tensor.is_meta:
+        return True
+    plain = type(tensor) is Tensor and not torch._is_functional_tensor(tensor)  # most are: be quick
+    return not (plain and not is_wrapped(tensor)) and is_fake(tensor)
+
+
+def is_wrapped(tensor: Tensor) -> bool:
+    """Whether the tensor is one of `torch.func`: of `vmap`, `grad` or `jacrev`."""
+    return bool(_functorch.is_functorch_wrapped_tensor(tensor))
+
+
+def _levels(tensor: Tensor) -> Iterator[Tensor]:
+    """The tensor, and what transformations of `torch.func` wrapped, down to the tensor itself."""
+    yield tensor
+    while is_wrapped(tensor):
+        tensor = _functorch.get_unwrapped(tensor)
+        yield tensor
+
+
+def asks_gradient(*numbers: float | Tensor) -> bool:
+    """Whether autograd records what is computed of one of these."""
+    tensors = [x for x in numbers if isinstance(x, Tensor)]
+    return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
 
 
 class _Standard:
@@ -68,6 +104,60 @@ class _Standard:
 
 
 _standard = _Standard()
+_device_of = torch.cuda.device_of
+_has_triton = find_spec("triton") is not None
+_broken = False
+
+
+def usable(values: Tensor, *numbers: Any) -> bool:
+    """Whether this can go through Triton: on CUDA, with no graph captured and no gradient asked."""
+    if not values.is_cuda or is_in_graph(values) or not values.numel():
+        return False
+    if _broken or not _has_triton or os.environ.get("HOKICAL_TRITON") == "0":
+        return False
+    if any(is_wrapped(x) for x in (values, *numbers) if isinstance(x, Tensor)):
+        return False  # tensors of torch.func, which have no memory to point at
+    return not asks_gradient(values, *numbers)
+
+
+def _launch(kernel: str, logits: Logits, *numbers: Any) -> Tensor | None:
+    """What a kernel makes of logits, numbers and tables (m,); None if it cannot."""
+    global _broken
+    values = logits.values
+    if not usable(values, *numbers):
+        return None
+    given = [_on_device(number, values.device) for number in numbers]
+    try:
+        with _device_of(values):
+            work = getattr(import_module(f"{__package__}.kernels"), kernel)
+            return work(values, logits.top, *given)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        _broken = True
+        warn_user(
+            f"Triton could not run a kernel ({type(error).__name__}: {str(error)[:200]}); hokical "
+            "goes on in plain torch, slower. Triton needs a C compiler; HOKICAL_TRITON=0 in the "
+            "environment silences this.",
+            RuntimeWarning,
+        )
+        return None
+
+
+def _on_device(number: Any, device: torch.device) -> Tensor:
+    """Float64 beside the logits: as plain arguments, kernels take float32 alone."""
+    if isinstance(number, Tensor):
+        return number if number.ndim else number.to(device, torch.float64)
+    if np.ndim(number):
+        # From pageable memory: taken over before the call returns, so nothing has to be waited for.
+        return torch.from_numpy(number).to(device, non_blocking=True)
+    return _number(float(number), device)
+
+
+@lru_cache(1024)
+def _number(number: float, device: torch.device) -> Tensor:
+    with torch.inference_mode(False):
+        return torch.full((), number, dtype=torch.float64, device=device)
 
 
 class TorchKernels(Kernels):
@@ -78,19 +168,41 @@ class TorchKernels(Kernels):
         return torch.special.erfcx(y)
 
     def stability(self, family: str, logits: Any, width: Any) -> Tensor | None:
-        if family == "uniform" and _is_recorded(logits, width):
+        if family == "uniform":
             rivals = min(logits.n_columns - 1, uniform.NEAREST)
             per_row = _RECORDED * rivals * rivals
-            return _recompute(uniform.portable_stability, logits, width, per_row)
-        return _fused.stability(family, logits, width)
+            found = _recompute(uniform.portable_stability, logits, width, per_row)
+            if found is not None:
+                return found
+        if not usable(logits.values):
+            return None
+        width = 2.0 / (REACH * width) if family == "gaussian" else width
+        return _launch(f"{family}_stability", logits, width)
 
     def chebyshev_moments(self, logits: Any, step: Any) -> Tensor | None:
-        if not _is_recorded(logits, step):
-            return None
         return _recompute(gaussian.portable_moments, logits, step, _RECORDED * logits.n_columns)
 
     def label_distances(self, logits: Any) -> Any:
-        return _fused.label_distances(logits)
+        return _launch("label_distances", logits)
+
+
+def _recompute(
+    function: Callable[[Logits, Any], Tensor], logits: Logits, number: Any, per_row: int
+) -> Tensor | None:
+    """`function(logits, number)`, which records so many numbers per row while it is computed.
+
+    None unless autograd, and not `torch.func` or a graph, records what is computed.
+    """
+    if not asks_gradient(logits.values, number) or logits.is_traced or is_wrapped(logits.values):
+        return None
+
+    def solve(values: Tensor, top: Tensor) -> Tensor:
+        return function(Logits(values, top, BACKEND), number)
+
+    def work(block: Logits) -> Tensor:
+        return checkpoint(solve, block.values, block.top, use_reentrant=False)
+
+    return by_blocks(work, logits, per_row)
 
 
 class TorchBackend(Backend):
@@ -119,45 +231,34 @@ class TorchBackend(Backend):
             )
         return array if array.dtype in _KNOWN else array.float()
 
-    def kind(self, array: Tensor) -> Kind:
-        if array.is_floating_point():
-            return "float"
-        if array.is_complex():
-            return "complex"
-        return "bool" if array.dtype == torch.bool else "integer"
-
-    def to_host(self, array: Tensor) -> NDArray[Any]:
-        with fused.outside_transformations():
-            plain = fused.unwrap(array).detach()
+    def to_host(self, array: Tensor) -> AnyArray:
+        with torch._C._DisableFuncTorch():  # tensors are what they are, and not wrapped again
+            *_, inner = _levels(array)
+            plain = inner.detach()
             if plain.dtype == torch.bfloat16:  # NumPy has none
                 plain = plain.float()
             return np.asarray(plain.cpu().resolve_neg().resolve_conj().numpy())
 
-    def from_host(self, array: NDArray[Any], like: Tensor) -> Tensor:
+    def from_host(self, array: AnyArray, like: Tensor) -> Tensor:
         if self.is_traced(like):  # a constant of the graph
             return torch.tensor(array, device=like.device)
-        if like.device.type == "cpu":
-            return _share(array)
-        if array.size > _KEPT_UP_TO:
+        if like.device.type == "cpu" or array.size > _KEPT_UP_TO:
             return _share(array).to(like.device)
         return _table(array.tobytes(), array.dtype.str, array.shape, like.device)
 
-    def host_view(self, array: Tensor) -> NDArray[Any] | None:
+    def host_view(self, array: Tensor) -> AnyArray | None:
         """None for tensors with a gradient to keep, on another device, or without known values."""
-        tracked = array.requires_grad and torch.is_grad_enabled()
-        if (
-            array.device.type != "cpu"
-            or tracked
-            or fused.is_wrapped(array)
-            or self.is_traced(array)
-        ):
+        known = array.is_cpu and not asks_gradient(array)
+        if not known or is_wrapped(array) or self.is_traced(array):
             return None
-        if unpack_dual(array).tangent is not None:  # type: ignore[no-untyped-call]  # forward mode
-            return None
-        return self.to_host(array)
+        tangent = unpack_dual(array).tangent  # type: ignore[no-untyped-call]  # forward mode
+        return None if tangent is not None else self.to_host(array)
 
     def is_traced(self, array: Tensor) -> bool:
-        return fused.is_in_graph(array) or fused.is_batched(array)
+        """In a graph, and under `vmap` on any level: the values of a row are then unknown."""
+        if is_in_graph(array):
+            return True
+        return is_wrapped(array) and any(map(_functorch.is_batchedtensor, _levels(array)))
 
     def queues_work(self, array: Tensor) -> bool:
         return array.is_cuda
@@ -171,33 +272,7 @@ class TorchBackend(Backend):
         return rounded.detach() + (smooth - smooth.detach())
 
 
-def _is_recorded(logits: Logits, number: float | Tensor) -> bool:
-    """Whether autograd, and not `torch.func` or a graph, records what is computed."""
-    values = logits.values
-    if not isinstance(values, Tensor) or logits.is_traced or fused.is_wrapped(values):
-        return False
-    return fused.asks_gradient(values, number)
-
-
-def _recompute(
-    function: Callable[[Logits, float | Tensor], Tensor],
-    logits: Logits,
-    number: float | Tensor,
-    per_row: int,
-) -> Tensor:
-    """`function(logits, number)`, which records so many numbers per row while it is computed."""
-    backend = logits.backend
-
-    def solve(values: Tensor, top: Tensor) -> Tensor:
-        return function(Logits(values, top, backend), number)
-
-    def work(block: Logits) -> Tensor:
-        return checkpoint(solve, block.values, block.top, use_reentrant=False)
-
-    return by_blocks(work, logits, per_row)
-
-
-def _share(array: NDArray[Any]) -> Tensor:
+def _share(array: AnyArray) -> Tensor:
     """A tensor that shares the memory of an array, if the array may be written to."""
     whole = np.asarray(array, order="C")
     return torch.from_numpy(whole if whole.flags.writeable else whole.copy())

@@ -1,4 +1,4 @@
-"""A network and its calibrator as one module."""
+"""A network and its calibrator as one module: from a network and validation data, or from files."""
 
 from __future__ import annotations
 
@@ -6,34 +6,45 @@ import copy
 import json
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from inspect import Parameter, signature
 from pathlib import Path
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, Literal, NamedTuple, Self, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import _register_namedtuple
+from torch.utils._pytree import _register_namedtuple, tree_map_only
 
-from hokical._core.lazy import import_optional
-from hokical._core.storage import CalibratorFileError
+from hokical._core.checks import check_choice
+from hokical._core.conversion import LOG_ZERO
+from hokical._core.runtime import import_optional, progress_bar
+from hokical._core.storage import CalibratorFileError, StrPath
 from hokical.calibrators import load as load_file
 from hokical.calibrators.calibrator import Calibrator
-from hokical.calibrators.multilabel import MultilabelCalibrator
+from hokical.calibrators.catalog import new_calibrator
+from hokical.calibrators.confidence import MultilabelCalibrator
 from hokical.calibrators.stored import refuse_groups
-from hokical.integrations.torch import batches
-from hokical.integrations.torch.batches import GetLogits, Outputs
-from hokical.integrations.torch.module import (
-    CalibratorModule,
-    MultilabelModule,
-    as_module,
-    calibrator_text,
-    parse_calibrator,
-)
+from hokical.integrations.torch import module as modules
+from hokical.integrations.torch.module import CalibratorModule, MultilabelModule, as_module
 
 #: Under which names the calibrator, and how it is used, stand in the file of a network.
 _CALIBRATOR, _USE = "hokical_calibrator", "hokical_use"
 #: The file beside a network of transformers.
 _BESIDE = "hokical.json"
+#: What a network returns: logits (of one class: log-odds), or what softmax or sigmoid made of them.
+Outputs = Literal["logits", "probabilities"]
+#: The same, or to be found out from their values.
+MaybeOutputs = Literal["logits", "probabilities", "auto"]
+GetLogits = Callable[[Any], Tensor]
+#: Under which names a batch that is a mapping has its labels.
+_LABELS = ("labels", "label", "targets", "target", "y")
+#: How far sums of probabilities, in half precision too, may be from 1.
+_SUM_ERROR = 1e-2
+#: Rows of a batch where tensors are given instead of a loader.
+_ROWS = 256
+_ARRAYS = (Tensor, np.ndarray)
+_WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 
 
 class CalibratedOutput(NamedTuple):
@@ -94,28 +105,20 @@ class CalibratedModel(nn.Module):
     """
 
     def __init__(
-        self,
-        model: nn.Module,
-        calibrator: Calibrator | MultilabelCalibrator | CalibratorModule | MultilabelModule,
-        *,
-        class_axis: int = -1,
-        get_logits: GetLogits | None = None,
-        outputs: Outputs = "logits",
+        self, model: nn.Module,
+        calibrator: Calibrator | MultilabelCalibrator | CalibratorModule | MultilabelModule, *,
+        class_axis: int = -1, get_logits: GetLogits | None = None, outputs: Outputs = "logits",
         as_tuple: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__()
-        if not isinstance(model, nn.Module):
-            raise TypeError(f"`model` must be an nn.Module; got {type(model).__name__}.")
-        batches.check_outputs(outputs)
+        _check_network(model, "Pass the network itself.")
+        check_choice("outputs", outputs, Outputs)
         module: Any = calibrator if isinstance(calibrator, nn.Module) else as_module(calibrator)
         if isinstance(module, CalibratorModule):
             refuse_groups(module._spec.rule)
-        self.model = model
-        self.calibrator: Any = module.to(batches.device_of(model))
-        self.class_axis = class_axis
-        self.get_logits = batches.find_logits if get_logits is None else get_logits
-        self.outputs: Outputs = outputs
-        self.as_tuple = as_tuple
+        self.model, self.class_axis, self.as_tuple = model, class_axis, as_tuple
+        self.calibrator: Any = module.to(_device_of(model))
+        self.get_logits, self.outputs = get_logits or find_logits, outputs
         self.training = model.training  # of this module alone: the network keeps its modes
 
     def forward(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -137,13 +140,18 @@ class CalibratedModel(nn.Module):
 
     def _rows(self, found: Tensor) -> Tensor:
         """Logits (..., classes) of what the network returns, with the calibrator where they are."""
-        self._bring_calibrator_to(found.device)
+        known = not torch.compiler.is_compiling() and not found.is_meta
+        if known and next(self.calibrator.buffers()).device != found.device:
+            # The network was moved without this module, or lies on several devices. In inference
+            # mode the numbers could not take part in a gradient later.
+            with torch.inference_mode(False):
+                self.calibrator.to(found.device)
         several = isinstance(self.calibrator, MultilabelModule)
         if found.ndim == 1 and not several and self.calibrator.n_classes == 2:
             rows = found[:, None]  # one output, without an axis of its own
         else:
-            rows = batches.classes_last(found, self.class_axis)
-        return batches.outputs_as_logits(rows, self.outputs, several)
+            rows = classes_last(found, self.class_axis)
+        return outputs_as_logits(rows, self.outputs, several)
 
     @torch.no_grad()
     def predict_proba(self, *args: Any, **kwargs: Any) -> Tensor:
@@ -172,7 +180,13 @@ class CalibratedModel(nn.Module):
         A pipeline's own `save_pretrained` and `push_to_hub` are refused: what they write would be
         read without the calibrator. Use those of this class, and `from_pretrained`.
         """
-        batches.check_problem(self.model, isinstance(self.calibrator, MultilabelModule))
+        wanted: list[Any] = [None, "single_label_classification"]
+        if isinstance(self.calibrator, MultilabelModule):
+            wanted = ["multi_label_classification"]
+        problem = getattr(getattr(self.model, "config", None), "problem_type", None)
+        if problem not in wanted:
+            rule = f"`model.config.problem_type` must be one of {wanted}; got {problem!r}"
+            raise ValueError(f"{rule}. `hokical.MultilabelCalibrator` is for several labels.")
         twin = copy.copy(self.model)
         twin._forward_hooks = self.model._forward_hooks.copy()  # or the network had it too
         twin.register_forward_hook(self._with_log_proba)
@@ -189,28 +203,32 @@ class CalibratedModel(nn.Module):
         elif found.numel() < rows.numel():  # one output, of which the sigmoid is taken
             logs = torch.logit(proba[..., 1:])
         else:
-            logs = batches.log_below_label(proba, self.calibrator.labels(rows))
-        return batches.replace_logits(output, logs.movedim(-1, self.class_axis))
+            logs = log_below_label(proba, self.calibrator.labels(rows))
+        if not isinstance(output, Mapping) or "logits" not in output:
+            rule = "the network must return a mapping with `logits`, as with `return_dict=True`"
+            raise TypeError(f"{rule}; got {type(output).__name__}.")
+        own: Any = type(output)
+        return own(**{**output, "logits": logs.movedim(-1, self.class_axis)})
 
     @property
     def _use(self) -> dict[str, Any]:
         """How the calibrator is used, for files."""
         return {"class_axis": self.class_axis, "outputs": self.outputs}
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: StrPath) -> None:
         """Write the network's numbers and the calibrator to one file (safetensors, no pickle).
 
         Those of the bare network, without `DataParallel`, `DistributedDataParallel` or the compiler
         around it.
         """
         safetensors = import_optional("safetensors.torch", "safetensors")
-        about = {_CALIBRATOR: calibrator_text(self.fitted), _USE: json.dumps(self._use)}
+        about = {_CALIBRATOR: modules.calibrator_text(self.fitted), _USE: json.dumps(self._use)}
         with tempfile.TemporaryDirectory(dir=Path(path).parent) as folder:  # the old file stays
             file = Path(folder, "network")
-            safetensors.save_model(batches.bare(self.model), str(file), metadata=about)
+            safetensors.save_model(bare(self.model), str(file), metadata=about)
             os.replace(file, path)
 
-    def save_pretrained(self, folder: str | os.PathLike[str], **options: Any) -> None:
+    def save_pretrained(self, folder: StrPath, **options: Any) -> None:
         """Save a network of transformers as it does itself, with `hokical.json` beside it.
 
         `options` are the network's. `CalibratedModel.from_pretrained(folder)` loads both.
@@ -225,24 +243,20 @@ class CalibratedModel(nn.Module):
         loads both.
         """
         self._pretrained("push_to_hub")
-        network: Any = copy.copy(batches.bare(self.model))
+        network: Any = copy.copy(bare(self.model))
         network.save_pretrained = self.save_pretrained  # which its `push_to_hub` calls
         return network.push_to_hub(name, **options)
 
     def _pretrained(self, method: str) -> Any:
         """A method that networks of transformers have."""
-        found = getattr(batches.bare(self.model), method, None)
+        found = getattr(bare(self.model), method, None)
         if found is None:
-            raise TypeError(
-                f"the network must have `{method}`, as those of transformers do; got "
-                f"{type(self.model).__name__}. Use `save`, which writes one file."
-            )
+            rule = f"the network must have `{method}`, as those of transformers do"
+            raise TypeError(f"{rule}; got {type(self.model).__name__}. Use `save`, for one file.")
         return found
 
     @classmethod
-    def from_pretrained(
-        cls, name: str | os.PathLike[str], model: Any = None, **options: Any
-    ) -> Self:
+    def from_pretrained(cls, name: StrPath, model: Any = None, **options: Any) -> Self:
         """A network of transformers and its calibrator, as `save_pretrained` left them.
 
         `name` is a folder, or a model on the hub. `model` is the class of the network, such as
@@ -251,35 +265,26 @@ class CalibratedModel(nn.Module):
         evaluation mode.
         """
         transformers = import_optional("transformers", "transformers")
-        where = {
-            key: options[key]
-            for key in ("revision", "token", "cache_dir", "subfolder", "local_files_only")
-            if key in options
-        }
+        shared = ("revision", "token", "cache_dir", "subfolder", "local_files_only")
+        where = {key: options[key] for key in shared if key in options}
         file = transformers.utils.cached_file(
             os.fspath(name), _BESIDE, _raise_exceptions_for_missing_entries=False, **where
         )
         if file is None:
-            raise FileNotFoundError(
-                f"{name} has no {_BESIDE}, which `CalibratedModel.save_pretrained` writes, or "
-                "cannot be reached. Calibrate the network, `hokical.calibrate(network, loader)`."
-            )
+            rule = f"{name} has no {_BESIDE}, which `CalibratedModel.save_pretrained` writes"
+            remedy = "Calibrate the network, `hokical.calibrate(network, loader)`."
+            raise FileNotFoundError(f"{rule}, or cannot be reached. {remedy}")
         if model is None:
             config = transformers.AutoConfig.from_pretrained(name, **where)
             model = getattr(transformers, config.architectures[0])
-        network = model
-        if not isinstance(network, nn.Module):
-            network = model.from_pretrained(name, **options).eval()
+        if not isinstance(model, nn.Module):
+            model = model.from_pretrained(name, **options).eval()
         fitted: Any = load_file(file)
-        use = fitted.metadata_.pop(_USE, {})
-        return cls(network, fitted, **use)
+        return cls(model, fitted, **fitted.metadata_.pop(_USE, {}))
 
     @classmethod
     def load(
-        cls,
-        path: str | os.PathLike[str],
-        model: nn.Module | Callable[[], nn.Module],
-        **options: Any,
+        cls, path: StrPath, model: nn.Module | Callable[[], nn.Module], **options: Any
     ) -> Self:
         """Read what `save` wrote into a network of the same architecture.
 
@@ -287,17 +292,22 @@ class CalibratedModel(nn.Module):
         code. `options` are those of the class; `class_axis` and `outputs` are known to the file.
         """
         network = model if isinstance(model, nn.Module) else model()
-        if not isinstance(network, nn.Module):
-            raise TypeError(
-                "`model` must be the network, an nn.Module, or a function that makes it; got "
-                f"{type(network).__name__}."
-            )
-        fitted, use, wrapped = _read_about(path)
-        target = batches.bare(network)
-        if wrapped:  # a file of 0.4, of a network within `DataParallel`
-            target = nn.ModuleDict({"module": target})
+        _check_network(network, "Pass the network, or a function that makes it.")
+        safetensors = import_optional("safetensors.torch", "safetensors")
+        Path(path).open("rb").close()  # for an error that names the file
+        try:
+            with safetensors.safe_open(str(path), framework="pt") as stored:
+                about, names = stored.metadata() or {}, [*stored.keys()]
+        except Exception as error:  # of a kind of its own
+            raise CalibratorFileError(f"{path} is not a safetensors file: {error}") from error
+        if _CALIBRATOR not in about:
+            raise CalibratorFileError(f"{path} holds no calibrator; use `CalibratedModel.save`.")
+        fitted = modules.parse_calibrator(about[_CALIBRATOR])
+        use, target = json.loads(about.get(_USE, "{}")), bare(network)
+        if names and all(name.startswith("module.") for name in names):
+            target = nn.ModuleDict({"module": target})  # of 0.4, a network within `DataParallel`
         with torch.no_grad():
-            import_optional("safetensors.torch", "safetensors").load_model(target, str(path))
+            safetensors.load_model(target, str(path))
         return cls(network, fitted, **use | options)
 
     def extra_repr(self) -> str:
@@ -318,45 +328,289 @@ class CalibratedModel(nn.Module):
                     state_dict[start + other] = state_dict.pop(name)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
-    def _bring_calibrator_to(self, device: torch.device) -> None:
-        """The network may have been moved without this module, or lie on several devices."""
-        if torch.compiler.is_compiling() or device.type == "meta":
-            return
-        if next(self.calibrator.buffers()).device != device:
-            with torch.inference_mode(False):  # or its numbers could not take part in a gradient
-                self.calibrator.to(device)
-
     @property
     def fitted(self) -> Calibrator | MultilabelCalibrator:
         """The calibrator, to be saved."""
         return cast(Calibrator | MultilabelCalibrator, self.calibrator.fitted)
 
 
-def _read_about(path: str | os.PathLike[str]) -> tuple[Any, dict[str, Any], bool]:
-    """The calibrator in a file of a network, as JSON beside the tensors, and how it is used.
+def collect_logits(
+    model: nn.Module, loader: Any, *, device: torch.device | str | None = None,
+    progress: bool | None = None, get_logits: GetLogits | None = None, class_axis: int = -1,
+    ignore_label: int | None = None, outputs: MaybeOutputs = "auto",
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Run a network over a data loader: logits (n, classes) and labels (n,), on its device.
 
-    Also whether the names of all tensors begin with "module.".
+    In evaluation mode and without gradients; every part of the network has its own mode back
+    afterwards, also after an error.
+
+    `loader` gives batches: (inputs, labels); (inputs, labels, anything else) for a network of one
+    argument, else more inputs with the labels last, or a tuple of them before; or mappings with
+    "labels" or "target", whose other entries are the network's keyword arguments. A pair of tensors
+    (X, y) is taken in batches of 256. Inputs are sent to `device`, by default where the network is.
+    `get_logits` and `class_axis` are as in `CalibratedModel`: images and tokens are flattened, each
+    position a row, without those labelled `ignore_label`, say -100 or 255. Labels of the shape of
+    the logits, for several labels at once, are returned as (n, labels). `progress` shows a progress
+    bar; None means: if stderr is a terminal.
+
+    A network with one output, the log-odds of class 1, gives logits (n, 2). `outputs` says whether
+    it returns "logits" or "probabilities", which become their logarithms (log-odds for several
+    labels at once); "auto" takes outputs in [0, 1] for probabilities, where the rows of several
+    classes sum to 1.
+
+    >>> import torch
+    >>> from hokical.integrations.torch import collect_logits
+    >>> network = torch.nn.Linear(4, 3)
+    >>> batches = [(torch.randn(5, 4), torch.tensor([0, 1, 2, 0, 1])) for _ in range(3)]
+    >>> logits, labels = collect_logits(network, batches)
+    >>> logits.shape, labels.shape
+    (torch.Size([15, 3]), torch.Size([15]))
     """
-    safetensors = import_optional("safetensors.torch", "safetensors")
-    Path(path).open("rb").close()  # for an error that names the file
+    reading = (get_logits, class_axis, ignore_label, outputs)
+    return _collect(model, loader, device, progress, *reading)[:2]
+
+
+def _collect(
+    model: nn.Module, loader: Any, device: Any, progress: bool | None, get_logits: GetLogits | None,
+    class_axis: int, ignore_label: int | None, outputs: MaybeOutputs,
+) -> tuple[Tensor, Tensor, Outputs, int]:  # fmt: skip
+    """What `collect_logits` returns, what the network's outputs are, and most axes of them."""
+    _check_network(model, "Logits that you have are for `hokical.auto(logits, labels)`.")
+    check_choice("outputs", outputs, MaybeOutputs)
+    place = _device_of(model) if device is None else torch.device(device)
+    away = place.type == "cuda"  # towards the host the numbers would be read before they are there
+    kinds = [each.kind for each in signature(bare(model).forward).parameters.values()]
+    positional = [kind for kind in kinds if kind <= Parameter.VAR_POSITIONAL]
+    takes_one = len(positional) == 1 and positional[0] < Parameter.VAR_POSITIONAL
+    pair = isinstance(loader, (tuple, list)) and [isinstance(x, _ARRAYS) for x in loader]
+    if pair == [True, True]:
+        inputs, truth = map(torch.as_tensor, loader)
+        if len(inputs) != len(truth):
+            sizes = f"{len(inputs)} inputs and {len(truth)} labels"
+            raise ValueError(f"inputs and labels must have the same length; got {sizes}.")
+        dataset = torch.utils.data.TensorDataset(inputs, truth)
+        loader = torch.utils.data.DataLoader(dataset, batch_size=_ROWS)
+    total = len(loader) if hasattr(loader, "__len__") else 0
+    modes = [(module, module.training) for module in model.modules()]
+    parts: list[tuple[Tensor, Tensor]] = []
+    rank = 0
+    model.eval()
     try:
-        with safetensors.safe_open(str(path), framework="pt") as stored:
-            about, names = stored.metadata() or {}, [*stored.keys()]
-    except Exception as error:  # of a kind of its own
-        raise CalibratorFileError(f"{path} is not a safetensors file: {error}") from error
-    if _CALIBRATOR not in about:
-        raise CalibratorFileError(
-            f"{path} holds no calibrator; write it with `CalibratedModel.save`."
-        )
-    wrapped = bool(names) and all(name.startswith("module.") for name in names)
-    return parse_calibrator(about[_CALIBRATOR]), json.loads(about.get(_USE, "{}")), wrapped
+        with torch.no_grad(), progress_bar("collecting logits", total, progress) as advance:
+            for batch in loader:
+                data = dict(batch) if isinstance(batch, Mapping) else batch
+                data = tree_map_only(Tensor, lambda x: x.to(place, non_blocking=away), data)
+                args, kwargs, labels = split_batch(data, takes_one)
+                found = (get_logits or find_logits)(model(*args, **kwargs))
+                rank = max(rank, found.ndim)
+                parts.append(_as_rows(found, labels, class_axis, ignore_label))
+                advance()
+    finally:
+        for module, training in modes:
+            module.training = training
+    if not any(labels.numel() for _, labels in parts):
+        raise ValueError("`loader` must give at least one batch with a label that counts.")
+    rows, labels = (torch.cat(part) for part in zip(*parts, strict=True))
+    several, form = labels.ndim == 2, outputs
+    if form == "auto":  # probabilities lie in [0, 1] and, of several classes, each row sums to 1
+        within = ((rows >= 0.0) & (rows <= 1.0)).all()
+        if within and not several and rows.shape[1] > 1:
+            within = ((rows.double().sum(dim=1) - 1.0).abs() <= _SUM_ERROR).all()
+        form = "probabilities" if within else "logits"
+    return outputs_as_logits(rows, form, several), labels, form, rank
+
+
+def calibrate(
+    model: nn.Module, data: Any, labels: Any = None,
+    method: str | Calibrator | MultilabelCalibrator = "auto", *,
+    device: torch.device | str | None = None, progress: bool | None = None,
+    get_logits: GetLogits | None = None, class_axis: int = -1, ignore_label: int | None = None,
+    outputs: MaybeOutputs = "auto", **options: Any,
+) -> CalibratedModel:  # fmt: skip
+    """Collect validation logits, fit a calibrator, and return the network with it.
+
+    `data` are examples that the network was not trained on: a data loader as in `collect_logits`,
+    or a tensor of inputs, with `labels` (n,). `method` is a name (`hokical methods` lists them),
+    with `options` for it; or a calibrator, of which a copy is fitted. After a data loader it may
+    come third: `calibrate(model, loader, "temps")`. A `MultilabelCalibrator` is for networks with a
+    sigmoid for each label. Networks with one output for class 1 of two, and those that end in a
+    softmax or sigmoid, are recognized. The other arguments are those of `collect_logits`.
+
+    The result's `fitted` is the calibrator: `fitted.save("cal.json")`. The network has the modes it
+    came with: call `.eval()` before predicting, as below, or dropout stays on.
+
+    >>> import torch
+    >>> from hokical import calibrate
+    >>> _ = torch.manual_seed(0)
+    >>> inputs = torch.randn(600, 3)
+    >>> labels = (inputs + torch.randn(600, 3)).argmax(dim=1)
+    >>> network = torch.nn.Linear(3, 3, bias=False)
+    >>> network.weight = torch.nn.Parameter(5 * torch.eye(3))
+    >>> loader = torch.utils.data.DataLoader(list(zip(inputs, labels)), batch_size=100)
+    >>> calibrated = calibrate(network, loader, "temps").eval()
+    >>> calibrated.fitted
+    TemperatureScaling(): 3 classes, 600 examples, temperature ...
+    >>> calibrated(inputs[:4]).confidence.shape
+    torch.Size([4])
+    """
+    if not isinstance(labels, (Tensor, np.ndarray, list, type(None))):
+        labels, method = None, labels
+    several = isinstance(method, MultilabelCalibrator)
+    estimator: Any = copy.deepcopy(method) if several else new_calibrator(method, **options)
+    given = data if labels is None else (data, labels)
+    reading = (get_logits, class_axis, ignore_label, outputs)
+    logits, truth, form, rank = _collect(model, given, device, progress, *reading)
+    estimator.fit(logits, truth)
+    if rank > 2 and not several:  # positions of one item are not independent
+        estimator.forget_examples()
+    found: Any = {"get_logits": get_logits, "class_axis": class_axis, "outputs": form}
+    return CalibratedModel(model, estimator, **found)
+
+
+def split_batch(batch: Any, takes_one: bool = False) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
+    """Positional arguments, keyword arguments and labels of a batch.
+
+    Labels come last; after the inputs if the network takes one argument, as in (x, y, index). A
+    tuple of inputs is passed as so many arguments, unless the network takes one.
+
+    >>> split_batch(("inputs", "labels"))
+    (('inputs',), {}, 'labels')
+    >>> split_batch(("inputs", "labels", "index"), takes_one=True)
+    (('inputs',), {}, 'labels')
+    >>> split_batch((("image", "text"), "labels"))
+    (('image', 'text'), {}, 'labels')
+    """
+    if isinstance(batch, Mapping):
+        for name in _LABELS:
+            if name in batch:
+                return (), {key: batch[key] for key in batch if key != name}, batch[name]
+    elif isinstance(batch, (tuple, list)) and len(batch) >= 2:
+        n_inputs = 1 if takes_one else len(batch) - 1
+        inputs, labels = batch[:n_inputs], batch[n_inputs]
+        if len(inputs) == 1 and not takes_one:  # what is nested are the arguments
+            if isinstance(inputs[0], Mapping):
+                return (), dict(inputs[0]), labels
+            inputs = inputs[0] if isinstance(inputs[0], (tuple, list)) else inputs
+        return tuple(inputs), {}, labels
+    found = f"keys {list(batch)}" if isinstance(batch, Mapping) else type(batch).__name__
+    rule = f"a batch must be (inputs, labels), or a mapping with one of {', '.join(_LABELS)}"
+    raise TypeError(f"{rule}; got {found}. Wrap the loader: `((b.x, b.y) for b in loader)`.")
+
+
+def find_logits(output: Any) -> Tensor:
+    """The logits in a model's output: a tensor, `.logits`, `["logits"]`, or first of a tuple.
+
+    >>> import torch
+    >>> find_logits({"loss": None, "logits": torch.zeros(2, 3)}).shape
+    torch.Size([2, 3])
+    """
+    if isinstance(output, Tensor):
+        return output
+    found = output.get("logits") if isinstance(output, Mapping) else None
+    found = getattr(output, "logits", None) if found is None else found
+    if found is None and isinstance(output, (tuple, list)) and output:
+        found = output[0]
+    if isinstance(found, Tensor):
+        return found
+    rule = "a network's output must be a tensor, have `logits`, or be a tuple that begins with them"
+    raise TypeError(f"{rule}; got {type(output).__name__}. Give `get_logits=lambda output: ...`.")
+
+
+def log_below_label(proba: Tensor, labels: Tensor) -> Tensor:
+    """Logarithms of probabilities (..., classes) whose first maximum is at the labels (...).
+
+    Probabilities that differ by a rounding can have the same logarithm; and where a method keeps
+    the network's label, another class may be more probable: it is then lowered to the label's.
+    """
+    logs, best = proba.log(), labels[..., None]
+    top = logs.gather(-1, best).detach()
+    earlier = torch.arange(proba.shape[-1], device=proba.device) < best
+    below = torch.nextafter(top, torch.full_like(top, -torch.inf))
+    return torch.minimum(logs, torch.where(earlier, below, top))
+
+
+def classes_last(logits: Tensor, class_axis: int) -> Tensor:
+    """The logits (..., classes) with the class axis moved to the end."""
+    if not -logits.ndim <= class_axis < logits.ndim:
+        shape = tuple(logits.shape)
+        raise ValueError(f"`class_axis` must be an axis of logits {shape}; got {class_axis}.")
+    return logits.movedim(class_axis, -1)
+
+
+def outputs_as_logits(rows: Tensor, outputs: Outputs, several: bool) -> Tensor:
+    """Logits (..., classes) of a network's outputs (..., classes), two of one class (..., 1).
+
+    Without a look at the values, for graphs; gradients pass. Zeros are as in
+    `hokical.from_probabilities`, and in `from_binary_probabilities` for sigmoids.
+    """
+    one = rows.shape[-1] == 1 and not several
+    if outputs == "probabilities":
+        rows = rows if rows.dtype == torch.float64 else rows.float()
+        info = torch.finfo(rows.dtype)
+        if one or several:
+            rows = torch.logit(rows.clamp(info.smallest_normal, 1.0 - 0.5 * info.eps))
+        else:  # without gradients that no float can hold
+            sound = rows.clamp_min(info.smallest_normal)
+            logs = log_below_label(sound, rows.argmax(dim=-1))
+            rows = torch.where(rows <= 0.0, LOG_ZERO, logs)
+    return torch.cat([torch.zeros_like(rows), rows], dim=-1) if one else rows
+
+
+def bare(model: nn.Module) -> nn.Module:
+    """The network within `DataParallel`, `DistributedDataParallel` and `torch.compile`."""
+    inner: Any = model
+    while isinstance(inner, nn.Module):
+        model, wraps = inner, isinstance(inner, _WRAPPERS)
+        inner = inner.module if wraps else getattr(inner, "_orig_mod", None)
+    return model
+
+
+def _as_rows(
+    found: Tensor, labels: Any, class_axis: int, ignore_label: int | None
+) -> tuple[Tensor, Tensor]:
+    """Outputs (rows, classes) and labels (rows,), without positions that do not count.
+
+    One output for class 1 of two, with an axis of its own or without, is (rows, 1).
+    """
+    truth = torch.as_tensor(labels, device=found.device)
+    if found.ndim == 1 and truth.shape in (found.shape, (*found.shape, 1)):
+        found, class_axis = found[:, None], -1
+    logits = classes_last(found, class_axis)
+    one = logits.shape[-1] == 1
+    if truth.shape == found.shape and found.ndim == 2 and not one:  # several labels at once
+        return logits, truth
+    if one and truth.shape == found.shape:
+        truth = truth.squeeze(class_axis)
+    if truth.shape != logits.shape[:-1]:
+        remedy = "Give `class_axis` if the classes are not last"
+        if truth.ndim == logits.ndim and truth.shape[-1] == 1:
+            remedy = "Use `labels.squeeze(-1)`"
+        rule = "a batch's labels must have the shape of its logits without the classes"
+        raise ValueError(f"{rule}, {tuple(logits.shape[:-1])}; got {tuple(truth.shape)}. {remedy}.")
+    rows, truth = logits.reshape(-1, logits.shape[-1]), truth.reshape(-1)
+    if one and truth.is_floating_point() and bool((truth == truth.round()).all()):
+        truth = truth.long()  # as the loss of such networks wants them
+    if ignore_label is not None:
+        counts = truth != ignore_label
+        rows, truth = rows[counts], truth[counts]
+    return rows, truth
+
+
+def _device_of(model: nn.Module) -> torch.device:
+    """The device of a network: that of its first parameter or buffer, else the host."""
+    return next((x.device for x in (*model.parameters(), *model.buffers())), torch.device("cpu"))
+
+
+def _check_network(model: Any, remedy: str) -> None:
+    if not isinstance(model, nn.Module):
+        kind = type(model).__name__
+        raise TypeError(f"`model` must be a network, an nn.Module; got {kind}. {remedy}")
 
 
 def _refuse_to_save(*_: Any, **__: Any) -> None:
     """Instead of the methods of a network that is made for pipelines."""
-    raise ValueError(
-        "a network of `for_pipeline()` cannot be saved: pipelines would read it without its "
-        "calibrator. Save the calibrated model, `calibrated.save_pretrained(folder)` or "
-        "`calibrated.push_to_hub(name)`, and read it with "
-        "`CalibratedModel.from_pretrained(folder).for_pipeline()`."
+    rule = "a network of `for_pipeline()` cannot be saved: it would be read without its calibrator"
+    remedy = (
+        "Save the `CalibratedModel`: `save_pretrained` or `push_to_hub`, then `from_pretrained`."
     )
+    raise ValueError(f"{rule}. {remedy}")

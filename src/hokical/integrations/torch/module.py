@@ -1,27 +1,127 @@
-"""A fitted calibrator as an `nn.Module`: buffers that hold the numbers of its rule."""
+"""A fitted calibrator as an `nn.Module`: buffers that hold the numbers of its rule.
 
+`compiled_outputs` is `outputs` for `torch.compile`, which cannot follow the Python of the rules and
+records the tensor operations alone, as `torch.export` does.
+"""
+
+import sys
 import tempfile
-from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import fields
+from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple, Self, overload
+from typing import Any, Literal, NamedTuple, Self, overload
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import _register_namedtuple
+from torch.utils import _pytree
 
+from hokical._core.arrays import Array, to_input_library
+from hokical._core.logits import Logits, by_blocks
 from hokical.calibrators import load
 from hokical.calibrators.calibrator import Calibrator
-from hokical.calibrators.multilabel import MultilabelCalibrator
+from hokical.calibrators.confidence import MultilabelCalibrator
 from hokical.calibrators.stored import check_plain_logits
-from hokical.integrations.torch import rule_spec
-from hokical.integrations.torch import rule_spec as _rule_spec
-from hokical.integrations.torch.backend import BACKEND
-from hokical.rules.confidence import MultilabelCurves, curve_proba
-from hokical.rules.wrapped import SetRule
+from hokical.guarantees.scores import is_within
+from hokical.integrations.torch.backend import BACKEND, is_wrapped
+from hokical.rules.base import OF_CLASSES, Output, Rule, SetRule, predict_unchecked, to_float32
+from hokical.rules.confidence import curve_proba
+
+Wanted = Output | Literal["support"]
+
+
+class RuleSpec:
+    """A rule for so many classes. Graphs take it for a constant, so it is never changed."""
+
+    def __init__(self, rule: Rule, n_classes: int) -> None:
+        self.rule, self.n_classes = rule, n_classes
+        #: What the rule computes with, by the name of its buffer, and the rule's own name for it.
+        self.numbers = {name.replace(".", "_"): name for name in rule.numbers()}
+        #: Which of them are scalars, held as (1,): the compiler would trace the rule twice for 0-d.
+        self.are_scalars = [np.ndim(value) == 0 for value in rule.numbers().values()]
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    __hash__ = object.__hash__
+
+
+if hasattr(_pytree, "register_constant"):  # from torch 2.7 on
+    _pytree.register_constant(RuleSpec)
+
+
+def outputs(
+    spec: RuleSpec, wanted: Sequence[Wanted], numbers: Sequence[Tensor], logits: Tensor,
+    groups: Tensor | None = None,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """Each output that is wanted, with the leading shape of the logits (..., classes).
+
+    Floats are float32, and float64 where the logits are; NaN for rows that are no logits. `numbers`
+    are those of the rule, and the edges of the support; `groups` the codes (..., columns), if any.
+    """
+    data, given = _as_host(spec, logits, numbers), [*numbers]
+    on_host = data is not None
+    if data is None:  # rows of which the shape alone is known
+        values = logits.reshape(-1, spec.n_classes)
+        wide = values if values.is_floating_point() else values.double()
+        data = Logits(wide, wide.amax(dim=1).double(), BACKEND)
+    else:
+        given = [x.numpy() for x in numbers]
+    coding = spec.rule.needed_groups
+    if groups is not None and coding is not None:
+        data.codes = groups.reshape(-1, len(coding.columns)).long()
+        data.codes = BACKEND.to_host(data.codes) if on_host else data.codes
+    *own, edges = given
+    for i in np.flatnonzero(spec.are_scalars).tolist():
+        own[i] = own[i].item() if on_host else own[i][0]
+    rule = spec.rule.with_numbers(dict(zip(spec.numbers.values(), own, strict=True)))
+    narrow = logits.is_floating_point() and logits.dtype != torch.float64
+
+    def one(what: Wanted, block: Logits) -> Array:
+        found = (
+            is_within(block, edges) if what == "support" else predict_unchecked(rule, what, block)
+        )
+        if not on_host:
+            return to_input_library(found, logits)
+        return to_float32(found) if narrow and found.dtype == np.float64 else found
+
+    # Rules have blocks of their own; but all probabilities in float64 would be too many.
+    per_row = 1 if OF_CLASSES.isdisjoint(wanted) else spec.n_classes
+    parts = by_blocks(lambda block: tuple(one(what, block) for what in wanted), data, per_row)
+    if on_host:
+        parts = tuple(BACKEND.from_host(part, logits) for part in parts)
+    shapes = [logits.shape if what in OF_CLASSES else logits.shape[:-1] for what in wanted]
+    return tuple(part.reshape(shape) for part, shape in zip(parts, shapes, strict=True))
+
+
+def __getattr__(name: str) -> Callable[..., tuple[Tensor, ...]]:
+    """Importing the compiler takes seconds: it is left to those who use it."""
+    if name != "compiled_outputs":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # From torch 2.7 on. Before, a compiled graph ends here, and goes on behind.
+    trace = getattr(import_module("torch._dynamo"), "nonstrict_trace", lambda function: function)
+    return globals().setdefault(name, trace(outputs))
+
+
+#: This module, of which `compiled_outputs` is asked for when it is wanted.
+_here: Any = sys.modules[__name__]
+
+
+def _as_host(spec: RuleSpec, logits: Tensor, numbers: Sequence[Tensor]) -> Logits | None:
+    """Logits for NumPy, whose kernels are the fastest; None if torch must do it.
+
+    That is on other devices, in gradients and graphs, and for rows that nobody could predict.
+    """
+    traced = torch._C._get_tracing_state() is not None or torch._C._len_torch_dispatch_stack()
+    known = all(x.is_cpu and not x.requires_grad and not is_wrapped(x) for x in numbers)
+    if traced or not known or not logits.numel() or (rows := BACKEND.host_view(logits)) is None:
+        return None
+    rows = rows.reshape(-1, spec.n_classes)
+    rows = rows if logits.is_floating_point() else rows.astype(np.float64)
+    top = np.max(rows, axis=1).astype(np.float64)
+    return Logits(rows, top) if np.isfinite(top).all() else None
 
 
 class Prediction(NamedTuple):
@@ -32,10 +132,10 @@ class Prediction(NamedTuple):
 
 
 # `torch.export.save` writes down what a program returns, and knows only what was registered.
-_register_namedtuple(Prediction, serialized_type_name="hokical.Prediction")
+_pytree._register_namedtuple(Prediction, serialized_type_name="hokical.Prediction")
 
 
-class _FittedModule(nn.Module, ABC):
+class _FittedModule(nn.Module):
     """A fitted calibrator, whose numbers are buffers that the `state_dict` does not list.
 
     The `state_dict` has the calibrator itself, as the bytes of its file: one that is loaded
@@ -49,9 +149,9 @@ class _FittedModule(nn.Module, ABC):
         super().__init__()
         self._hold(calibrator)
 
-    @abstractmethod
     def _numbers(self) -> dict[str, Any]:
-        """The numbers of the calibrator, by the names of their buffers."""
+        """The numbers of the calibrator, by the names of their buffers: those of its rule."""
+        return {field.name: getattr(self._rule, field.name) for field in fields(self._rule)}
 
     def _hold(self, calibrator: Any) -> None:
         self.fitted, self._rule = calibrator, calibrator.rule_
@@ -70,10 +170,8 @@ class _FittedModule(nn.Module, ABC):
     def set_extra_state(self, state: Any) -> None:
         calibrator = parse_calibrator(bytes(state.cpu().numpy()).decode())
         if isinstance(calibrator, Calibrator) != isinstance(self.fitted, Calibrator):
-            raise ValueError(
-                f"the state dict must be of a module for {type(self.fitted).__name__}; got "
-                f"{type(calibrator).__name__}. Make the module from that: `as_module(calibrator)`."
-            )
+            own, other = (type(each).__name__ for each in (self.fitted, calibrator))
+            raise ValueError(f"the state dict must be for {own}; got {other}. Use its `as_module`.")
         device = next(self.buffers()).device
         self._hold(calibrator)
         if device.type != "meta":
@@ -120,7 +218,7 @@ class CalibratorModule(_FittedModule):
     fitted: Calibrator
 
     def _hold(self, calibrator: Calibrator) -> None:
-        self._spec = rule_spec.RuleSpec(calibrator.rule_, int(calibrator.n_classes_))
+        self._spec = RuleSpec(calibrator.rule_, int(calibrator.n_classes_))
         super()._hold(calibrator)
 
     def _numbers(self) -> dict[str, Any]:
@@ -155,9 +253,7 @@ class CalibratorModule(_FittedModule):
         Of a module that was made from `with_sets(calibrator, coverage=0.9)`.
         """
         if not isinstance(self._spec.rule, SetRule):
-            raise ValueError(
-                "this module has no sets: make it from `with_sets(calibrator, coverage=0.9)`."
-            )
+            raise ValueError("this module has no sets: use `with_sets(calibrator, coverage=0.9)`.")
         return self._evaluate(("members",), logits, groups)[0]
 
     def support(self, logits: Tensor) -> Tensor:
@@ -165,19 +261,35 @@ class CalibratorModule(_FittedModule):
         return self._evaluate(("support",), logits)[0]
 
     def _evaluate(
-        self, wanted: tuple[rule_spec.Wanted, ...], logits: Tensor, groups: Tensor | None = None
+        self, wanted: tuple[Wanted, ...], logits: Tensor, groups: Tensor | None = None
     ) -> tuple[Tensor, ...]:
-        rule_spec.check_shape(self._spec, logits)
-        if "support" not in wanted:
-            rule_spec.check_groups(self._spec, logits, groups)
+        spec, coding = self._spec, self._spec.rule.needed_groups
+        if not isinstance(logits, Tensor):
+            kind = type(logits).__name__
+            raise TypeError(f"`logits` must be a tensor; got {kind}. The calibrator takes arrays.")
+        _check_last_axis("logits", logits, spec.n_classes, "classes")
+        if coding is not None and "support" not in wanted:
+            shape = (*logits.shape[:-1], len(coding.columns))
+            found = tuple(groups.shape) if isinstance(groups, Tensor) else groups
+            if found != shape:
+                rule = f"`groups` must be integers of shape {shape}, for {coding.columns}"
+                raise ValueError(f"{rule}; got {found!r}. Use `calibrator.group_codes(groups)`.")
         numbers: Any = [*self._buffers.values()]
         if torch.compiler.is_dynamo_compiling():
             given = (logits,) if groups is None else (logits, groups)  # not None, for the compiler
-            return _rule_spec.compiled_outputs(self._spec, wanted, numbers, *given)
-        return rule_spec.outputs(self._spec, wanted, numbers, logits, groups)
+            return _here.compiled_outputs(spec, wanted, numbers, *given)
+        return outputs(spec, wanted, numbers, logits, groups)
 
     def extra_repr(self) -> str:
-        return repr(self._spec)
+        return f"{self._spec.rule.name}, {self.n_classes} classes"
+
+
+def _check_last_axis(name: str, given: Tensor, size: int, of: str) -> None:
+    if given.ndim < 1 or given.shape[-1] != size:
+        rule = (
+            f"`{name}` must have {size} {of}, along the last axis; got shape {tuple(given.shape)}"
+        )
+        raise ValueError(f"{rule}. Move the axis there with `.movedim(1, -1)`.")
 
 
 class MultilabelModule(_FittedModule):
@@ -188,21 +300,13 @@ class MultilabelModule(_FittedModule):
 
     fitted: MultilabelCalibrator
 
-    def _numbers(self) -> dict[str, Any]:
-        return {field.name: getattr(self._rule, field.name) for field in fields(MultilabelCurves)}
-
     def forward(self, scores: Tensor) -> Tensor:
         """The probability of each label."""
         return self.proba(scores)
 
     def proba(self, scores: Tensor) -> Tensor:
         """The probability of each label."""
-        size = self.get_buffer("shift").shape[0]
-        if scores.ndim < 1 or scores.shape[-1] != size:
-            raise ValueError(
-                f"`scores` must have {size} labels, along the last axis; got shape "
-                f"{tuple(scores.shape)}."
-            )
+        _check_last_axis("scores", scores, self.get_buffer("shift").shape[0], "labels")
         found = curve_proba(scores, BACKEND, self)
         return found if scores.dtype == torch.float64 else found.float()
 
@@ -242,10 +346,8 @@ def as_module(calibrator: Any) -> Any:
     if isinstance(calibrator, MultilabelCalibrator):
         return MultilabelModule(calibrator)
     if not isinstance(calibrator, Calibrator):
-        raise TypeError(
-            f"`calibrator` must be a fitted calibrator; got {type(calibrator).__name__}. Make one "
-            'with `hokical.make("hoki").fit(logits, labels)`.'
-        )
+        rule = f"`calibrator` must be a fitted calibrator; got {type(calibrator).__name__}"
+        raise TypeError(f'{rule}. Make one with `hokical.make("hoki").fit(logits, labels)`.')
     calibrator._check_fitted()
     check_plain_logits(calibrator.rule_, "calibrator")
     return CalibratorModule(calibrator)

@@ -1,4 +1,4 @@
-"""A scikit-learn classifier with calibrated confidence.
+"""A scikit-learn classifier with calibrated confidence. Needs `hokical[sklearn]`.
 
 An ensemble keeps the models of the folds, each with a calibrator that was fitted on the held-out
 part of its fold, and averages their probabilities. Without it, the scores of all held-out parts are
@@ -7,47 +7,58 @@ model, as fast as the estimator alone. It has seen more data than the models of 
 scores are of another scale than those that the calibrator was fitted on.
 """
 
+from __future__ import annotations
+
 import math
-from collections.abc import Callable, Mapping
-from copy import copy
-from dataclasses import replace
-from typing import Any, Literal, Self
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy, deepcopy
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
+from scipy.sparse import issparse
+
+try:
+    import sklearn as sklearn
+except ImportError as error:
+    raise ImportError(
+        '`CalibratedClassifier` needs scikit-learn: pip install "hokical[sklearn]".'
+    ) from error
+
 from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.metrics import accuracy_score
 from sklearn.model_selection import check_cv
-from sklearn.utils import Tags, get_tags, validation
+from sklearn.utils import Tags, _safe_indexing, column_or_1d, get_tags, indexable, validation
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
+from sklearn.utils.metaestimators import _safe_split
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.parallel import Parallel, delayed
 
-from hokical._core.arrays import AnyArray, BoolArray, FloatArray
-from hokical._core.groups import read_columns
-from hokical._core.messages import warn_user
-from hokical._core.reading import as_weights, class_index, pair_rows
-from hokical.calibrators.automatic import AutoCalibrator
+from hokical._core import conversion, reading
+from hokical._core.arrays import AnyArray, BoolArray, FloatArray, IntArray
+from hokical._core.groups import read_columns, take_rows
+from hokical._core.reading import class_index
+from hokical._core.runtime import warn_user
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.catalog import make, new_calibrator
-from hokical.calibrators.decisions import Decisions, cost_table, decide
-from hokical.calibrators.multilabel import MultilabelCalibrator
-from hokical.guarantees.calibration_data import Reused, RowSketch, refuse_rows_of_fit, row_draws
-from hokical.guarantees.selective import SelectivePrediction
+from hokical.calibrators.confidence import MultilabelCalibrator
+from hokical.calibrators.methods import AutoCalibrator
+from hokical.calibrators.stored import Decisions, cost_table, decide
+from hokical.guarantees import calibration_data as kept
+from hokical.guarantees.scores import SelectivePrediction
 from hokical.guarantees.sets import Detections
 from hokical.guarantees.shift import ShiftEstimate, in_order
-from hokical.integrations.sklearn import held_out
-from hokical.integrations.sklearn.held_out import CalibratedFold, ClassifierExamples, HeldOutScores
+
+__all__ = ["CalibratedClassifier"]
 
 _ENSEMBLE_FROM = 500  # examples: with five folds, a hundred for each calibrator
-
-
-def _own_name(method: Any, data: ClassifierExamples) -> Any:
-    """The method that has scikit-learn's name; others as they are."""
-    if not isinstance(method, str) or data.several:
-        return method
-    sigmoid = "platt" if np.unique(data.y).size <= 2 else "vecs"
-    return {"sigmoid": sigmoid, "isotonic": "irova_ts"}.get(method, method)
+#: By how much rounding may lift a probability above 1 before it is an error.
+_ROUNDING = 1e-6
+#: Methods that give scores; of several labels the last is preferred.
+_WAYS = ("decision_function", "predict_proba")
 
 
 class CalibratedClassifier(
@@ -127,32 +138,17 @@ class CalibratedClassifier(
     """
 
     def __init__(
-        self,
-        estimator: Any,
-        *,
-        method: str | Calibrator = "auto",
-        cv: int | Literal["prefit"] | Any = 5,
-        keep_labels: bool = False,
-        ensemble: bool | Literal["auto"] = "auto",
-        n_jobs: int | None = None,
-    ) -> None:
-        self.estimator = estimator
-        self.method = method
-        self.cv = cv
-        self.keep_labels = keep_labels
-        self.ensemble = ensemble
-        self.n_jobs = n_jobs
+        self, estimator: Any, *, method: str | Calibrator = "auto",
+        cv: int | Literal["prefit"] | Any = 5, keep_labels: bool = False,
+        ensemble: bool | Literal["auto"] = "auto", n_jobs: int | None = None,
+    ) -> None:  # fmt: skip
+        self.estimator, self.method, self.cv = estimator, method, cv
+        self.keep_labels, self.ensemble, self.n_jobs = keep_labels, ensemble, n_jobs
 
     def fit(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        *,
-        calibration_weight: Any = None,
-        calibration_groups: Any = None,
-        **params: Any,
-    ) -> Self:
+        self, X: Any, y: Any, sample_weight: Any = None, *, calibration_weight: Any = None,
+        calibration_groups: Any = None, **params: Any,
+    ) -> Self:  # fmt: skip
         """Fit the estimator and calibrate it on held-out data.
 
         `X` (n, features) is whatever the estimator takes: arrays, data frames, sparse matrices,
@@ -170,14 +166,22 @@ class CalibratedClassifier(
         """
         for name in [name for name in vars(self) if name.endswith("_")]:  # of an earlier fit
             delattr(self, name)
-        held_out.check_estimator(self.estimator)
-        pair_rows(X, calibration_groups, None, None, ("X", "calibration_groups"))
-        X, labels = held_out.check_examples(self, X, y, sample_weight)
+        if not any(hasattr(self.estimator, way) for way in _WAYS):
+            rule = "a classifier with `decision_function` or `predict_proba`"
+            raise ValueError(f"`estimator` must be {rule}; got {self.estimator!r}.")
+        for name, value in self.estimator.get_params().items():
+            # Three classes have three pairs, so the number of columns does not tell.
+            if name.split("__")[-1] == "decision_function_shape" and value == "ovo":
+                rule = "`estimator` must give one score per class"
+                remedy = "Set it to 'ovr'; the labels stay the same."
+                raise ValueError(f"{rule}, but has decision_function_shape='ovo'. {remedy}")
+        reading.pair_rows(X, calibration_groups, None, None, ("X", "calibration_groups"))
+        X, labels = check_examples(self, X, y, sample_weight)
         validation.validate_data(self, X, skip_check_array=True)
-        weights = as_weights(sample_weight, len(labels))
-        known = as_weights(calibration_weight, len(labels), name="calibration_weight")
-        groups = calibration_groups
-        groups = None if groups is None else read_columns(groups, len(labels))
+        weights = reading.as_weights(sample_weight, len(labels))
+        known = reading.as_weights(calibration_weight, len(labels), name="calibration_weight")
+        given = calibration_groups
+        groups = None if given is None else read_columns(given, len(labels))
         own, of_splits = self._route(params, weights)
         data = ClassifierExamples(X, labels, own, known, groups)
         calibrator = self._new_calibrator(data)
@@ -189,10 +193,9 @@ class CalibratedClassifier(
         if data.several:
             self.classes_ = np.arange(labels.shape[1])
         else:
-            self.classes_ = np.unique(labels) if averages else held_out.classes_of(final)
+            self.classes_ = np.unique(labels) if averages else classes_of(final)
         parts = self._hold_out(data, final, of_splits, counts)
-        self.n_calibration_ = sum(part.rows.size for part in parts)
-        self._fit_rows = RowSketch.from_hashes(held_out.example_hashes(X)[used])
+        self._fit_rows = kept.RowSketch.from_hashes(example_hashes(X)[used])
         if averages:
             self.models_ = [self._calibrate(one.model, calibrator, [one], data) for one in parts]
             self.calibrator_ = self._calibrate_mean(parts, data)
@@ -239,22 +242,17 @@ class CalibratedClassifier(
         return float(accuracy_score(y, self.predict(X, groups=groups), sample_weight=sample_weight))
 
     def certify(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        *,
-        groups: Any = None,
-        reused: Reused = "refuse",
-    ) -> Self:
+        self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None,
+        reused: kept.Reused = "refuse",
+    ) -> Self:  # fmt: skip
         """Note rows that nothing was fitted on, for `predict_or_abstain` and `predict_set`.
 
         Rows of `fit` are refused, unless `reused="ignore"` accepts identical rows.
         """
-        X, labels = held_out.check_examples(self, X, y, sample_weight, groups)
+        X, labels = check_examples(self, X, y, sample_weight, groups)
         logits = self._logits(X, groups)
-        found = self._fit_rows.holds_too_many(held_out.example_hashes(X))
-        refuse_rows_of_fit(found, "X", reused)
+        found = self._fit_rows.holds_too_many(example_hashes(X))
+        kept.refuse_rows_of_fit(found, "X", reused)
         truth = labels if self._several else class_index(labels, self.classes_, "y")
         self.calibrator_.certify(logits, truth, sample_weight, groups=groups, reused=reused)
         return self
@@ -327,10 +325,8 @@ class CalibratedClassifier(
         """Raise unless the calibrator has a method, which those of several labels may not."""
         validation.check_is_fitted(self, "models_")
         if not hasattr(self.calibrator_, name):
-            raise TypeError(
-                f"`{name}` is for one label per row; this model has several. Use `predict_proba`, "
-                "or `predict_set(X, coverage=0.9)` after `certify`."
-            )
+            rule = f"`{name}` is for one label per row; this model has several"
+            raise TypeError(f"{rule}. Use `predict_proba`, or `predict_set` after `certify`.")
 
     def predict_action(self, X: Any, costs: Any, *, groups: Any = None) -> Decisions:
         """The action of least expected cost for each row, with what it is expected to cost.
@@ -340,7 +336,7 @@ class CalibratedClassifier(
         column numbers.
         """
         self._check_has("predict_action")
-        table = cost_table(costs, self.classes_.size)
+        table, _ = cost_table(costs, self.classes_.size)
         found = decide(self.predict_proba(X, groups=groups), table, self.classes_.size)
         if table.shape[1] != self.classes_.size:
             return found
@@ -408,22 +404,21 @@ class CalibratedClassifier(
         found = [pair.spread(pair.logits(X), self.classes_, groups) for pair in self.models_]
         if of_one:
             n, twins = len(found[0]), self._fit_rows.has_twins
-            draws = row_draws(0, n) if twins else held_out.example_hashes(X)
+            draws = kept.row_draws(0, n) if twins else example_hashes(X)
             found = [np.stack(found)[(draws * len(found)).astype(np.int64), np.arange(n)]]
-        return held_out.log_of_mean(found)
+        return log_of_mean(found)
 
     def _new_calibrator(self, data: ClassifierExamples) -> Any:
         """What is fitted on the scores, if it can use these examples."""
-        calibrator = new_calibrator(_own_name(self.method, data))
-        is_default = isinstance(calibrator, AutoCalibrator)
-        grouped = data.groups is not None
-        if (data.several and (grouped or not is_default)) or (
-            grouped and not calibrator.method.learns_groups
-        ):
-            raise ValueError(
-                '`method` must be "auto" with `calibration_groups`, or several labels, but not '
-                f"both; got {self.method!r}. Use the default, or leave the groups out."
-            )
+        method = self.method
+        if isinstance(method, str) and not data.several:  # scikit-learn's names
+            sigmoid = "platt" if np.unique(data.y).size <= 2 else "vecs"
+            method = {"sigmoid": sigmoid, "isotonic": "irova_ts"}.get(method, method)
+        calibrator = new_calibrator(method)
+        is_default, plain = isinstance(calibrator, AutoCalibrator), data.groups is None
+        if not (is_default and plain if data.several else plain or calibrator.method.learns_groups):
+            rule = '`method` must be "auto" with `calibration_groups` or several labels, not both'
+            raise ValueError(f"{rule}; got {self.method!r}. Use the default, or no groups.")
         if is_default:
             calibrator.set_params(keep_labels=bool(self.keep_labels))
         return MultilabelCalibrator() if data.several else calibrator
@@ -431,11 +426,9 @@ class CalibratedClassifier(
     def get_metadata_routing(self) -> MetadataRouter:
         """Where scikit-learn's metadata go: to the estimator's `fit`, and to the splitter."""
         router = MetadataRouter(owner=type(self).__name__).add_self_request(self)
-        to_fit = MethodMapping().add(caller="fit", callee="fit")
-        to_split = MethodMapping().add(caller="fit", callee="split")
-        return router.add(estimator=self.estimator, method_mapping=to_fit).add(
-            splitter=self.cv, method_mapping=to_split
-        )
+        to_fit, to_split = (MethodMapping().add(caller="fit", callee=n) for n in ("fit", "split"))
+        router.add(estimator=self.estimator, method_mapping=to_fit)
+        return router.add(splitter=self.cv, method_mapping=to_split)
 
     def _route(
         self, params: dict[str, Any], weights: FloatArray | None
@@ -453,7 +446,6 @@ class CalibratedClassifier(
                 f"`sample_weight` was not used: {type(self.estimator).__name__} {why}. Pass the "
                 "weights of a step of a Pipeline as `step__sample_weight`, and those of the "
                 "calibration as `calibration_weight`.",
-                UserWarning,
             )
         of_splits = {"groups": params.pop("groups")} if "groups" in params else {}
         return params | given, of_splits
@@ -471,13 +463,11 @@ class CalibratedClassifier(
     def _is_ensemble(self, n_examples: int) -> bool:
         one_model = self._prefit or self.keep_labels
         if self.ensemble not in (True, False, "auto") or (self.ensemble is True and one_model):
-            raise ValueError(
-                '`ensemble` must be True, False or "auto", and not True for a fitted estimator or '
-                f"with `keep_labels`: there is one model then; got {self.ensemble!r}. Leave it out."
-            )
-        if self.ensemble == "auto":
-            return not one_model and n_examples >= _ENSEMBLE_FROM
-        return bool(self.ensemble)
+            rule = '`ensemble` must be True, False or "auto", and not True where there is one model'
+            remedy = "Leave it out for a fitted estimator and with `keep_labels`."
+            raise ValueError(f"{rule}; got {self.ensemble!r}. {remedy}")
+        enough = not one_model and n_examples >= _ENSEMBLE_FROM
+        return enough if self.ensemble == "auto" else bool(self.ensemble)
 
     def _hold_out(
         self, data: ClassifierExamples, final: Any, of_splits: dict[str, Any], counts: BoolArray
@@ -492,7 +482,17 @@ class CalibratedClassifier(
             delayed(data.hold_out)(self.estimator, *part, keep_model=final is None)
             for part in parts
         )
-        held_out.warn_of_lost_rows(found, sum(test.size for _, test in parts))
+        n_all = sum(test.size for _, test in parts)
+        self.n_calibration_ = sum(part.rows.size for part in found)
+        message = (
+            f"{n_all - self.n_calibration_} of {n_all} held-out examples cannot be used for "
+            "calibration, because the training part of their fold lacks their class, or has only "
+            "one class. Use more examples of the rare classes, or a stratified splitter as `cv`."
+        )
+        if not self.n_calibration_:
+            raise ValueError(message)
+        if self.n_calibration_ < n_all:
+            warn_user(message)
         return [part for part in found if part.rows.size]
 
     def _calibrate(
@@ -500,15 +500,17 @@ class CalibratedClassifier(
     ) -> CalibratedFold:
         """The model, and a calibrator that was fitted on the pooled held-out scores."""
         labels, weights, groups = data.of_parts(parts)
-        scores = [part.scores for part in parts]
         if data.several:
-            logits, given = np.concatenate(scores), hasattr(model, "predict_proba")
-            lowest = held_out.label_resolution(logits) if given else -math.inf
+            logits, lowest = np.concatenate([part.scores for part in parts]), -math.inf
+            if hasattr(model, "predict_proba"):
+                # The largest log-odds but for those of 0 and 1, which are what rounding makes them.
+                size = np.abs(logits)
+                lowest = -math.log(2.0) - float(size.max(where=size < 36.0, initial=0.0))
             logits = np.clip(logits, lowest, -lowest)
             return CalibratedFold(model, calibrator.fit(logits, labels, weights), lowest)
-        classes = held_out.classes_of(model)
-        exact = hasattr(model, "decision_function")
-        lowest = -math.inf if exact else held_out.resolution(scores, classes.size)
+        classes, lowest = classes_of(model), -math.inf
+        if not hasattr(model, "decision_function"):
+            lowest = resolution([part.scores for part in parts], classes.size)
         logits = np.concatenate([part.logits(classes, lowest) for part in parts])
         labels = class_index(labels, classes, "y")
         fitted = clone(calibrator).fit(logits, labels, weights, groups=groups)
@@ -527,9 +529,8 @@ class CalibratedClassifier(
         for part, pair in zip(parts, self.models_, strict=True):
             logits, (_, _, groups) = np.maximum(part.scores, pair.lowest), data.of_parts([part])
             found.append(pair.spread(logits, self.classes_, groups))
-        labels, weights, _ = data.of_parts(parts)
-        labels = class_index(labels, self.classes_, "y")
-        logits = held_out.log_of_mean([np.concatenate(found)])
+        truth, weights, _ = data.of_parts(parts)
+        logits, labels = log_of_mean([np.vstack(found)]), class_index(truth, self.classes_, "y")
         fitted: Any = make("uncalibrated").fit(logits, labels, weights)
         fitted.forget_examples()
         self._single_calibrator = make("temps").fit(logits, labels, weights)
@@ -540,8 +541,202 @@ class CalibratedClassifier(
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         inner = get_tags(self.estimator)
-        tags.input_tags = inner.input_tags
-        tags.non_deterministic = inner.non_deterministic
-        if inner.classifier_tags is not None:
-            tags.classifier_tags = inner.classifier_tags
+        tags.input_tags, tags.non_deterministic = inner.input_tags, inner.non_deterministic
+        tags.classifier_tags = inner.classifier_tags or tags.classifier_tags
         return tags
+
+
+@dataclass(frozen=True, eq=False)
+class ClassifierExamples:
+    """Rows, labels and whatever else an estimator is fitted on (`params`), or its calibrator."""
+
+    X: Any
+    y: AnyArray
+    params: dict[str, Any]
+    weights: FloatArray | None
+    groups: dict[str, AnyArray] | None
+
+    @property
+    def several(self) -> bool:
+        """Whether rows have several labels, which do not exclude each other."""
+        return self.y.ndim == 2
+
+    def of_parts(self, parts: Sequence[HeldOutScores]) -> tuple[AnyArray, Any, Any]:
+        """Labels, weights and groups of the rows that were held out."""
+        rows = np.concatenate([part.rows for part in parts])
+        weights = None if self.weights is None else self.weights[rows]
+        groups = None if self.groups is None else take_rows(self.groups, rows)
+        return self.y[rows], weights, groups
+
+    def fit(self, estimator: Any, rows: IntArray | None = None) -> Any:
+        """A clone of the estimator, fitted on all rows or on some of them."""
+        X, y, params = self.X, self.y, self.params
+        if rows is not None:
+            X, y = _safe_split(estimator, X, y, rows)
+            params = validation._check_method_params(self.X, params, rows)
+        try:
+            fresh = clone(estimator)
+        except RuntimeError:  # CatBoost copies `cat_features`, which `clone` does not accept
+            fresh = deepcopy(estimator)
+        try:
+            return fresh.fit(X, y, **params)
+        except ValueError as error:
+            error.add_note(
+                "If the estimator takes no labels but 0, 1, ..., as XGBoost does, encode them: "
+                "`codes = sklearn.preprocessing.LabelEncoder().fit_transform(y)`."
+            )
+            raise
+
+    def hold_out(
+        self, estimator: Any, train: IntArray | None, rows: IntArray, *, keep_model: bool
+    ) -> HeldOutScores:
+        """Fit on some rows, and score other `rows` whose class occurs there.
+
+        A fitted estimator, `train` None, scores all of them.
+        """
+        model, nothing = estimator, np.empty(0)
+        if train is None:
+            X = _safe_indexing(self.X, rows)
+        else:
+            if not self.several:
+                rows = rows[np.isin(self.y[rows], self.y[train])]
+            if np.unique(self.y[train]).size < 2 or not rows.size:
+                return HeldOutScores(rows[:0], nothing, nothing)
+            model = self.fit(estimator, train)
+            X, _ = _safe_split(estimator, self.X, self.y, rows, train)
+        known = nothing if self.several else classes_of(model)
+        scores = read_scores(model, X, self.several)
+        return HeldOutScores(rows, known, scores, model if keep_model else None)
+
+
+class HeldOutScores(NamedTuple):
+    """Scores (rows, known) of the held-out `rows` by a model of the classes `known`.
+
+    `model` is that model, where it is wanted.
+    """
+
+    rows: IntArray
+    known: AnyArray
+    scores: FloatArray
+    model: Any = None
+
+    def logits(self, classes: AnyArray, lowest: float) -> FloatArray:
+        """Logits (rows, classes): none below `lowest`, and -inf for classes the model lacks."""
+        out = np.full((self.rows.size, classes.size), -np.inf)
+        out[:, class_index(self.known, classes, "y")] = np.maximum(self.scores, lowest)
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class CalibratedFold:
+    """A fitted classifier, and a calibrator of its logits raised to the `lowest`."""
+
+    model: Any
+    calibrator: Any
+    lowest: float
+
+    def logits(self, X: Any) -> FloatArray:
+        found = read_scores(self.model, X, isinstance(self.calibrator, MultilabelCalibrator))
+        return np.clip(found, self.lowest, -self.lowest)
+
+    def spread(self, logits: FloatArray, classes: AnyArray, groups: Any = None) -> FloatArray:
+        """Calibrated probabilities (n, classes), 0 for classes that the model lacks."""
+        out = np.zeros((len(logits), classes.size))
+        known = class_index(classes_of(self.model), classes, "y")
+        out[:, known] = self.calibrator.predict_proba(logits, groups=groups)
+        return out
+
+
+def read_scores(estimator: Any, X: Any, several: bool) -> FloatArray:
+    """A fitted classifier's logits (n, classes): decision scores, or log-probabilities.
+
+    Of `several` labels, which do not exclude each other, log-odds (n, labels).
+    """
+    way = next(way for way in (_WAYS[::-1] if several else _WAYS) if hasattr(estimator, way))
+    found, name = getattr(estimator, way)(X), f"estimator.{way}(X)"
+    if several and way == "predict_proba":
+        return np.asarray(conversion.from_binary_probabilities(found, name=name))
+    scores = reading.to_numpy(found, name).astype(np.float64)
+    if several:
+        return scores
+    n_classes = classes_of(estimator).size
+    if way == "predict_proba":
+        scores = np.where((scores > 1.0) & (scores <= 1.0 + _ROUNDING), 1.0, scores)
+        scores = conversion.from_probabilities(scores, zeros="impossible", name=name)
+    elif scores.ndim == 1 and n_classes == 2:
+        scores = conversion.from_binary_scores(scores, name=name)
+    if scores.shape[1:] != (n_classes,):
+        rule = f"`{name}` must have one column per class, {n_classes}; got shape {scores.shape}"
+        raise ValueError(f'{rule}. For pairs of classes set `decision_function_shape="ovr"`.')
+    return scores
+
+
+def resolution(scores: Sequence[FloatArray], n_classes: int) -> float:
+    """Log of half the smallest probability seen above 0, to which smaller ones are raised.
+
+    At most half of 1/classes, so that it never reaches the largest probability of a row. At least
+    2.2e-16, the rounding unit of 1: a probability is not known better than its complement, and the
+    1e-300 of a naive Bayes classifier would dominate every sum over examples.
+
+    >>> import numpy as np
+    >>> votes = np.log([[0.5, 0.25, 0.25], [0.05, 0.05, 0.9]])
+    >>> round(float(np.exp(resolution([votes], 3))), 6)
+    0.025
+    """
+    seen = min(float(np.min(part, initial=0.0, where=np.isfinite(part))) for part in scores)
+    half = min(seen, -math.log(n_classes)) - math.log(2.0)
+    return max(half, math.log(np.finfo(np.float64).eps))
+
+
+def check_examples(
+    owner: Any, X: Any, y: Any, sample_weight: Any = None, groups: Any = None
+) -> tuple[Any, AnyArray]:
+    """X in a form that can be indexed by rows, and the labels as an array (n,)."""
+    if y is None:
+        name = type(owner).__name__
+        raise ValueError(f"{name} requires y to be passed, but the target y is None.")
+    reading.pair_rows(X, y, sample_weight, groups, ("X", "y"))
+    truth = reading.to_numpy(y, "y")
+    missing = [value is None or value != value for value in truth.ravel().tolist()]
+    rule = "`y` must have a label in every row"
+    reading.refuse(np.reshape(missing, truth.shape), truth, rule, "Drop such rows.")
+    check_classification_targets(y)
+    several = type_of_target(y) == "multilabel-indicator"
+    X, labels = indexable(X, truth if several else column_or_1d(y, warn=True))
+    if labels.size == 0:
+        raise ValueError("`X` must have at least one row; got 0 samples.")
+    return X, labels
+
+
+def log_of_mean(parts: Sequence[FloatArray]) -> FloatArray:
+    """The logarithm of the mean of probabilities (n, classes), -inf of 0."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(np.mean(parts, axis=0)))
+
+
+def example_hashes(X: Any) -> FloatArray:
+    """A number in [0, 1) for each row (n,) of a table, sparse matrix or list, by its contents."""
+    if issparse(X):
+        entries = X.tocoo()
+        words = np.zeros(entries.shape[0], np.uint64)
+        odd = kept.odd_powers(entries.shape[1])[entries.col]
+        np.add.at(words, entries.row, kept.number_words(entries.data) * odd)
+        return kept.scatter(words)
+    try:
+        table = np.asarray(X)
+    except ValueError:  # rows of different lengths
+        table = np.fromiter(X, object)
+    if table.dtype.kind in "fiub":
+        return kept.number_hashes(table.reshape(len(table), -1))
+    texts = (repr(row).encode(errors="replace") for row in table.tolist())
+    digests = b"".join(blake2b(text, digest_size=8).digest() for text in texts)
+    return kept.scatter(np.frombuffer(digests, np.uint64))
+
+
+def classes_of(estimator: Any) -> AnyArray:
+    """The labels that a fitted classifier can predict."""
+    validation.check_is_fitted(estimator, "classes_")
+    classes = np.asarray(estimator.classes_)
+    if classes.size < 2:
+        raise ValueError(f"`estimator` must know at least two classes; got 1 class, {classes}.")
+    return classes

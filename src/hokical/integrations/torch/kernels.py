@@ -1,0 +1,497 @@
+"""Fused kernels in Triton for CUDA devices: exact stability, and margins of each row.
+
+They take logits (n, classes) of any float type and any strides, and their row maxima `tops` (n,).
+`TorchBackend` calls them; everything else runs in plain torch. The last part of each section is
+what runs on the host.
+"""
+
+from __future__ import annotations
+
+from functools import cache, lru_cache
+
+import numpy as np
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from hokical._core.logits import MAX_MARGIN
+from hokical.stability.tables import NODE_LIMIT, gaussian_quadrature, node_step
+
+# mypy: ignore-errors
+# ruff: noqa: RUF005 (Triton cannot unpack a tuple)
+
+# --- Gaussian noise: the Chebyshev moments of each row, and the quadrature.
+#
+# What is summed is S_r = sum_i (T_r(t_i) - 1): a class out of reach adds exactly 0. T_1 ... T_6 are
+# made for every class; T_(a+b) = 2 T_a T_b - T_(a-b) gives the others for one operation each.
+#
+# Double precision is the limit, at half the rate of single. At the nodes where the product counts
+# the series falls to 1e-4 by degree 12, so that the upper degrees are summed in float32 beside it:
+# that changes gamma by 1e-10 on logits like those of classifiers, by 2e-8 if a thousand rivals tie.
+# Logits in float64 are computed in float64 throughout.
+
+_series = np.polynomial.Chebyshev.interpolate(np.exp2, 10, domain=[-0.5, 0.5])
+#: Of 2^x for |x| <= 1/2, highest degree first; off by 2e-15.
+_POWERS = tl.constexpr(tuple(_series.convert(kind=np.polynomial.Polynomial).coef[::-1].tolist()))
+#: Added to a number it leaves the nearest whole one in the last bits.
+_ROUNDER = tl.constexpr(1.5 * 2.0**52)
+
+
+@triton.jit
+def exp2(x):
+    """2^x in float64 for x of at most a few hundred; 0 or nearly so below -1000."""
+    x = tl.maximum(x, -1000.0)
+    shifted = x + _ROUNDER
+    rest = x - (shifted - _ROUNDER)
+    power = rest * _POWERS[0] + _POWERS[1]
+    for i in tl.static_range(2, 11):
+        power = power * rest + _POWERS[i]
+    bits = power.to(tl.int64, bitcast=True) + (shifted.to(tl.int64, bitcast=True) << 52)
+    return bits.to(tl.float64, bitcast=True)
+
+
+@triton.jit
+def _row_sums(
+    values, tops, step, rows, inside, n_classes, row_stride, column_stride,
+    KIND: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """S_1 ... S_24 of each row of the tile, a tuple of (ROWS,) float64; from S_13 on in KIND."""
+    top, width = tl.load(tops + rows, mask=inside, other=0.0), tl.load(step)
+    columns = tl.arange(0, BLOCK)
+    stride = tl.full([], 1, tl.int64) * column_stride
+    low, high = (), ()
+    for _ in tl.static_range(12):
+        low = low + (tl.zeros([ROWS, BLOCK], tl.float64),)
+        high = high + (tl.zeros([ROWS, BLOCK], KIND),)
+    place = (values + rows * row_stride)[:, None] + columns[None, :] * stride
+    for first in tl.range(0, n_classes, BLOCK, loop_unroll_factor=4):
+        here = inside[:, None] & (first + columns < n_classes)[None, :]
+        z = tl.load(place, mask=here, other=float("-inf")).to(tl.float64)
+        place += BLOCK * stride
+        t = (top[:, None] - z) * width - 1.0
+        t = tl.where(t < 1.0, t, 1.0)
+        terms = _six_terms(t)
+        sums = ()
+        for r in tl.static_range(6):
+            sums = sums + (low[r] + terms[r],)
+        for r in tl.static_range(6):
+            sums = sums + (low[r + 6] + terms[5] * terms[r],)
+        low = sums
+        terms = _six_terms(t.to(KIND))
+        sixth = terms[5]
+        twelfth = 2.0 * sixth * sixth - 1.0
+        next_one = 2.0 * sixth * twelfth - sixth
+        sums = ()
+        for r in tl.static_range(6):
+            sums = sums + (high[r] + twelfth * terms[r],)
+        for r in tl.static_range(5):
+            sums = sums + (high[r + 6] + next_one * terms[r],)
+        high = sums + (high[11] + twelfth * twelfth,)
+    # Columns beyond the last were at t = 1, where every T_r is 1.
+    count = (tl.cdiv(n_classes, BLOCK) * BLOCK).to(tl.float64)
+    return _from_products(low, high, count)
+
+
+@triton.jit
+def _six_terms(t):
+    """T_1 ... T_6 of t."""
+    twice = t + t
+    terms = (t, twice * t - 1.0)
+    for r in tl.static_range(4):
+        terms = terms + (twice * terms[r + 1] - terms[r],)
+    return terms
+
+
+@triton.jit
+def _from_products(low, high, count):
+    """S_r from the sums of T_1 ... T_6, T_6 T_b, T_12 T_b, T_18 T_b and T_12^2."""
+    sums = ()
+    for r in tl.static_range(6):
+        sums = sums + (tl.sum(low[r], axis=1),)
+    for b in tl.static_range(5):
+        sums = sums + (2.0 * tl.sum(low[b + 6], axis=1) - sums[4 - b],)
+    sums = sums + (2.0 * tl.sum(low[11], axis=1) - count,)
+    for b in tl.static_range(6):
+        sums = sums + (2.0 * tl.sum(high[b], axis=1).to(tl.float64) - sums[10 - b],)
+    for b in tl.static_range(5):
+        sums = sums + (2.0 * tl.sum(high[b + 6], axis=1).to(tl.float64) - sums[16 - b],)
+    sums = sums + (2.0 * tl.sum(high[11], axis=1).to(tl.float64) - count,)
+    shifted = ()
+    for r in tl.static_range(24):
+        shifted = shifted + (sums[r] - count,)
+    return shifted
+
+
+@triton.jit(do_not_specialize=["n_rows"])
+def _gaussian_kernel(
+    values, tops, out, step, table, n_rows, n_classes, row_stride, column_stride,
+    KIND: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, NODES: tl.constexpr,
+    AT_ONCE: tl.constexpr,
+):  # fmt: skip
+    rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    inside = rows < n_rows
+    sums = _row_sums(
+        values, tops, step + tl.program_id(1), rows, inside, n_classes, row_stride, column_stride,
+        KIND, ROWS, BLOCK,
+    )  # fmt: skip
+    gamma = tl.zeros([ROWS], tl.float64)
+    for first in range(0, NODES, AT_ONCE):
+        node = table + first + tl.arange(0, AT_ONCE)
+        logs = tl.zeros([ROWS, AT_ONCE], tl.float64) + tl.load(node + NODES)[None, :]
+        for r in tl.static_range(24):
+            logs += sums[r][:, None] * tl.load(node + (r + 2) * NODES)[None, :]
+        gamma += tl.sum(exp2(logs) * tl.load(node)[None, :], axis=1)
+    tl.store(
+        out + tl.program_id(1).to(tl.int64) * n_rows + rows,
+        tl.minimum(tl.maximum(gamma, 0.0), 1.0),
+        mask=inside,
+    )
+
+
+#: Rows and columns of a program's tile, warps, and nodes at once: a row per thread; few sums across
+#: lanes, and whole sectors of memory; a program per long row.
+_SHORT, _MIDDLE, _LONG = (32, 1, 1, 1), (2, 16, 1, 16), (1, 256, 4, 64)
+
+
+def gaussian_stability(values: Tensor, tops: Tensor, step: Tensor) -> Tensor:
+    """gamma of every row, (*step.shape, n) float64; step = 2 / (REACH * scale)."""
+    n_rows, n_classes = values.shape
+    out = values.new_empty((*step.shape, n_rows), dtype=torch.float64)
+    kind = tl.float64 if values.dtype == torch.float64 else tl.float32
+    tile = _SHORT if n_classes <= 20 else _MIDDLE if n_classes < 8192 else _LONG
+    rows, block, warps, nodes = tile
+    table = _table(n_classes, nodes, values.device)
+    _gaussian_kernel[(triton.cdiv(n_rows, rows), step.numel())](
+        values, tops.contiguous(), out, step, table, n_rows, n_classes, *values.stride(),
+        kind, rows, block, table.shape[1], nodes, num_warps=warps,
+    )  # fmt: skip
+    return out
+
+
+@lru_cache(64)
+def _table(n_classes: int, at_once: int, device: torch.device) -> Tensor:
+    """Weights, own logarithms and the series from degree 1, (R + 2, nodes); to base 2.
+
+    With nodes of weight 0 up to a multiple of `at_once`.
+    """
+    rule = gaussian_quadrature(-NODE_LIMIT, node_step(n_classes))
+    logarithms = np.vstack([-rule.own, rule.series[1:]]) / np.log(2.0)
+    table = np.vstack([rule.weights, logarithms])
+    with torch.inference_mode(False):
+        padded = np.pad(table, ((0, 0), (0, -table.shape[1] % at_once)))
+        return torch.tensor(padded).to(device)
+
+
+# --- Gumbel noise, 1 / sum exp(-d_i / scale); and margins of each row.
+#
+# Exponentials are taken in float32, of a difference and a product that are kept with their rounding
+# errors, and summed in float64: gamma is off by 6e-8 at most. Logits in float64 are computed so.
+
+_LOG2E, _LOG2 = tl.constexpr(1.4426950408889634), tl.constexpr(0.6931471805599453)
+#: 2 to the minus so many is 0 in float32.
+_FAR = tl.constexpr(150.0)
+_MAX_MARGIN = tl.constexpr(MAX_MARGIN)
+
+
+@triton.jit
+def _powers(top, z, scale):
+    """exp((z - top) / scale) as float64, for float32 top and z; 0 at -inf."""
+    rate = _LOG2E / scale
+    fast = rate.to(tl.float32)
+    slow = (rate - fast.to(tl.float64)).to(tl.float32)
+    below = z - top
+    lost = z - (below + top)
+    exponent = below * fast
+    rest = tl.math.fma(below, fast, -exponent) + (below * slow + lost * fast)
+    power = tl.math.exp2(exponent)
+    power += power * (rest * _LOG2)
+    return tl.where(exponent > -_FAR, power, 0.0).to(tl.float64)
+
+
+@triton.jit(do_not_specialize=["n_rows"])
+def _gumbel_kernel(
+    values, tops, out, scale, n_rows, n_classes, row_stride, column_stride,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    inside = rows < n_rows
+    top = tl.load(tops + rows, mask=inside, other=0.0)[:, None]
+    width = tl.load(scale + tl.program_id(1))
+    columns = tl.arange(0, BLOCK)
+    stride = tl.full([], 1, tl.int64) * column_stride
+    place = (values + rows * row_stride)[:, None] + columns[None, :] * stride
+    total = tl.zeros([ROWS, BLOCK], tl.float64)
+    for first in tl.range(0, n_classes, BLOCK, loop_unroll_factor=2):
+        here = inside[:, None] & (first + columns < n_classes)[None, :]
+        z = tl.load(place, mask=here, other=float("-inf"))
+        place += BLOCK * stride
+        if values.dtype.element_ty == tl.float64:
+            total += tl.exp((z - top) / width)
+        else:
+            total += _powers(top.to(tl.float32), z.to(tl.float32), width)
+    tl.store(
+        out + tl.program_id(1).to(tl.int64) * n_rows + rows,
+        1.0 / tl.sum(total, axis=1),
+        mask=inside,
+    )
+
+
+@triton.jit(do_not_specialize=["n_rows"])
+def _distances_kernel(
+    values, tops, out, n_rows, n_classes, row_stride, column_stride,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    inside = rows < n_rows
+    top = tl.load(tops + rows, mask=inside, other=0.0)[:, None]
+    columns = tl.arange(0, BLOCK)
+    stride = tl.full([], 1, tl.int64) * column_stride
+    place = (values + rows * row_stride)[:, None] + columns[None, :] * stride
+    rest = tl.zeros([ROWS, BLOCK], tl.float64)
+    tied, total, possible = rest, rest, rest
+    near = rest + float("inf")
+    for first in tl.range(0, n_classes, BLOCK, loop_unroll_factor=2):
+        here = inside[:, None] & (first + columns < n_classes)[None, :]
+        z = tl.load(place, mask=here, other=float("-inf")).to(tl.float64)
+        place += BLOCK * stride
+        margin, seen = top - z, z > float("-inf")
+        rest += tl.where(margin > 0.0, tl.exp(-margin), 0.0)
+        tied += (margin == 0.0).to(tl.float64)
+        near = tl.where(seen & (margin > 0.0), tl.minimum(near, margin), near)
+        total += tl.where(seen, tl.minimum(margin, _MAX_MARGIN), 0.0)
+        possible += seen.to(tl.float64)
+    others, gap = tl.sum(tied, axis=1) - 1.0, tl.min(near, axis=1)
+    gap = tl.where((others > 0.0) | (gap == float("inf")), 0.0, gap)
+    tl.store(out + rows, tl.sum(rest, axis=1) + others, mask=inside)
+    tl.store(out + n_rows + rows, gap, mask=inside)
+    mean = tl.sum(total, axis=1) / tl.sum(possible, axis=1)
+    tl.store(out + 2 * n_rows.to(tl.int64) + rows, mean, mask=inside)
+
+
+def label_distances(values: Tensor, tops: Tensor) -> Tensor:
+    """The sum of exp(-d_i) but for the label's own; how far the second and the mean of the possible
+    logits lie below the best, 0 where there is no second: (3, n) float64.
+    """
+    out = values.new_empty((3, values.shape[0]), dtype=torch.float64)
+    return _fill(out, _distances_kernel, values, tops)
+
+
+def gumbel_stability(values: Tensor, tops: Tensor, scale: Tensor) -> Tensor:
+    """gamma of every row, (*scale.shape, n) float64."""
+    out = values.new_empty((*scale.shape, values.shape[0]), dtype=torch.float64)
+    return _fill(out, _gumbel_kernel, values, tops, scale)
+
+
+def _fill(out: Tensor, kernel, values: Tensor, tops: Tensor, *scale: Tensor) -> Tensor:
+    """Run a kernel on tiles of the rows, once for each scale."""
+    # Rows and columns of a program's tile, and warps: for short rows, and for others.
+    rows, block, warps = (32, 1, 1) if values.shape[1] <= 32 else (1, 256, 1)
+    kernel[(triton.cdiv(values.shape[0], rows), scale[0].numel() if scale else 1)](
+        values, tops.contiguous(), out, *scale, *values.shape, *values.stride(), rows, block,
+        num_warps=warps,
+    )  # fmt: skip
+    return out
+
+
+# --- Uniform noise; `hokical.stability.uniform` says what is integrated.
+#
+# Rows of up to 16 classes are sorted, and integrated piece by piece as there, exactly.
+#
+# Longer rows need no order. With x = 1 - u the integrand is F(x) = prod_i (1 - (x - d_i)+). Rivals
+# within reach are written one after the other, those before the point where F has fallen by
+# exp(-17) are kept, and F is found at 257 equally spaced places from the first of them on. The
+# trapezoidal rule over these is corrected by Euler's and Maclaurin's terms and, where F has a bend
+# within a cell, by what the rule is off for the jumps of F' = -F and F'' = -2 F' there. gamma is
+# off by 1e-8 on logits like those of classifiers, by 5e-8 if many rivals tie.
+
+#: Most classes of a row that is sorted.
+_SORTED = 16
+#: exp(-CUT_OFF) is negligible. Any end beyond the true one is right.
+_CUT_OFF, _END_STEPS = tl.constexpr(17.0), tl.constexpr(6)
+_CELLS = tl.constexpr(256)
+#: Rivals in a product between two looks at the loop's end; the list is filled up with 1.
+_AT_ONCE = tl.constexpr(4)
+
+
+@triton.jit(do_not_specialize=["n_rows"])
+def _short_kernel(
+    values, out, width, nodes, weights, n_rows, row_stride, column_stride, CLASSES: tl.constexpr,
+    ROWS: tl.constexpr,
+):  # fmt: skip
+    """A row per thread."""
+    rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    inside = rows < n_rows
+    stride = tl.full([], 1, tl.int64) * column_stride
+    ordered = ()
+    for i in tl.static_range(CLASSES):
+        z = tl.load(values + rows * row_stride + i * stride, mask=inside, other=0.0)
+        falling = ()
+        for k in tl.static_range(i):
+            falling = falling + (tl.maximum(ordered[k], z),)
+            z = tl.minimum(ordered[k], z)
+        ordered = falling + (z,)
+    top, inverse = ordered[0].to(tl.float64), 1.0 / tl.load(width + tl.program_id(1))
+    near = ()
+    for i in tl.static_range(CLASSES - 1):
+        near = near + (tl.minimum((top - ordered[i + 1].to(tl.float64)) * inverse, 1.0),)
+    near = near + (tl.full([ROWS], 1.0, tl.float64),)
+    gamma = near[0]
+    for j in tl.static_range(1, CLASSES):  # with j rivals active, by j // 2 + 1 nodes
+        low, length = 1.0 - near[j], near[j] - near[j - 1]
+        for q in tl.static_range(j // 2 + 1):
+            u = low + length * tl.load(nodes + (j // 2) * (j // 2 + 1) // 2 + q)
+            mass = length * tl.load(weights + (j // 2) * (j // 2 + 1) // 2 + q)
+            for i in tl.static_range(j):
+                mass *= u + near[i]
+            gamma += mass
+    tl.store(
+        out + tl.program_id(1).to(tl.int64) * n_rows + rows, tl.minimum(gamma, 1.0), mask=inside
+    )
+
+
+@triton.jit(do_not_specialize=["n_rows", "room"])
+def _long_kernel(
+    values, tops, out, width, scratch, n_rows, n_classes, row_stride, column_stride, room,
+    BLOCK: tl.constexpr, PART: tl.constexpr,
+):  # fmt: skip
+    """A row per program, then the next. `scratch` is of the type to compute in."""
+    kind: tl.constexpr = scratch.dtype.element_ty
+    program = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
+    near = scratch + program.to(tl.int64) * room
+    heights = near + (room - _CELLS - 1)
+    inverse = (1.0 / tl.load(width + tl.program_id(1))).to(kind)
+    one = tl.full([], 1, tl.int64)
+    for row in range(tl.program_id(0), n_rows, tl.num_programs(0)):
+        start, stride = values + row * (one * row_stride), one * column_stride
+        top = tl.load(tops + row).to(kind)
+        count, least = _write_near(start, near, top, inverse, n_classes, stride, BLOCK)
+        tl.debug_barrier()
+        end = _end(near, count, kind, PART)
+        count = _keep_before(near, count, end, PART)
+        tl.store(near + count + tl.arange(0, _AT_ONCE), tl.full([_AT_ONCE], 1.0, kind))
+        tl.debug_barrier()
+        cell = tl.maximum(end - least, 0.0) / _CELLS
+        place = tl.arange(0, _CELLS)
+        x = least + cell * (place + 1).to(kind)
+        height = tl.full([_CELLS], 1.0, kind)
+        for first in range(0, count, _AT_ONCE):
+            for i in tl.static_range(_AT_ONCE):
+                height -= height * tl.maximum(x - tl.load(near + first + i), 0.0)
+        tl.store(heights + 1 + place, height)
+        tl.store(heights, tl.full([], 1.0, kind))
+        tl.debug_barrier()
+        last = tl.load(heights + _CELLS).to(tl.float64)
+        slope = 3.0 * last - 4.0 * tl.load(heights + _CELLS - 1) + tl.load(heights + _CELLS - 2)
+        whole = tl.sum(height.to(tl.float64)) + 0.5 - 0.5 * last - slope / 24.0
+        whole += cell * _bends(near, heights, count, least, cell, PART)
+        gamma = least + cell * whole
+        tl.store(
+            out + tl.program_id(1).to(tl.int64) * n_rows + row,
+            tl.minimum(tl.maximum(gamma, 0.0), 1.0),
+        )
+        tl.debug_barrier()
+
+
+@triton.jit
+def _write_near(start, near, top, inverse, n_classes, stride, BLOCK: tl.constexpr):
+    """Margins below 1 but the label's own, one after the other; their number and the least."""
+    kind: tl.constexpr = near.dtype.element_ty
+    count, found, least = 0, 0, tl.full([], 1.0, kind)
+    for first in range(0, n_classes, BLOCK):
+        column = first + tl.arange(0, BLOCK)
+        z = tl.load(start + column * stride, mask=column < n_classes, other=float("-inf"))
+        d = tl.minimum((top - z.to(kind)) * inverse, 1.0)
+        own = tl.min(tl.where(d == 0.0, column, n_classes))
+        keep = (d < 1.0) & ((column != own) | (found > 0))
+        found = tl.where(own < n_classes, 1, found)
+        tl.store(near + count + tl.cumsum(keep.to(tl.int32)) - 1, d, mask=keep)
+        count += tl.sum(keep.to(tl.int32))
+        least = tl.minimum(least, tl.min(tl.where(keep, d, 1.0)))
+    return count, least
+
+
+@triton.jit
+def _end(near, count, kind: tl.constexpr, PART: tl.constexpr):
+    """Where the product has surely fallen by exp(-CUT_OFF); at most 1. See `uniform._fall`."""
+    end = tl.full([], 1.0, kind)
+    for _ in range(_END_STEPS):
+        excess = tl.zeros([PART], kind)
+        active = tl.zeros([PART], tl.int32)
+        for first in range(0, count, PART):
+            i = first + tl.arange(0, PART)
+            reach = end - tl.load(near + i, mask=i < count, other=1.0)
+            excess += tl.maximum(reach, 0.0)
+            active += (reach > 0.0).to(tl.int32)
+        over = tl.sum(excess) - _CUT_OFF
+        end -= tl.maximum(over, 0.0) / tl.maximum(tl.sum(active), 1).to(kind)
+    return end
+
+
+@triton.jit
+def _keep_before(near, count, end, PART: tl.constexpr):
+    """Move the margins before `end` to the front; how many there are."""
+    kept = 0
+    for first in range(0, count, PART):
+        i = first + tl.arange(0, PART)
+        d = tl.load(near + i, mask=i < count, other=1.0)
+        keep = d < end
+        tl.debug_barrier()
+        tl.store(near + kept + tl.cumsum(keep.to(tl.int32)) - 1, d, mask=keep)
+        kept += tl.sum(keep.to(tl.int32))
+        tl.debug_barrier()
+    return kept
+
+
+@triton.jit
+def _bends(near, heights, count, least, cell, PART: tl.constexpr):
+    """What the trapezoidal rule misses at the bends, in units of a cell squared."""
+    kind: tl.constexpr = near.dtype.element_ty
+    total = tl.zeros([PART], kind)
+    for first in range(0, count, PART):
+        i = first + tl.arange(0, PART)
+        where = (tl.load(near + i, mask=i < count, other=1.0) - least) / cell
+        index = tl.minimum(tl.maximum(where, 0.0), _CELLS - 1.0).to(tl.int32)
+        part = where - index.to(kind)
+        left, right = tl.load(heights + index), tl.load(heights + index + 1)
+        rest = 1.0 - part
+        bend = (left * rest + right * part) * (0.5 * part * rest - 1.0 / 12.0)
+        bend -= (left - right) * part * rest * (rest - part) / 6.0
+        total += tl.where(i < count, bend, 0.0)
+    return tl.sum(total).to(tl.float64)
+
+
+#: Columns read at once, rivals at once, warps and programs per multiprocessor; for long rows.
+_SIZES = (1024, 128, 1, 32), (4096, 1024, 8, 4)
+
+
+def uniform_stability(values: Tensor, tops: Tensor, width: Tensor) -> Tensor:
+    """gamma of every row, (*width.shape, n) float64."""
+    (n_rows, n_classes), n_widths = values.shape, width.numel()
+    out = values.new_empty((*width.shape, n_rows), dtype=torch.float64)
+    if n_classes <= _SORTED:
+        _short_kernel[(triton.cdiv(n_rows, 32), n_widths)](
+            values, out, width, *_unit_rules(values.device), n_rows, *values.stride(), n_classes,
+            32, num_warps=1,
+        )  # fmt: skip
+        return out
+    block, part, warps, programs = _SIZES[n_classes >= 8192]
+    kind = torch.float64 if values.dtype == torch.float64 else torch.float32
+    room = n_classes + _AT_ONCE.value + _CELLS.value + 1
+    programs *= torch.cuda.get_device_properties(values.device).multi_processor_count
+    programs = min(n_rows, triton.cdiv(programs, n_widths))
+    scratch = values.new_empty((programs * n_widths, room), dtype=kind)
+    _long_kernel[(programs, n_widths)](
+        values, tops.contiguous(), out, width, scratch, *values.shape, *values.stride(), room,
+        min(block, triton.next_power_of_2(n_classes)), part, num_warps=warps,
+    )  # fmt: skip
+    return out
+
+
+@cache
+def _unit_rules(device: torch.device) -> tuple[Tensor, Tensor]:
+    """Gauss-Legendre nodes and weights on [0, 1] for 1, 2, ... nodes, one after the other."""
+    rules = [np.polynomial.legendre.leggauss(q + 1) for q in range(_SORTED // 2)]
+    with torch.inference_mode(False):
+        nodes = torch.tensor(np.concatenate([0.5 * (x + 1.0) for x, _ in rules]), device=device)
+        return nodes, torch.tensor(np.concatenate([0.5 * w for _, w in rules]), device=device)
