@@ -81,15 +81,28 @@ __all__ = [name for name in _HOMES if name != "calibrate" or find_spec("torch")]
 
 #: Packages that are loaded when an attribute of theirs is asked for.
 _PACKAGES = {
-    "calibrators", "dense", "guarantees", "integrations", "io", "metrics", "monitoring", "plots",
-    "report", "rules", "stability", "streams",
-}  # fmt: skip
+    "calibrators",
+    "dense",
+    "guarantees",
+    "integrations",
+    "io",
+    "metrics",
+    "monitoring",
+    "plots",
+    "report",
+    "rules",
+    "stability",
+    "streams",
+}
 
 #: Libraries of arrays that need more than the standard, and who knows how; loaded when met.
 for _library, _home in {
-    "dask": "dask", "jax": "jax", "jaxlib": "jax", "ndonnx": "onnx.namespace",
+    "dask": "dask",
+    "jax": "jax",
+    "jaxlib": "jax",
+    "ndonnx": "onnx.namespace",
     "torch": "torch.backend",
-}.items():  # fmt: skip
+}.items():
     announce_backend(_library, f"hokical.integrations.{_home}")
 
 

@@ -23,9 +23,15 @@ from hokical.metrics.calibration import Bins, Levels, aurc, ece, read_levels, ri
 from hokical.metrics.summaries import summarize_sets
 
 __all__ = [
-    "draw_calibration_curve", "draw_decision_curve", "draw_distribution", "draw_histogram",
-    "draw_reliability", "draw_risk_coverage", "draw_sets", "reliability",
-]  # fmt: skip
+    "draw_calibration_curve",
+    "draw_decision_curve",
+    "draw_distribution",
+    "draw_histogram",
+    "draw_reliability",
+    "draw_risk_coverage",
+    "draw_sets",
+    "reliability",
+]
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -166,9 +172,15 @@ def axis_top(found: risk_models.BinarySummary) -> float:
 
 
 def draw_calibration_curve(
-    probability: Any, outcome: Any, ax: Axes | None = None, *, edges: Any = None,
-    delta: float = 0.05, sample_weight: Any = None, **style: Any,
-) -> Axes:  # fmt: skip
+    probability: Any,
+    outcome: Any,
+    ax: Axes | None = None,
+    *,
+    edges: Any = None,
+    delta: float = 0.05,
+    sample_weight: Any = None,
+    **style: Any,
+) -> Axes:
     """Smooth calibration curve of an event with a band, over bands of probability with intervals.
 
     Marks above are rows with the event, marks below rows without. `edges` are those of
@@ -186,9 +198,13 @@ def draw_calibration_curve(
 
 
 def draw_distribution(
-    probability: Any, outcome: Any, ax: Axes | None = None, *, sample_weight: Any = None,
+    probability: Any,
+    outcome: Any,
+    ax: Axes | None = None,
+    *,
+    sample_weight: Any = None,
     **style: Any,
-) -> Axes:  # fmt: skip
+) -> Axes:
     """Distribution of the probabilities of rows with the event, above, and without, below.
 
     Arguments are those of `hokical.metrics.binary_summary`; `style` is that of matplotlib's bars.
@@ -212,9 +228,16 @@ def draw_distribution(
 
 
 def draw_decision_curve(
-    proba: Any, labels: Any, ax: Axes | None = None, *, thresholds: Any = None,
-    delta: float = 0.05, label: str = "model", sample_weight: Any = None, **style: Any,
-) -> Axes:  # fmt: skip
+    proba: Any,
+    labels: Any,
+    ax: Axes | None = None,
+    *,
+    thresholds: Any = None,
+    delta: float = 0.05,
+    label: str = "model",
+    sample_weight: Any = None,
+    **style: Any,
+) -> Axes:
     """Net benefit by threshold with its band, beside treating all and none.
 
     Call it again with the same Axes and another `label` to compare. Arguments are as in
@@ -291,9 +314,14 @@ class Reliability:
 
 
 def reliability(
-    proba: Any, labels: Any, *, n_bins: int = 15, bins: Bins = "width", delta: float = 0.05,
+    proba: Any,
+    labels: Any,
+    *,
+    n_bins: int = 15,
+    bins: Bins = "width",
+    delta: float = 0.05,
     sample_weight: Any = None,
-) -> Reliability:  # fmt: skip
+) -> Reliability:
     """Accuracy per confidence bin, with counts and intervals; arguments as in `ece`.
 
     An interval misses its bin's accuracy with probability `delta` at most; with weights it is that
@@ -319,9 +347,16 @@ def reliability(
 
 
 def draw_reliability(
-    proba: Any, labels: Any, ax: Axes | None = None, *, n_bins: int = 15, bins: Bins = "width",
-    delta: float = 0.05, sample_weight: Any = None, **style: Any,
-) -> Axes:  # fmt: skip
+    proba: Any,
+    labels: Any,
+    ax: Axes | None = None,
+    *,
+    n_bins: int = 15,
+    bins: Bins = "width",
+    delta: float = 0.05,
+    sample_weight: Any = None,
+    **style: Any,
+) -> Axes:
     """Reliability diagram; arguments as in `reliability`, `style` is that of matplotlib's bars.
 
     >>> from matplotlib.figure import Figure
@@ -335,9 +370,14 @@ def draw_reliability(
 
 
 def draw_histogram(
-    proba: Any, labels: Any, ax: Axes | None = None, *, n_bins: int = 20,
-    sample_weight: Any = None, **style: Any,
-) -> Axes:  # fmt: skip
+    proba: Any,
+    labels: Any,
+    ax: Axes | None = None,
+    *,
+    n_bins: int = 20,
+    sample_weight: Any = None,
+    **style: Any,
+) -> Axes:
     """Histogram of confidence, correct labels and errors stacked; arguments as in `ece`.
 
     Lines mark the mean confidence and the accuracy. `style` is that of matplotlib's bars.
@@ -390,9 +430,14 @@ class RiskCoverage:
 
 
 def draw_risk_coverage(
-    proba: Any, labels: Any, ax: Axes | None = None, *, label: str | None = None,
-    sample_weight: Any = None, **style: Any,
-) -> Axes:  # fmt: skip
+    proba: Any,
+    labels: Any,
+    ax: Axes | None = None,
+    *,
+    label: str | None = None,
+    sample_weight: Any = None,
+    **style: Any,
+) -> Axes:
     """One curve; call it again with the same Axes and another `label` to compare.
 
     `proba`, `labels` and `sample_weight` are as in `ece`; `style` is that of matplotlib's lines.

@@ -37,8 +37,14 @@ from hokical.io.tables import NAMELESS, PARQUET, TABLE, DataFileError, FileSplit
 from hokical.rules.base import OF_CLASSES, Output
 
 __all__ = [
-    "certify", "estimate_shift", "fit", "open_source", "partial_fit", "predict", "predict_to",
-]  # fmt: skip
+    "certify",
+    "estimate_shift",
+    "fit",
+    "open_source",
+    "partial_fit",
+    "predict",
+    "predict_to",
+]
 
 Estimator = TypeVar("Estimator", bound=Calibrator)
 
@@ -288,9 +294,14 @@ class TableSource(ChunkSource):
             kind = layout.settle_kind(scores)
         layout.wanted = replace(wanted, kind=kind)
         super().__init__(
-            self._read_chunks, layout.columns, n_rows, path, layout.classes, layout.about(kind),
+            self._read_chunks,
+            layout.columns,
+            n_rows,
+            path,
+            layout.classes,
+            layout.about(kind),
             data.schema.names,
-        )  # fmt: skip
+        )
         self._rows = rows_per_chunk(scores.shape[1] if scores.ndim == 2 else 1)
         self._data = data
 

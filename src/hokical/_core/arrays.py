@@ -30,8 +30,11 @@ Namespace = Any
 Kind = Literal["float", "integer", "bool", "complex", "other"]
 #: As the standard calls them.
 _KINDS: dict[Kind, str] = {
-    "float": "real floating", "integer": "integral", "bool": "bool", "complex": "complex floating",
-}  # fmt: skip
+    "float": "real floating",
+    "integer": "integral",
+    "bool": "bool",
+    "complex": "complex floating",
+}
 
 
 class Kernels:

@@ -159,6 +159,16 @@ def _options(
 
 
 for _command in (
-    fit, certify, apply, evaluate, compare, shift, monitor, export, show, methods, demo,
-):  # fmt: skip
+    fit,
+    certify,
+    apply,
+    evaluate,
+    compare,
+    shift,
+    monitor,
+    export,
+    show,
+    methods,
+    demo,
+):
     app.command(epilog=EXIT_CODES)(_command)

@@ -96,9 +96,16 @@ class Thresholds(NamedTuple):
 
 
 def find_thresholds(
-    scores: FloatArray, cells: IntArray, n_cells: int, coverage: float, delta: float | None = None,
-    *, weights: FloatArray | None = None, unit: float = 1.0, pool: bool = True,
-) -> Thresholds:  # fmt: skip
+    scores: FloatArray,
+    cells: IntArray,
+    n_cells: int,
+    coverage: float,
+    delta: float | None = None,
+    *,
+    weights: FloatArray | None = None,
+    unit: float = 1.0,
+    pool: bool = True,
+) -> Thresholds:
     """A threshold for each cell of examples (n,) that a share `coverage` of scores does not exceed.
 
     `unit` is the most that a new example may weigh beside the weights (n,) of these; with `delta`
@@ -343,9 +350,14 @@ def why_no_new_group(losses: Sequence[Losses], delta: float, first: str) -> str:
 
 
 def why_none(
-    first: str, n: int, wanted: str, delta: float | None, best: str, fewest: int,
+    first: str,
+    n: int,
+    wanted: str,
+    delta: float | None,
+    best: str,
+    fewest: int,
     would_prove: Callable[[float], bool],
-) -> str:  # fmt: skip
+) -> str:
     """What n examples prove instead of what is `wanted`, and how many more would prove it."""
     sure = "on average" if delta is None else f"with {percent(1.0 - delta)} confidence"
     end = "More examples will hardly help: no score has so small an error rate."
@@ -398,10 +410,19 @@ def known_groups(names: GroupNames | None, by: str, *, alike: bool) -> GroupName
 
 
 def control_risk(
-    proba: Any, labels: Any, *, loss: Loss | Mapping[str, Loss], risk: float | Mapping[str, float],
-    delta: float | None = None, thresholds: Any = None, by: str = "all", groups: Any = None,
-    weights: FloatArray | None = None, learned: bool = False, kinds: str = '"all"',
-) -> RiskControl:  # fmt: skip
+    proba: Any,
+    labels: Any,
+    *,
+    loss: Loss | Mapping[str, Loss],
+    risk: float | Mapping[str, float],
+    delta: float | None = None,
+    thresholds: Any = None,
+    by: str = "all",
+    groups: Any = None,
+    weights: FloatArray | None = None,
+    learned: bool = False,
+    kinds: str = '"all"',
+) -> RiskControl:
     """See `Calibrator.control_risk`; `kinds` are those of `by` that go without groups.
 
     Then there may be groups only if predictions have `learned` from them.

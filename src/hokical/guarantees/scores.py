@@ -171,9 +171,13 @@ class ScoreTable:
 
     @classmethod
     def from_examples(
-        cls, level: IntArray, wrong: BoolArray, weights: FloatArray | None = None,
-        groups: tuple[GroupNames, IntArray] | None = None, shape: tuple[int, ...] = (LEVELS,),
-    ) -> Self:  # fmt: skip
+        cls,
+        level: IntArray,
+        wrong: BoolArray,
+        weights: FloatArray | None = None,
+        groups: tuple[GroupNames, IntArray] | None = None,
+        shape: tuple[int, ...] = (LEVELS,),
+    ) -> Self:
         """Count examples (n,); weights, if given, are integers: how often each was seen.
 
         `groups` are their names, and the place (n,) of each example's among them.
@@ -222,8 +226,14 @@ class ScoreTable:
         """The levels that hold examples, as arrays (occupied,): most are empty."""
         level = np.flatnonzero(self.count).astype(np.int64)
         parts = {"count": self.count.ravel()[level], "wrong": self.wrong.ravel()[level]}
-        return {"level": level, **parts, "shape": list(self.count.shape), "groups": self.groups,
-                "unseen": self.unseen, "clustered": self.clustered}  # fmt: skip
+        return {
+            "level": level,
+            **parts,
+            "shape": list(self.count.shape),
+            "groups": self.groups,
+            "unseen": self.unseen,
+            "clustered": self.clustered,
+        }
 
     @classmethod
     def from_stored(cls, stored: dict[str, Any]) -> Self:
@@ -438,8 +448,9 @@ def _prove(
         f"At most {control.percent(risk)} errors among the {whom}",
         f"of {table.total:,} {place}{control.ONE_OF_EACH * table.clustered} the same rule accepts "
         f"{reached:,}, with {wrong:,} errors",
-        delta=delta, by=by,
-    )  # fmt: skip
+        delta=delta,
+        by=by,
+    )
     if none := least.count(LEVELS):
         words += f" Of {none} of {len(least)} groups nothing is accepted."
     if not tested:

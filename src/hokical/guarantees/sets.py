@@ -158,8 +158,13 @@ class Conformity(_Held):
         grouped = isinstance(stored.get("group_names"), GroupNames)
         old = {"draw"} if grouped else {"draw", "group", "group_names"}
         found = super().from_stored({k: each for k, each in stored.items() if k not in old})
-        limits = [(found.labels, 0, 1 << 31), (found.rank, 1, 1 << 31), (found.proba, 0.0, 1.0),
-                  (found.above, 0.0, 1e300), (found.counts, 1e-300, 1e300)]  # fmt: skip
+        limits = [
+            (found.labels, 0, 1 << 31),
+            (found.rank, 1, 1 << 31),
+            (found.proba, 0.0, 1.0),
+            (found.above, 0.0, 1e300),
+            (found.counts, 1e-300, 1e300),
+        ]
         if found.group is not None and found.group_names is not None:
             limits += [(found.group, 0, len(found.group_names.names) - 1)]
         right = all(((a >= low) & (a <= most)).all() for a, low, most in limits)
@@ -289,10 +294,12 @@ class CertifiedSets:
         least = f"Coverage{whom}{',' * unseen} at least {control.percent(asked.coverage)}"
         words = control.state_guarantee(
             least if guarantee is None else f"{guarantee}{whom * unseen}",
-            behind, delta=asked.delta, by=asked.by,
+            behind,
+            delta=asked.delta,
+            by=asked.by,
             # Positions of an item share its weight, which is 1 if nobody gave one.
             weighted=not known.counted if rows else known.unit != 1.0,
-        )  # fmt: skip
+        )
         found, needed = (
             self.thresholds,
             f"{self.thresholds.fewest:,} {'groups' if unseen else what}",
@@ -517,9 +524,12 @@ def label_sets(
         what += f"{at_most} of those without have it included, for each label"
         behind = f"{known.proba.size:,} held-out positives and {known.absent.size:,} negatives"
     words = control.state_guarantee(
-        what, f"certified on {behind}{control.ONE_OF_EACH * known.clustered}", delta=delta,
-        by=by if "group" in by else "all", weighted=known.weights is not None,
-    )  # fmt: skip
+        what,
+        f"certified on {behind}{control.ONE_OF_EACH * known.clustered}",
+        delta=delta,
+        by=by if "group" in by else "all",
+        weighted=known.weights is not None,
+    )
     if by == "group":
         words = f"For each group: {words[0].lower()}{words[1:]}"
     low, high = ends = found[0]

@@ -78,9 +78,14 @@ class ClassFrequencies:
     """
 
     def __init__(
-        self, rule: Rule, data: Logits, weights: FloatArray, n_rows: int, known: ClassScores,
+        self,
+        rule: Rule,
+        data: Logits,
+        weights: FloatArray,
+        n_rows: int,
+        known: ClassScores,
         around: FloatArray | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Pseudo-counts are in proportion to the frequencies `around`, or to those of the fit."""
         self.proba = predict_on_host(rule, "proba", data).astype(np.float64)
         self.labels = predict_on_host(rule, "labels", data).astype(np.int64)
@@ -467,9 +472,17 @@ def estimate_shift(
 
 
 def _estimate(
-    calibrator: Any, rule: Rule, data: Logits, counts: FloatArray, delta: float, known: ClassScores,
-    *, around: FloatArray | None = None, n_tests: int = 1, unknown: bool = False,
-) -> ShiftEstimate:  # fmt: skip
+    calibrator: Any,
+    rule: Rule,
+    data: Logits,
+    counts: FloatArray,
+    delta: float,
+    known: ClassScores,
+    *,
+    around: FloatArray | None = None,
+    n_tests: int = 1,
+    unknown: bool = False,
+) -> ShiftEstimate:
     """The estimate of some rows, and whether only the class frequencies changed.
 
     `around` are the frequencies of more rows, `n_tests` is how many such estimates there are. If
@@ -509,16 +522,25 @@ def _estimate(
     # By the evidence: those of the fit unless they are ruled out, the estimates if they are so far.
     evidence = max(0.0, 1.0 - change / _TEST_LEVEL)
     return ShiftEstimate(
-        n=found.n_rows, class_frequencies=found.share, class_frequencies_interval=shares,
+        n=found.n_rows,
+        class_frequencies=found.share,
+        class_frequencies_interval=shares,
         old_class_frequencies=known.frequencies,
         weights=1.0 + evidence * (found.share / found.old - 1.0),
-        accuracy=accuracy, accuracy_interval=accuracy_interval,
-        adapted_accuracy=float(found.weights @ found.posterior.max(axis=1)), confusion=confusion,
+        accuracy=accuracy,
+        accuracy_interval=accuracy_interval,
+        adapted_accuracy=float(found.weights @ found.posterior.max(axis=1)),
+        confusion=confusion,
         log_loss=float(-found.weights @ (found.posterior * logs).sum(axis=1)),
-        brier=float(1.0 + found.weights @ squares), p_value=fits, change_p_value=change,
-        unseen=unseen, holds=holds, verdict=verdict,
-        class_names=getattr(calibrator, "class_names", ()), _calibrator=calibrator,
-    )  # fmt: skip
+        brier=float(1.0 + found.weights @ squares),
+        p_value=fits,
+        change_p_value=change,
+        unseen=unseen,
+        holds=holds,
+        verdict=verdict,
+        class_names=getattr(calibrator, "class_names", ()),
+        _calibrator=calibrator,
+    )
 
 
 def _interval(middle: FloatArray, variance: FloatArray, reach: float, step: float) -> FloatArray:
@@ -622,9 +644,11 @@ def reweight(rule: Rule, kept: CalibrationData, ratio: FloatArray) -> tuple[Rule
     if groups is not None:
         groups = replace(groups, scores=tuple(each.reweighted(ratio) for each in groups.scores))
     left = replace(
-        kept.without_fit().without_held_out(), fit_conformity=own,
-        class_scores=known.reweighted(seen), group_scores=groups,
-    )  # fmt: skip
+        kept.without_fit().without_held_out(),
+        fit_conformity=own,
+        class_scores=known.reweighted(seen),
+        group_scores=groups,
+    )
     return BalancedRule(rule, total), left
 
 

@@ -68,11 +68,18 @@ class BatchPredictor:
     """
 
     def __init__(
-        self, calibrator: Any, *, logits: str | Sequence[str],
-        outputs: Sequence[Column] | None = None, coverage: float | None = None,
-        risk: float | None = None, delta: float | None = None, groups: Sequence[str] = (),
-        prefix: str = "", missing: Literal["error", "null"] = "error",
-    ) -> None:  # fmt: skip
+        self,
+        calibrator: Any,
+        *,
+        logits: str | Sequence[str],
+        outputs: Sequence[Column] | None = None,
+        coverage: float | None = None,
+        risk: float | None = None,
+        delta: float | None = None,
+        groups: Sequence[str] = (),
+        prefix: str = "",
+        missing: Literal["error", "null"] = "error",
+    ) -> None:
         inner = getattr(calibrator, "calibrator_", None)  # of a classifier
         known = isinstance(calibrator, (Calibrator, ConfidenceCalibrator, MultilabelCalibrator))
         if not known and (inner is None or not hasattr(calibrator, "classes_")):

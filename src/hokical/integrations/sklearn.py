@@ -138,17 +138,28 @@ class CalibratedClassifier(
     """
 
     def __init__(
-        self, estimator: Any, *, method: str | Calibrator = "auto",
-        cv: int | Literal["prefit"] | Any = 5, keep_labels: bool = False,
-        ensemble: bool | Literal["auto"] = "auto", n_jobs: int | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        estimator: Any,
+        *,
+        method: str | Calibrator = "auto",
+        cv: int | Literal["prefit"] | Any = 5,
+        keep_labels: bool = False,
+        ensemble: bool | Literal["auto"] = "auto",
+        n_jobs: int | None = None,
+    ) -> None:
         self.estimator, self.method, self.cv = estimator, method, cv
         self.keep_labels, self.ensemble, self.n_jobs = keep_labels, ensemble, n_jobs
 
     def fit(
-        self, X: Any, y: Any, sample_weight: Any = None, *, calibration_weight: Any = None,
-        calibration_groups: Any = None, **params: Any,
-    ) -> Self:  # fmt: skip
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        calibration_weight: Any = None,
+        calibration_groups: Any = None,
+        **params: Any,
+    ) -> Self:
         """Fit the estimator and calibrate it on held-out data.
 
         `X` (n, features) is whatever the estimator takes: arrays, data frames, sparse matrices,
@@ -242,9 +253,14 @@ class CalibratedClassifier(
         return float(accuracy_score(y, self.predict(X, groups=groups), sample_weight=sample_weight))
 
     def certify(
-        self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None,
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        groups: Any = None,
         reused: kept.Reused = "refuse",
-    ) -> Self:  # fmt: skip
+    ) -> Self:
         """Note rows that nothing was fitted on, for `predict_or_abstain` and `predict_set`.
 
         Rows of `fit` are refused, unless `reused="ignore"` accepts identical rows.

@@ -150,9 +150,17 @@ def read_examples(
     """
     column = None if labelled == "none" or labels is not None else label_column
     wanted = Columns(
-        kind, score_columns, column, classes, groups, keep, zeros, labelled, missing == "drop",
+        kind,
+        score_columns,
+        column,
+        classes,
+        groups,
+        keep,
+        zeros,
+        labelled,
+        missing == "drop",
         fitted_by,
-    )  # fmt: skip
+    )
     table = tables.open_table(Path(path), split)
     layout = Layout(table, wanted)
     where = None if labelled == "none" else layout.find_labels(labels, label_column)
@@ -211,11 +219,15 @@ def read_table(
     by_name = isinstance(named, (list, tuple)) and {*map(str, named)} <= {*data.names}
     known = {} if fitted_by is None else options_from(fitted_by.metadata_)
     wanted = Columns(
-        kind=kind or known.get("kind"), score_columns=tuple(score_columns), label_column=labels,
+        kind=kind or known.get("kind"),
+        score_columns=tuple(score_columns),
+        label_column=labels,
         weight_column=sample_weight if isinstance(sample_weight, str) else None,
-        groups=tuple(named) if by_name else (), classes=tuple(classes), labelled="all",
+        groups=tuple(named) if by_name else (),
+        classes=tuple(classes),
+        labelled="all",
         fitted_by=None if kind == "confidence" else fitted_by,
-    )  # fmt: skip
+    )
     try:
         layout = Layout(data, wanted)
         found = layout.read(data, (data, data.require(labels, "`labels`")))
@@ -459,13 +471,19 @@ class Layout:
                         "Fill it in, or leave out such rows: --missing drop."
                     )
         return Rows(
-            found, take(truth), weights,
+            found,
+            take(truth),
+            weights,
             groups={name: to_numbers(take(columns[name])) for name in self.groups} or None,
-            columns=self.columns, classes=() if kind == "confidence" else self.classes,
-            about=self.about(kind), kind="confidence" if kind == "confidence" else "logits",
-            used=used, part=self.part, kept={name: columns[name] for name in self.kept},
+            columns=self.columns,
+            classes=() if kind == "confidence" else self.classes,
+            about=self.about(kind),
+            kind="confidence" if kind == "confidence" else "logits",
+            used=used,
+            part=self.part,
+            kept={name: columns[name] for name in self.kept},
             unused=self.unused,
-        )  # fmt: skip
+        )
 
     def read_logits(self, table: Table, labels_in: tuple[Table, str] | None) -> Rows:
         """The same with logits (n, classes) as an array, of which a source of chunks consists."""

@@ -467,11 +467,16 @@ def class_sums(data: Predictions, n_bins: int, scores: Scores) -> dict[str, Floa
     mean = math.log(data.proba.shape[1] - 1) - np.log(rest)
     worst = {"brier": scores["brier"] + 2.0 * known, "log_loss": mean}
     sums = {
-        name: np.array([*((weight * values**k).sum() for k in (1, 2, 3)),
-                        np.where(wrong > 0.0, wrong * values, 0.0).sum(), wrong.sum(),
-                        weight @ worst[name]])
+        name: np.array(
+            [
+                *((weight * values**k).sum() for k in (1, 2, 3)),
+                np.where(wrong > 0.0, wrong * values, 0.0).sum(),
+                wrong.sum(),
+                weight @ worst[name],
+            ]
+        )
         for name, values in scores.items()
-    }  # fmt: skip
+    }
     return sums | {"classwise_ece": class_gaps(data, n_bins)}
 
 
@@ -532,9 +537,14 @@ def row_scores(rows: Outcomes) -> Scores:
 
 
 def ece(
-    proba: Any, labels: Any = None, *, n_bins: int = 15, bins: Bins = "width", norm: float = 1,
+    proba: Any,
+    labels: Any = None,
+    *,
+    n_bins: int = 15,
+    bins: Bins = "width",
+    norm: float = 1,
     sample_weight: Any = None,
-) -> float:  # fmt: skip
+) -> float:
     """Expected calibration error, in [0, 1]: the gap of confidence and accuracy, by bins.
 
     `proba` (n,) is the probability that each predicted label is right, and `labels` (n,) whether it
@@ -571,9 +581,14 @@ def ece(
 
 
 def debiased_ece(
-    proba: Any, labels: Any = None, *, n_bins: int = 15, bins: Bins = "width",
-    squared: bool = False, sample_weight: Any = None,
-) -> float:  # fmt: skip
+    proba: Any,
+    labels: Any = None,
+    *,
+    n_bins: int = 15,
+    bins: Bins = "width",
+    squared: bool = False,
+    sample_weight: Any = None,
+) -> float:
     """The 2-norm calibration error without the bias that sampling adds (Kumar et al., 2019).
 
     sum_j w_j/W [gap_j^2 - acc_j (1 - acc_j)/(w_j - 1)]. The noise of a bin with one example cannot
@@ -667,8 +682,9 @@ def ranked_probability_score(proba: Any, labels: Any = None, *, sample_weight: A
 
 def _mean_score(
     of_rows: Callable[[Predictions], FloatArray],
-    of_confidence: Callable[[FloatArray], Pair] | None, *columns: Any,
-) -> float:  # fmt: skip
+    of_confidence: Callable[[FloatArray], Pair] | None,
+    *columns: Any,
+) -> float:
     """A proper score of all classes, or of a confidence if it has one; the shape decides."""
 
     def make(*chunk: Any) -> Any:
@@ -688,8 +704,12 @@ _LEAST_CELLS, _MOST_CELLS = 1 << 12, 1 << 18
 
 
 def smooth_ece(
-    proba: Any, labels: Any = None, *, bandwidth: float | None = None, sample_weight: Any = None,
-) -> float:  # fmt: skip
+    proba: Any,
+    labels: Any = None,
+    *,
+    bandwidth: float | None = None,
+    sample_weight: Any = None,
+) -> float:
     """Smooth calibration error, at its own bandwidth or at a given one.
 
     The `bandwidth` is the standard deviation s of the kernel, above 0; by default the one that

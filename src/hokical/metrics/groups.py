@@ -241,9 +241,14 @@ class GroupTable:
 
 
 def group_table(
-    proba: Any, labels: Any, groups: Any, *, sample_weight: Any = None, delta: float = 0.05,
+    proba: Any,
+    labels: Any,
+    groups: Any,
+    *,
+    sample_weight: Any = None,
+    delta: float = 0.05,
     class_names: Sequence[str] = (),
-) -> GroupTable:  # fmt: skip
+) -> GroupTable:
     """Which groups are miscalibrated? A row for each: predicted, observed, and a test.
 
     Parameters
@@ -436,9 +441,14 @@ class PredictionPowered:
 
 
 def prediction_powered_accuracy(
-    confidence: Any, correct: Any, unlabelled: Any, *, delta: float = 0.05, groups: Any = None,
+    confidence: Any,
+    correct: Any,
+    unlabelled: Any,
+    *,
+    delta: float = 0.05,
+    groups: Any = None,
     unlabelled_groups: Any = None,
-) -> PredictionPowered:  # fmt: skip
+) -> PredictionPowered:
     """The accuracy of today's rows, from some labels and the confidences of the other rows.
 
     The labelled rows must be a random sample of the rows. Then the interval holds, however bad the

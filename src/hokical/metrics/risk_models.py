@@ -29,27 +29,52 @@ _KNOTS, _CELLS, _POINTS = 10, 512, 101
 
 _UNKNOWN = Estimate(math.nan)
 _TITLES = {
-    "prevalence": "share of events", "mean_probability": "mean probability",
-    "oe_ratio": "O:E ratio", "intercept": "intercept", "slope": "slope", "auroc": "AUROC",
-    "gini": "Gini", "ks": "KS", "brier": "Brier score", "scaled_brier": "scaled Brier score",
-    "log_loss": "log loss", "ici": "ICI (Eavg)", "e50": "E50", "e90": "E90", "emax": "Emax",
-    "spiegelhalter_z": "Spiegelhalter's z", "spiegelhalter_p": "p-value of z",
-    "logistic_intercept": "intercept beside slope", "r2": "Nagelkerke's R2",
-    "discrimination": "discrimination D", "unreliability": "unreliability U",
-    "unreliability_p": "p-value of U", "quality": "quality Q",
-}  # fmt: skip
+    "prevalence": "share of events",
+    "mean_probability": "mean probability",
+    "oe_ratio": "O:E ratio",
+    "intercept": "intercept",
+    "slope": "slope",
+    "auroc": "AUROC",
+    "gini": "Gini",
+    "ks": "KS",
+    "brier": "Brier score",
+    "scaled_brier": "scaled Brier score",
+    "log_loss": "log loss",
+    "ici": "ICI (Eavg)",
+    "e50": "E50",
+    "e90": "E90",
+    "emax": "Emax",
+    "spiegelhalter_z": "Spiegelhalter's z",
+    "spiegelhalter_p": "p-value of z",
+    "logistic_intercept": "intercept beside slope",
+    "r2": "Nagelkerke's R2",
+    "discrimination": "discrimination D",
+    "unreliability": "unreliability U",
+    "unreliability_p": "p-value of U",
+    "quality": "quality Q",
+}
 _FORMS = {
-    "prevalence": ".1%", "mean_probability": ".1%", "oe_ratio": ".3f", "intercept": ".3f",
-    "slope": ".3f", "spiegelhalter_z": ".3f", "spiegelhalter_p": ".3g",
-    "logistic_intercept": ".3f", "unreliability_p": ".3g",
-}  # fmt: skip
+    "prevalence": ".1%",
+    "mean_probability": ".1%",
+    "oe_ratio": ".3f",
+    "intercept": ".3f",
+    "slope": ".3f",
+    "spiegelhalter_z": ".3f",
+    "spiegelhalter_p": ".3g",
+    "logistic_intercept": ".3f",
+    "unreliability_p": ".3g",
+}
 #: What a summary of an event has, in order.
 EVENT_METRICS = {
-    name: summaries.Metric(name, title, form=_FORMS.get(name, ".4f"),
-                           better="higher" if name == "auroc" else "lower",
-                           ranking=name in ("auroc", "brier", "log_loss"))
+    name: summaries.Metric(
+        name,
+        title,
+        form=_FORMS.get(name, ".4f"),
+        better="higher" if name == "auroc" else "lower",
+        ranking=name in ("auroc", "brier", "log_loss"),
+    )
     for name, title in _TITLES.items()
-}  # fmt: skip
+}
 #: What small tables show of it.
 EVENT_COLUMNS = ("mean_probability", "oe_ratio", "intercept", "slope", "auroc", "brier", "log_loss")
 #: What evaluations show of it; the rest is that of `val.prob`.
@@ -202,9 +227,13 @@ class BinarySummary(Estimates):
 
 
 def binary_summary(
-    probability: Any, outcome: Any = None, sample_weight: Any = None, *, delta: float = 0.05,
+    probability: Any,
+    outcome: Any = None,
+    sample_weight: Any = None,
+    *,
+    delta: float = 0.05,
     cluster: Any = None,
-) -> BinarySummary:  # fmt: skip
+) -> BinarySummary:
     """What clinical papers and scorecard validations report of the probability of an event.
 
     Parameters
@@ -256,9 +285,12 @@ def binary_summary(
 
 #: What an event shares with the predicted label: a metric of the same table of levels.
 _SHARED = {
-    "prevalence": "accuracy", "mean_probability": "mean_confidence", "brier": "brier",
-    "log_loss": "log_loss", "auroc": "auroc",
-}  # fmt: skip
+    "prevalence": "accuracy",
+    "mean_probability": "mean_confidence",
+    "brier": "brier",
+    "log_loss": "log_loss",
+    "auroc": "auroc",
+}
 
 
 def summarize_event(levels: Levels, delta: float, event: str = "the event") -> BinarySummary:
@@ -288,10 +320,15 @@ def summarize_event(levels: Levels, delta: float, event: str = "the event") -> B
     tail = float(bounds.scipy_special().ndtr(-abs(z)))
     found |= {"spiegelhalter_z": Estimate(z), "spiegelhalter_p": Estimate(2.0 * tail)}
     return BinarySummary(
-        levels.n_rows, float(levels.correct.sum()),
+        levels.n_rows,
+        float(levels.correct.sum()),
         {name: found.get(name, _UNKNOWN) for name in EVENT_METRICS},
-        curve, float(levels.weight[certain].sum()), delta, event, levels=levels,
-    )  # fmt: skip
+        curve,
+        float(levels.weight[certain].sum()),
+        delta,
+        event,
+        levels=levels,
+    )
 
 
 def _ratio(levels: Levels, share: Estimate, delta: float) -> Estimate:
@@ -384,9 +421,13 @@ def smooth_calibration_curve(
 
 
 def risk_bands(
-    probability: Any, outcome: Any = None, edges: Any = None, *, delta: float = 0.05,
+    probability: Any,
+    outcome: Any = None,
+    edges: Any = None,
+    *,
+    delta: float = 0.05,
     sample_weight: Any = None,
-) -> RiskBands:  # fmt: skip
+) -> RiskBands:
     """Predicted and observed share of events by band of probability, as rating grades are checked.
 
     A band is from one of the ascending `edges` up to, not including, the next; 0 and 1 are added.
@@ -457,9 +498,13 @@ def population_stability_index(expected: Any, actual: Any, edges: Any = None) ->
 
 
 def decision_curve(
-    proba: Any, labels: Any = None, thresholds: Any = None, *, delta: float = 0.05,
+    proba: Any,
+    labels: Any = None,
+    thresholds: Any = None,
+    *,
+    delta: float = 0.05,
     sample_weight: Any = None,
-) -> DecisionCurve:  # fmt: skip
+) -> DecisionCurve:
     """Net benefit of treating whose risk is at or above each threshold (Vickers and Elkin, 2006).
 
     The share of true positives less that of false positives times t / (1 - t), the cost of one

@@ -221,28 +221,57 @@ def roc_ends(levels: Levels, options: SummaryOptions) -> Ends:
 
 
 _TABLE = (
-    Metric("accuracy", "accuracy", "", lambda t, _: float(t.correct.sum()) / t.total,
-           lambda t, o: share_ends(float(t.correct.sum()) / t.total, t.worth, o.delta),
-           better="higher", form=".1%"),
-    Metric("mean_confidence", "confidence", "mean",
-           lambda t, _: float(t.weight @ t.confidence) / t.total, confidence_ends,
-           better=None, form=".1%"),
+    Metric(
+        "accuracy",
+        "accuracy",
+        "",
+        lambda t, _: float(t.correct.sum()) / t.total,
+        lambda t, o: share_ends(float(t.correct.sum()) / t.total, t.worth, o.delta),
+        better="higher",
+        form=".1%",
+    ),
+    Metric(
+        "mean_confidence",
+        "confidence",
+        "mean",
+        lambda t, _: float(t.weight @ t.confidence) / t.total,
+        confidence_ends,
+        better=None,
+        form=".1%",
+    ),
     _error("ece", "width"),
     _error("ece_mass", "mass"),
-    Metric("debiased_ece", "debiased ECE (L2)", "",
-           lambda t, o: calibration.debiased_ece(t, n_bins=o.n_bins)),
-    Metric("smooth_ece", "smooth ECE", "no bins", lambda t, _: calibration.smooth_ece(t),
-           ranking=True),
+    Metric(
+        "debiased_ece",
+        "debiased ECE (L2)",
+        "",
+        lambda t, o: calibration.debiased_ece(t, n_bins=o.n_bins),
+    ),
+    Metric(
+        "smooth_ece", "smooth ECE", "no bins", lambda t, _: calibration.smooth_ece(t), ranking=True
+    ),
     Metric("brier", "Brier", scores=calibration.squared_errors, upper=2.0, ranking=True),
     Metric("log_loss", "log loss", scores=calibration.log_loss_pair, upper=math.inf, ranking=True),
-    Metric("auroc", "AUROC", "", lambda t, _: calibration.auroc(t), roc_ends, better="higher",
-           lacking="it takes five correct and five wrong labels, not perfectly separated"),
+    Metric(
+        "auroc",
+        "AUROC",
+        "",
+        lambda t, _: calibration.auroc(t),
+        roc_ends,
+        better="higher",
+        lacking="it takes five correct and five wrong labels, not perfectly separated",
+    ),
     Metric("aurc", "AURC", "", lambda t, _: calibration.aurc(t)),
     Metric("selective_risk", "selective risk", "", lambda t, _: calibration.selective_risk(t)),
-    Metric("classwise_ece", "classwise ECE", "mean of classes",
-           lambda t, _: float(np.abs(t.of_classes["classwise_ece"]).sum(axis=1).mean()) / t.total,
-           ranking=True, vectors=True),
-)  # fmt: skip
+    Metric(
+        "classwise_ece",
+        "classwise ECE",
+        "mean of classes",
+        lambda t, _: float(np.abs(t.of_classes["classwise_ece"]).sum(axis=1).mean()) / t.total,
+        ranking=True,
+        vectors=True,
+    ),
+)
 
 METRICS = {metric.name: metric for metric in _TABLE}
 """Every metric by its name."""
@@ -309,9 +338,12 @@ class Summary(Estimates):
 
 
 def count_levels(
-    rows: Outcomes, *, n_bins: int = 15, scores: calibration.Scores | None = None,
+    rows: Outcomes,
+    *,
+    n_bins: int = 15,
+    scores: calibration.Scores | None = None,
     codes: IntArray | None = None,
-) -> Levels:  # fmt: skip
+) -> Levels:
     """What a summary needs of checked rows: levels, and sums of all classes if they are known.
 
     `scores` are their `row_scores`, if known; `codes` (n,) are clusters.
@@ -373,9 +405,14 @@ def _effect(moved: FloatArray, codes: IntArray, cells: IntArray | None = None) -
 
 
 def summary(
-    proba: Any, labels: Any = None, *, n_bins: int = 15, delta: float = 0.05,
-    sample_weight: Any = None, cluster: Any = None,
-) -> Summary:  # fmt: skip
+    proba: Any,
+    labels: Any = None,
+    *,
+    n_bins: int = 15,
+    delta: float = 0.05,
+    sample_weight: Any = None,
+    cluster: Any = None,
+) -> Summary:
     """All metrics, their intervals, and bounds on the true calibration error.
 
     `proba`, `labels`, `sample_weight` and `n_bins` are as in `ece`. Probabilities (n, classes) give

@@ -34,10 +34,17 @@ from hokical.monitoring.e_process import DIRECTIONS, Alarm, CoverageMonitor, EPr
 from hokical.monitoring.state import InputShift, MonitorOptions, MonitorState, PartStatus, Reference
 
 VerdictKind = Literal[
-    "too few labels", "calibrated", "inputs shifted", "suspect", "as at fit time",
-    "over-confident", "under-confident", "calibrated again", "class miscalibrated",
+    "too few labels",
+    "calibrated",
+    "inputs shifted",
+    "suspect",
+    "as at fit time",
+    "over-confident",
+    "under-confident",
+    "calibrated again",
+    "class miscalibrated",
     "group miscalibrated",
-]  # fmt: skip
+]
 Parts = tuple[PartStatus, ...]
 #: By how many standard errors the window's gap must exceed the tolerance to be mentioned.
 _ERRORS = 3.0
@@ -301,11 +308,20 @@ class CalibrationMonitor(SavedStream):
     class_names: tuple[str, ...] = ()
 
     def __init__(
-        self, reference: Calibrator | ConfidenceCalibrator | None, *, window: int = 5000,
-        n_bins: int = 15, delta: float = 0.01, tolerance: float = 0.01, min_labels: int = 200,
-        n_classes: int | None = None, class_tolerance: float = 0.05, coverage: float | None = None,
-        groups: Any = None, max_waiting: int = 100_000,
-    ) -> None:  # fmt: skip
+        self,
+        reference: Calibrator | ConfidenceCalibrator | None,
+        *,
+        window: int = 5000,
+        n_bins: int = 15,
+        delta: float = 0.01,
+        tolerance: float = 0.01,
+        min_labels: int = 200,
+        n_classes: int | None = None,
+        class_tolerance: float = 0.05,
+        coverage: float | None = None,
+        groups: Any = None,
+        max_waiting: int = 100_000,
+    ) -> None:
         allowed = (Calibrator, ConfidenceCalibrator, Reference, type(None))
         if not isinstance(reference, allowed):
             rule = f"`reference` must be a fitted calibrator or None; got {reference!r}"
@@ -319,9 +335,17 @@ class CalibrationMonitor(SavedStream):
         elif not isinstance(groups, GroupCoding):
             groups = GroupCoding.read(groups, count_rows(groups))[0]
         options = MonitorOptions(
-            window, n_bins, delta, tolerance, min_labels, n_classes, class_tolerance, coverage,
-            groups, max_waiting,
-        )  # fmt: skip
+            window,
+            n_bins,
+            delta,
+            tolerance,
+            min_labels,
+            n_classes,
+            class_tolerance,
+            coverage,
+            groups,
+            max_waiting,
+        )
         histogram = reference if isinstance(reference, Reference) else None  # of `from_validation`
         if isinstance(reference, Calibrator):
             table = reference.kept_.held_out_scores or reference.kept_.fit_confidences
@@ -338,19 +362,30 @@ class CalibrationMonitor(SavedStream):
             allowance = histogram.allowances(options.tolerance)
         sizes, none, nothing = options.group_sizes, np.zeros(0, int), np.zeros(0)
         rows = kept.LabelledRows(nothing, none > 0, none, np.zeros((0, len(sizes)), int))
-        super().__init__(MonitorState(
-            options, histogram, EProcess.start(allowance, delta), rows, nothing,
-            kept.PartTests(class_tolerance, delta / (n_classes or 1)),
-            kept.PartTests(class_tolerance, delta / max(sum(sizes), 1)),
-            kept.WaitingRows(max_waiting), kept.SeenRows(max_waiting),
-        ))  # fmt: skip
+        super().__init__(
+            MonitorState(
+                options,
+                histogram,
+                EProcess.start(allowance, delta),
+                rows,
+                nothing,
+                kept.PartTests(class_tolerance, delta / (n_classes or 1)),
+                kept.PartTests(class_tolerance, delta / max(sum(sizes), 1)),
+                kept.WaitingRows(max_waiting),
+                kept.SeenRows(max_waiting),
+            )
+        )
         if isinstance(reference, (Calibrator, ConfidenceCalibrator)):
             self._watch(reference)
 
     @classmethod
     def from_validation(
-        cls, calibrator: Calibrator | ConfidenceCalibrator | None, x: Any, y: Any, **options: Any,
-    ) -> Self:  # fmt: skip
+        cls,
+        calibrator: Calibrator | ConfidenceCalibrator | None,
+        x: Any,
+        y: Any,
+        **options: Any,
+    ) -> Self:
         """A monitor of any fitted calibrator, with labelled examples as its reference.
 
         `x` are logits (n, classes) and `y` labels (n,). They may be those of the fit; others are
@@ -387,9 +422,15 @@ class CalibrationMonitor(SavedStream):
         return self._state.n
 
     def update(
-        self, confidence: Any, correct: Any = None, *, ids: Any = None, predicted: Any = None,
-        groups: Any = None, again: bool = False,
-    ) -> Self:  # fmt: skip
+        self,
+        confidence: Any,
+        correct: Any = None,
+        *,
+        ids: Any = None,
+        predicted: Any = None,
+        groups: Any = None,
+        again: bool = False,
+    ) -> Self:
         """Add predictions, numbers or (n,) each, in order of arrival.
 
         `confidence` is in [0, 1], `correct` whether the label was right: None, NaN or -1 where that
@@ -416,9 +457,14 @@ class CalibrationMonitor(SavedStream):
         return self
 
     def update_logits(
-        self, logits: Any, labels: Any = None, *, ids: Any = None, groups: Any = None,
+        self,
+        logits: Any,
+        labels: Any = None,
+        *,
+        ids: Any = None,
+        groups: Any = None,
         again: bool = False,
-    ) -> Self:  # fmt: skip
+    ) -> Self:
         """`update` with the calibrator's confidence for logits (n, classes) and labels (n,).
 
         Labels are None, NaN or -1 where they are not known.
@@ -521,19 +567,29 @@ class CalibrationMonitor(SavedStream):
                 error = Estimate(value, max(0.0, value - bound), min(1.0, value + bound))
             test = CalibrationTest(state.test.log_e, 1.0 / options.delta, state.test.alarm)
             return Status(
-                n=state.n, n_window=len(window), n_observed=state.n_observed,
-                n_waiting=len(state.waiting.rows), n_dropped=state.waiting.dropped,
-                accuracy=right, mean_confidence=says, brier=brier, ece=error,
-                calibration=test, inputs=inputs, classes=classes, groups=groups,
+                n=state.n,
+                n_window=len(window),
+                n_observed=state.n_observed,
+                n_waiting=len(state.waiting.rows),
+                n_dropped=state.waiting.dropped,
+                accuracy=right,
+                mean_confidence=says,
+                brier=brier,
+                ece=error,
+                calibration=test,
+                inputs=inputs,
+                classes=classes,
+                groups=groups,
                 sets=None if state.sets is None else state.sets.status(),
                 verdict=_judge(state, inputs is not None and inputs.shifted, classes, groups),
-            )  # fmt: skip
+            )
 
     @classmethod
     def load(
-        cls, path: storage.StrPath,
+        cls,
+        path: storage.StrPath,
         calibrator: Calibrator | ConfidenceCalibrator | None = None,
-    ) -> Self:  # fmt: skip
+    ) -> Self:
         """A monitor as `save` left it; pass the calibrator again to feed logits.
 
         Any calibrator but the one it was made with is refused. Where several processes load,

@@ -827,9 +827,10 @@ def _methods_table(results: Sequence[Any], chosen: Any) -> str:
     """One row per method, with intervals, the difference to the chosen one, and the fit's time."""
     main = main_columns(results)
     more = [
-        name for name, metric in METRICS.items()
+        name
+        for name, metric in METRICS.items()
         if metric.ranking and name not in main and all(name in r.summary.estimates for r in results)
-    ]  # fmt: skip
+    ]
     titles = [f"{METRICS[name].title}<small>{METRICS[name].detail}</small>" for name in main + more]
     titles.insert(len(main), f"log loss against<small>{escape(chosen.label)}</small>")
     _, rows = method_cells(results, main + more, event=False)

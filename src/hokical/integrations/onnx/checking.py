@@ -45,9 +45,12 @@ class Check:
 
 
 def check(
-    model: Any, calibrator: Calibrator | OutcomeCalibrator, *, n_rows: int = 64,
+    model: Any,
+    calibrator: Calibrator | OutcomeCalibrator,
+    *,
+    n_rows: int = 64,
     random_state: int = 0,
-) -> Check:  # fmt: skip
+) -> Check:
     """Run an exported or attached model on made-up input, and compare it with the calibrator.
 
     `n_rows` are rows of logits; of an attached model, inputs of the network. Raises `NotRunnable`

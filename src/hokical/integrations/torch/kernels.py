@@ -53,9 +53,18 @@ def exp2(x):
 
 @triton.jit
 def _row_sums(
-    values, tops, step, rows, inside, n_classes, row_stride, column_stride,
-    KIND: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+    values,
+    tops,
+    step,
+    rows,
+    inside,
+    n_classes,
+    row_stride,
+    column_stride,
+    KIND: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     """S_1 ... S_24 of each row of the tile, a tuple of (ROWS,) float64; from S_13 on in KIND."""
     top, width = tl.load(tops + rows, mask=inside, other=0.0), tl.load(step)
     columns = tl.arange(0, BLOCK)
@@ -125,16 +134,36 @@ def _from_products(low, high, count):
 
 @triton.jit(do_not_specialize=["n_rows"])
 def _gaussian_kernel(
-    values, tops, out, step, table, n_rows, n_classes, row_stride, column_stride,
-    KIND: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, NODES: tl.constexpr,
+    values,
+    tops,
+    out,
+    step,
+    table,
+    n_rows,
+    n_classes,
+    row_stride,
+    column_stride,
+    KIND: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    NODES: tl.constexpr,
     AT_ONCE: tl.constexpr,
-):  # fmt: skip
+):
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     inside = rows < n_rows
     sums = _row_sums(
-        values, tops, step + tl.program_id(1), rows, inside, n_classes, row_stride, column_stride,
-        KIND, ROWS, BLOCK,
-    )  # fmt: skip
+        values,
+        tops,
+        step + tl.program_id(1),
+        rows,
+        inside,
+        n_classes,
+        row_stride,
+        column_stride,
+        KIND,
+        ROWS,
+        BLOCK,
+    )
     gamma = tl.zeros([ROWS], tl.float64)
     for first in range(0, NODES, AT_ONCE):
         node = table + first + tl.arange(0, AT_ONCE)
@@ -163,9 +192,21 @@ def gaussian_stability(values: Tensor, tops: Tensor, step: Tensor) -> Tensor:
     rows, block, warps, nodes = tile
     table = _table(n_classes, nodes, values.device)
     _gaussian_kernel[(triton.cdiv(n_rows, rows), step.numel())](
-        values, tops.contiguous(), out, step, table, n_rows, n_classes, *values.stride(),
-        kind, rows, block, table.shape[1], nodes, num_warps=warps,
-    )  # fmt: skip
+        values,
+        tops.contiguous(),
+        out,
+        step,
+        table,
+        n_rows,
+        n_classes,
+        *values.stride(),
+        kind,
+        rows,
+        block,
+        table.shape[1],
+        nodes,
+        num_warps=warps,
+    )
     return out
 
 
@@ -211,9 +252,17 @@ def _powers(top, z, scale):
 
 @triton.jit(do_not_specialize=["n_rows"])
 def _gumbel_kernel(
-    values, tops, out, scale, n_rows, n_classes, row_stride, column_stride,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+    values,
+    tops,
+    out,
+    scale,
+    n_rows,
+    n_classes,
+    row_stride,
+    column_stride,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     inside = rows < n_rows
     top = tl.load(tops + rows, mask=inside, other=0.0)[:, None]
@@ -239,9 +288,16 @@ def _gumbel_kernel(
 
 @triton.jit(do_not_specialize=["n_rows"])
 def _distances_kernel(
-    values, tops, out, n_rows, n_classes, row_stride, column_stride,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+    values,
+    tops,
+    out,
+    n_rows,
+    n_classes,
+    row_stride,
+    column_stride,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     inside = rows < n_rows
     top = tl.load(tops + rows, mask=inside, other=0.0)[:, None]
@@ -288,9 +344,16 @@ def _fill(out: Tensor, kernel, values: Tensor, tops: Tensor, *scale: Tensor) -> 
     # Rows and columns of a program's tile, and warps: for short rows, and for others.
     rows, block, warps = (32, 1, 1) if values.shape[1] <= 32 else (1, 256, 1)
     kernel[(triton.cdiv(values.shape[0], rows), scale[0].numel() if scale else 1)](
-        values, tops.contiguous(), out, *scale, *values.shape, *values.stride(), rows, block,
+        values,
+        tops.contiguous(),
+        out,
+        *scale,
+        *values.shape,
+        *values.stride(),
+        rows,
+        block,
         num_warps=warps,
-    )  # fmt: skip
+    )
     return out
 
 
@@ -316,9 +379,17 @@ _AT_ONCE = tl.constexpr(4)
 
 @triton.jit(do_not_specialize=["n_rows"])
 def _short_kernel(
-    values, out, width, nodes, weights, n_rows, row_stride, column_stride, CLASSES: tl.constexpr,
+    values,
+    out,
+    width,
+    nodes,
+    weights,
+    n_rows,
+    row_stride,
+    column_stride,
+    CLASSES: tl.constexpr,
     ROWS: tl.constexpr,
-):  # fmt: skip
+):
     """A row per thread."""
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     inside = rows < n_rows
@@ -352,9 +423,19 @@ def _short_kernel(
 
 @triton.jit(do_not_specialize=["n_rows", "room"])
 def _long_kernel(
-    values, tops, out, width, scratch, n_rows, n_classes, row_stride, column_stride, room,
-    BLOCK: tl.constexpr, PART: tl.constexpr,
-):  # fmt: skip
+    values,
+    tops,
+    out,
+    width,
+    scratch,
+    n_rows,
+    n_classes,
+    row_stride,
+    column_stride,
+    room,
+    BLOCK: tl.constexpr,
+    PART: tl.constexpr,
+):
     """A row per program, then the next. `scratch` is of the type to compute in."""
     kind: tl.constexpr = scratch.dtype.element_ty
     program = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
@@ -471,9 +552,16 @@ def uniform_stability(values: Tensor, tops: Tensor, width: Tensor) -> Tensor:
     out = values.new_empty((*width.shape, n_rows), dtype=torch.float64)
     if n_classes <= _SORTED:
         _short_kernel[(triton.cdiv(n_rows, 32), n_widths)](
-            values, out, width, *_unit_rules(values.device), n_rows, *values.stride(), n_classes,
-            32, num_warps=1,
-        )  # fmt: skip
+            values,
+            out,
+            width,
+            *_unit_rules(values.device),
+            n_rows,
+            *values.stride(),
+            n_classes,
+            32,
+            num_warps=1,
+        )
         return out
     block, part, warps, programs = _SIZES[n_classes >= 8192]
     kind = torch.float64 if values.dtype == torch.float64 else torch.float32
@@ -482,9 +570,18 @@ def uniform_stability(values: Tensor, tops: Tensor, width: Tensor) -> Tensor:
     programs = min(n_rows, triton.cdiv(programs, n_widths))
     scratch = values.new_empty((programs * n_widths, room), dtype=kind)
     _long_kernel[(programs, n_widths)](
-        values, tops.contiguous(), out, width, scratch, *values.shape, *values.stride(), room,
-        min(block, triton.next_power_of_2(n_classes)), part, num_warps=warps,
-    )  # fmt: skip
+        values,
+        tops.contiguous(),
+        out,
+        width,
+        scratch,
+        *values.shape,
+        *values.stride(),
+        room,
+        min(block, triton.next_power_of_2(n_classes)),
+        part,
+        num_warps=warps,
+    )
     return out
 
 

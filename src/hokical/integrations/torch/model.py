@@ -105,11 +105,15 @@ class CalibratedModel(nn.Module):
     """
 
     def __init__(
-        self, model: nn.Module,
-        calibrator: Calibrator | MultilabelCalibrator | CalibratorModule | MultilabelModule, *,
-        class_axis: int = -1, get_logits: GetLogits | None = None, outputs: Outputs = "logits",
+        self,
+        model: nn.Module,
+        calibrator: Calibrator | MultilabelCalibrator | CalibratorModule | MultilabelModule,
+        *,
+        class_axis: int = -1,
+        get_logits: GetLogits | None = None,
+        outputs: Outputs = "logits",
         as_tuple: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         _check_network(model, "Pass the network itself.")
         check_choice("outputs", outputs, Outputs)
@@ -335,10 +339,16 @@ class CalibratedModel(nn.Module):
 
 
 def collect_logits(
-    model: nn.Module, loader: Any, *, device: torch.device | str | None = None,
-    progress: bool | None = None, get_logits: GetLogits | None = None, class_axis: int = -1,
-    ignore_label: int | None = None, outputs: MaybeOutputs = "auto",
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    model: nn.Module,
+    loader: Any,
+    *,
+    device: torch.device | str | None = None,
+    progress: bool | None = None,
+    get_logits: GetLogits | None = None,
+    class_axis: int = -1,
+    ignore_label: int | None = None,
+    outputs: MaybeOutputs = "auto",
+) -> tuple[Tensor, Tensor]:
     """Run a network over a data loader: logits (n, classes) and labels (n,), on its device.
 
     In evaluation mode and without gradients; every part of the network has its own mode back
@@ -371,9 +381,15 @@ def collect_logits(
 
 
 def _collect(
-    model: nn.Module, loader: Any, device: Any, progress: bool | None, get_logits: GetLogits | None,
-    class_axis: int, ignore_label: int | None, outputs: MaybeOutputs,
-) -> tuple[Tensor, Tensor, Outputs, int]:  # fmt: skip
+    model: nn.Module,
+    loader: Any,
+    device: Any,
+    progress: bool | None,
+    get_logits: GetLogits | None,
+    class_axis: int,
+    ignore_label: int | None,
+    outputs: MaybeOutputs,
+) -> tuple[Tensor, Tensor, Outputs, int]:
     """What `collect_logits` returns, what the network's outputs are, and most axes of them."""
     _check_network(model, "Logits that you have are for `hokical.auto(logits, labels)`.")
     check_choice("outputs", outputs, MaybeOutputs)
@@ -421,12 +437,19 @@ def _collect(
 
 
 def calibrate(
-    model: nn.Module, data: Any, labels: Any = None,
-    method: str | Calibrator | MultilabelCalibrator = "auto", *,
-    device: torch.device | str | None = None, progress: bool | None = None,
-    get_logits: GetLogits | None = None, class_axis: int = -1, ignore_label: int | None = None,
-    outputs: MaybeOutputs = "auto", **options: Any,
-) -> CalibratedModel:  # fmt: skip
+    model: nn.Module,
+    data: Any,
+    labels: Any = None,
+    method: str | Calibrator | MultilabelCalibrator = "auto",
+    *,
+    device: torch.device | str | None = None,
+    progress: bool | None = None,
+    get_logits: GetLogits | None = None,
+    class_axis: int = -1,
+    ignore_label: int | None = None,
+    outputs: MaybeOutputs = "auto",
+    **options: Any,
+) -> CalibratedModel:
     """Collect validation logits, fit a calibrator, and return the network with it.
 
     `data` are examples that the network was not trained on: a data loader as in `collect_logits`,

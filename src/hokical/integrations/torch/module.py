@@ -53,9 +53,12 @@ if hasattr(_pytree, "register_constant"):  # from torch 2.7 on
 
 
 def outputs(
-    spec: RuleSpec, wanted: Sequence[Wanted], numbers: Sequence[Tensor], logits: Tensor,
+    spec: RuleSpec,
+    wanted: Sequence[Wanted],
+    numbers: Sequence[Tensor],
+    logits: Tensor,
     groups: Tensor | None = None,
-) -> tuple[Tensor, ...]:  # fmt: skip
+) -> tuple[Tensor, ...]:
     """Each output that is wanted, with the leading shape of the logits (..., classes).
 
     Floats are float32, and float64 where the logits are; NaN for rows that are no logits. `numbers`
