@@ -38,13 +38,9 @@ test-all: $(ARRAYS)  ## all tests: with PyTorch, JAX, transformers, Spark, Ray; 
 	$(TEST) -m "not cluster"
 	$(BIN)/python -m pytest -m cluster tests
 
-# Files that name a library which `make test` did without; the doctests of its package with them.
-WITHOUT := $(shell grep -lrwE "torch|jax|transformers|pyspark|ray" tests paper/tests --include="test_*.py")
-
 test-rest: $(ARRAYS)  ## after `make test`: what it left out; `make test-all` tries more examples
-	$(TEST) -m "slow and not cluster" --hypothesis-profile few
-	$(TEST) -m "not slow and not cluster" --hypothesis-profile few $(WITHOUT) src/hokical/integrations
-	$(BIN)/python -m pytest -m cluster tests
+	$(TEST) -m "not cluster" --hypothesis-profile few --left-out
+	$(BIN)/python -m pytest -m cluster --left-out tests
 
 soak: $(READY)  ## attack the library for ten minutes; SECONDS=60 for less
 	$(BIN)/python -m tests.soak --seconds $(or $(SECONDS),600)

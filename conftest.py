@@ -1,4 +1,6 @@
-"""Which tests there are: doctests of all that can be imported, and samples of long walks."""
+"""Which tests there are: doctests of all that can be imported, samples of long walks, and what an
+earlier run has left out.
+"""
 
 import gc
 from collections import defaultdict
@@ -24,10 +26,34 @@ collect_ignore_glob = [
 ]
 
 
+#: Where pytest's cache has the tests that passed in the last run.
+_PASSED = "hokical/passed"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--left-out", action="store_true", help="without what passed in the last run")
+
+
+class _Passed:
+    """Notes which tests pass, for a later run with `--left-out`."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call" and report.passed:
+            self.names.append(report.nodeid)
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        session.config.cache.set(_PASSED, self.names)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Forget compiled kernels older than any kernel: numba looks at the caller's source alone."""
     if hasattr(config, "workerinput"):
         return
+    if not config.getoption("--left-out"):
+        config.pluginmanager.register(_Passed())
     source = config.rootpath / "src"
     kernels = source.rglob("*kernels.py")
     newest = max((path.stat().st_mtime for path in kernels), default=0.0)
@@ -37,8 +63,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Of tests marked `sample(n)`, all cases but n are slow: the first, the last, some between."""
+    if config.getoption("--left-out"):
+        passed = set(config.cache.get(_PASSED, ()))
+        items[:] = [item for item in items if item.nodeid not in passed]
     cases = defaultdict(list)
     for item in items:
         if item.get_closest_marker("sample") and not item.get_closest_marker("slow"):
