@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hokical import (
@@ -24,6 +24,7 @@ from hokical import (
     load,
 )
 from hokical._core.storage import checksum, read_document, write_document, write_text_atomically
+from tests.conftest import max_examples
 
 TAGS = ["$record", "$array", "$tuple", "$float", "$dict"]
 
@@ -267,7 +268,7 @@ def test_parts_that_contradict_each_other_are_refused(
         max_leaves=8,
     )
 )
-@settings(max_examples=100)
+@max_examples(100)
 def test_metadata_of_any_keys_comes_back(tmp_path_factory: Any, value: Any) -> None:
     path = tmp_path_factory.mktemp("metadata") / "file.json"
     write_document(path, {"beside": {"$record": value}})
@@ -280,18 +281,26 @@ def test_metadata_with_the_keys_of_the_format(saved: Path, hoki: Hoki) -> None:
     assert load(saved).metadata_ == metadata
 
 
+@pytest.fixture(scope="module")
+def by_subject(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A file of confidences that are calibrated by subject."""
+    rng = np.random.default_rng(0)
+    stated, subject = rng.uniform(0.5, 1.0, (2000, 2)), rng.choice(["law", "art"], 2000)
+    right = rng.random(2000) < np.where(subject == "law", 0.3, 0.9) * stated[:, 0]
+    path = tmp_path_factory.mktemp("subjects") / "cal.json"
+    calibrate_confidence(stated, right, groups=subject).save(path)
+    return path.read_bytes()
+
+
 @pytest.mark.parametrize("value", ["text", "", 3, 0, [], [1, 2], {}, {"a": 1}, True, False])
 @pytest.mark.parametrize(
     "place", [("signals",), ("coding",), ("coding", "columns"), ("coding", "levels")]
 )
 def test_records_of_another_type_are_refused_when_loaded(
-    tmp_path: Path, place: tuple[str, ...], value: Any
+    tmp_path: Path, by_subject: bytes, place: tuple[str, ...], value: Any
 ) -> None:
-    rng = np.random.default_rng(0)
-    stated, subject = rng.uniform(0.5, 1.0, (2000, 2)), rng.choice(["law", "art"], 2000)
-    right = rng.random(2000) < np.where(subject == "law", 0.3, 0.9) * stated[:, 0]
     path = tmp_path / "cal.json"
-    calibrate_confidence(stated, right, groups=subject).save(path)
+    path.write_bytes(by_subject)
 
     def change(document: dict[str, Any]) -> None:
         record = document["rule"]

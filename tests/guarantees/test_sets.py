@@ -537,7 +537,7 @@ def test_threads_may_ask_for_more_coverages_than_are_remembered() -> None:
             cal.predict_set(rows, coverage=0.5 + 0.001 * ((7 * first + k) % 400))
 
     try:
-        with ThreadPoolExecutor(16) as pool:
-            list(pool.map(ask, range(16)))
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(ask, range(8)))
     finally:
         sys.setswitchinterval(before)

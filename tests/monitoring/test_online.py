@@ -51,6 +51,7 @@ STREAMS = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", STREAMS)
 @pytest.mark.parametrize("seed", [3, 4])
 def test_coverage_is_kept_under_drift(cal: Calibrator, name: str, seed: int) -> None:
@@ -64,6 +65,7 @@ def test_coverage_is_kept_under_drift(cal: Calibrator, name: str, seed: int) -> 
         assert fixed.mean() < 0.84
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("late", [1, 150])
 @pytest.mark.parametrize("coverage", [0.7, 0.95])
 def test_no_adversary_exceeds_the_bound(cal: Calibrator, late: int, coverage: float) -> None:

@@ -66,7 +66,7 @@ def test_every_method_of_the_registry_is_here():
     assert {name for name, _ in METHODS.values()} == {*several, *AUTOMATIC}
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("method", METHODS)
 class TestEveryMethod:
     @pytest.mark.slow
