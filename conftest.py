@@ -31,7 +31,11 @@ _PASSED = "hokical/passed"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--left-out", action="store_true", help="without what passed in the last run")
+    parser.addoption(
+        "--left-out",
+        action="store_true",
+        help="what did not pass in the last run, and of sampled cases every third",
+    )
 
 
 class _Passed:
@@ -64,11 +68,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of tests marked `sample(n)`, all cases but n are slow: the first, the last, some between."""
-    if config.getoption("--left-out"):
-        passed = set(config.cache.get(_PASSED, ()))
-        items[:] = [item for item in items if item.nodeid not in passed]
-    cases = defaultdict(list)
+    """Of tests marked `sample(n)`, all cases but n are slow: the first, the last, some between.
+
+    Of the slow ones `--left-out` takes every third.
+    """
+    cases, thinned = defaultdict(list), set[pytest.Item]()
     for item in items:
         if item.get_closest_marker("sample") and not item.get_closest_marker("slow"):
             cases[item.nodeid.partition("[")[0]].append(item)
@@ -76,9 +80,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         (wanted,) = walk[0].get_closest_marker("sample").args
         last, steps = len(walk) - 1, max(wanted - 1, 1)
         kept = {round(step * last / steps) for step in range(wanted)}
-        for index, item in enumerate(walk):
-            if index not in kept:
-                item.add_marker(pytest.mark.slow)
+        left_out = [item for index, item in enumerate(walk) if index not in kept]
+        for item in left_out:
+            item.add_marker(pytest.mark.slow)
+        thinned.update(item for index, item in enumerate(left_out) if index % 3)
+    if config.getoption("--left-out"):
+        passed = set(config.cache.get(_PASSED, ()))
+        items[:] = [item for item in items if item not in thinned and item.nodeid not in passed]
 
 
 @pytest.hookimpl(wrapper=True)

@@ -53,15 +53,9 @@ def assert_same(found: list[np.ndarray], whole: list[np.ndarray], where: slice, 
         np.testing.assert_array_equal(part, all_rows[where], err_msg=how)
 
 
+@pytest.mark.sample(36)
 @pytest.mark.parametrize(("name", "n_classes"), CASES)
-@pytest.mark.parametrize(
-    "dtype",
-    [
-        np.float32,
-        pytest.param(np.float64, marks=pytest.mark.slow),
-        pytest.param(np.float16, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
 def test_answers_of_every_rule(name: str, n_classes: int, dtype: type) -> None:
     for seed in range(SEEDS[n_classes]):
         rule, rows = make_case(name, seed, n_classes, N_ROWS)

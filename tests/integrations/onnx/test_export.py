@@ -145,7 +145,7 @@ class TestEveryMethod:
             np.testing.assert_array_equal(values, expected[name])
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0)
 @pytest.mark.parametrize("name", NAMES)
 @max_examples(5)
 @given(seed=seeds)

@@ -21,7 +21,7 @@ MOST_CLASSES = {"irova_ts": 200, "vecs": 200, "auto": 20}
 ONE_LEVEL = 2e-5
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0)
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("method", METHODS)
 def test_parity(name, method):
