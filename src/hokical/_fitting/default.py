@@ -289,8 +289,7 @@ def _correct_rows(
         return found if here.correction is None else as_scores(here.correction.scores(found), found)
 
     features = per_row(lambda block: rules.row_features(scores(block)).T, examples.logits)
-    unseen = replace(examples, logits=held_out)
-    correction, pairs = fit_row_correction(unseen, features=features)
+    correction, pairs = fit_row_correction(replace(examples, logits=held_out), features=features)
     if correction is None:
         return None, held_out
     log_scale, shift = (held_out.from_host(column) for column in pairs.T)

@@ -392,10 +392,9 @@ def _objective(base: Base, examples: Examples, crossed: bool, strength: float) -
         rows[:, :-1] = size * (size - 1.0)
         np.fill_diagonal(rows, size - 1.0)
 
-    def features(block: Logits) -> tuple[Array, ...]:
-        return shape_features(block.margins, block, base.temperature.x)
-
-    blocks = make_blocks(examples, features, cross_terms=crossed)
+    blocks = make_blocks(
+        examples, lambda block: shape_features(block.margins, block, base.temperature.x), crossed
+    )
     return SoftmaxObjective(blocks, each * np.concatenate([np.ones(N_SHAPES), rows.ravel()]))
 
 
