@@ -347,11 +347,7 @@ def _weigh(
 
 def _mix(tables: list[Array], weights: FloatArray) -> Array:
     """A weighted sum, a new array."""
-    first, *others = [(float(w), t) for w, t in zip(weights, tables, strict=True) if w > 0.0]
-    total = first[0] * first[1]
-    for weight, table in others:
-        total = total + weight * table
-    return total
+    return sum(float(w) * table for w, table in zip(weights, tables, strict=True) if w > 0.0)
 
 
 def _best_weights(examples: Examples, tables: list[Array]) -> FloatArray:

@@ -239,7 +239,7 @@ def read_sample(
     `refusal` is the message of the error for examples that are too many to use all of them.
     """
     keep = partial(_keep_block, rows_per_class=rows_per_class, refusal=refusal)
-    stats = read_stats(examples, keep)
+    stats: ExampleStats = examples.reduce(partial(with_stats, keep)).checked()
     kept: _Kept = stats.found
     is_whole, kept = kept.n_rows <= kept.whole, kept.sample()
     block, rows = kept.block, slice(None) if is_whole else kept.rows
@@ -348,17 +348,15 @@ class ExampleStats:
             None if self.found is None else self.found + other.found,
         )
 
-
-def read_stats(examples: Partition, work: Callable[[Examples], Any]) -> ExampleStats:
-    """Read all examples once: their statistics, with what `work` finds."""
-    stats: ExampleStats = examples.reduce(partial(_with_stats, work))
-    if not stats.n_examples:
-        raise ValueError("`sample_weight` must not be zero everywhere. Give some a weight.")
-    return stats
+    def checked(self) -> Self:
+        """The same, or an error if no example counts."""
+        if not self.n_examples:
+            raise ValueError("`sample_weight` must not be zero everywhere. Give some a weight.")
+        return self
 
 
-def _with_stats(work: Callable[[Examples], Any], block: Examples) -> ExampleStats:
-    """The statistics of a block's rows, with what `work` finds."""
+def with_stats(work: Callable[[Examples], Any], block: Examples) -> ExampleStats:
+    """The statistics of a block's rows, for `Partition.reduce`, with what `work` finds."""
     parts, step = [block], _ROWS_AT_A_TIME
     if block.logits.is_numpy and block.n_rows > step:
         slices = cut_rows(block.n_rows, step)

@@ -410,11 +410,6 @@ def with_both_classes(examples: Examples) -> Examples:
     return some.take(keep)
 
 
-def binary_scores(examples: Examples) -> FloatArray:
-    """Log-odds of class 1, (n,)."""
-    return per_row(binary_log_odds, examples.logits)
-
-
 def fit_logistic(
     examples: Examples, features: FloatArray
 ) -> tuple[FloatArray, Solution[FloatArray]]:
@@ -459,7 +454,8 @@ def _minimize(examples: Examples, columns: FloatArray) -> Solution[FloatArray]:
 
 def fit_venn_abers(examples: Examples) -> tuple[FloatArray, FloatArray, FloatArray]:
     """The numbers of a `VennAbersRule`: knots, lower, upper. Takes n log n operations."""
-    keys = np.clip(binary_scores(examples), -LARGEST_KEY, LARGEST_KEY).astype(np.float32)
+    odds = per_row(binary_log_odds, examples.logits)
+    keys = np.clip(odds, -LARGEST_KEY, LARGEST_KEY).astype(np.float32)
     knots, group = np.unique(keys.astype(np.float64), return_inverse=True)
     counts = sum_by(group, examples.counts, knots.size)
     ones = sum_by(group, examples.counts * (examples.labels == 1), knots.size)

@@ -653,9 +653,7 @@ def _sample(examples: Examples) -> Examples:
 
 def with_floor(examples: Examples, floor: float) -> Examples:
     """The same examples with log(p + floor) for logits; themselves where the floor is 0."""
-    if floor == 0.0:
-        return examples
-    return replace(examples, logits=add_floor(examples.logits, floor))
+    return examples if floor == 0.0 else replace(examples, logits=add_floor(examples.logits, floor))
 
 
 #: Distances, in log temperature, from that of least log loss at which the squared error is looked

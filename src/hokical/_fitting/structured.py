@@ -266,8 +266,7 @@ class SoftmaxObjective:
 
 def _total(parts: Sequence[Array]) -> FloatArray:
     """The sum of what blocks gave, on the host, in their order."""
-    first, *rest = map(to_host, parts)
-    return np.asarray(sum(rest, first))
+    return np.asarray(sum(map(to_host, parts)))
 
 
 @dataclass(frozen=True, eq=False)

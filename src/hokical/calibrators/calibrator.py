@@ -340,9 +340,9 @@ class Calibrator(StoredEstimator):
         by_group, certified = asked.options.by == "group", asked.examples.group_names
         known = getattr(self, "groups_", None) is not None or certified is not None  # used or not
         if (groups is None and by_group) or not (groups is None or by_group or known):
-            who = "a calibrator that learned from them or was certified with them"
             raise ValueError(
-                f'`groups` must be given with `by="group"`, or to {who}, and else not.'
+                '`groups` must be given with `by="group"`, or to a calibrator that learned from '
+                "them or was certified with them, and with nothing else."
             )
         if groups is not None and certified is not None and asked.options.by in ("all", "class"):
             fate = "may be covered less than the guarantee says"

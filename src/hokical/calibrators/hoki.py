@@ -430,7 +430,7 @@ class Hoki(Calibrator):
             rule = f"`logits` must have one column per class, the {self.n_classes_} used in `fit`"
             raise ValueError(f"{rule}; got {examples.n_classes}.")
         count = partial(count_stability, rule=self.rule_, n_starts=self.table_.n_starts)
-        stats = fit_data.read_stats(examples, count)
+        stats = examples.reduce(partial(fit_data.with_stats, count)).checked()
         table, kept = self.table_ + stats.found, self.kept_ + stats.kept
         return self._learn(self.rule_, (self.n_bins_, self.n_classes_), table, kept)
 
@@ -491,7 +491,7 @@ class Hoki(Calibrator):
         rule = HokiRule(noise, draws, EXACT_LEVELS if draws is None else draws.n_draws, link)
         count = partial(count_stability, rule=rule, n_starts=n_starts)
         if sample is None:
-            stats = fit_data.read_stats(examples, count)
+            stats = examples.reduce(partial(fit_data.with_stats, count)).checked()
             table = stats.found
         else:
             counted = sample if sample.sampled_from is None else examples

@@ -20,7 +20,7 @@ import numpy as np
 
 from hokical._core.arrays import FloatArray, IntArray
 from hokical._core.checks import check_choice, check_positive
-from hokical._core.logits import Logits, TopK
+from hokical._core.logits import Logits, TopK, per_row
 from hokical._core.runtime import FitDataWarning, one_blas_thread, warn_user
 from hokical._fitting import default, searches, structured
 from hokical._fitting import outcomes as fitting
@@ -380,7 +380,7 @@ class _Logistic(Calibrator):
     def _fit(self, examples: Examples) -> Fit:
         """The rule whose numbers are the coefficients of the features and the intercept."""
         some = fitting.with_both_classes(examples)
-        features = self._features(fitting.binary_scores(some))
+        features = self._features(per_row(two.binary_log_odds, some.logits))
         coef, found = fitting.fit_logistic(some, features)
         eta = features @ coef[:-1] + coef[-1]
         log_loss = float(some.share @ binary_losses(eta, some.labels == 1))
@@ -725,8 +725,9 @@ class AutoCalibrator(Calibrator):
         examples, keep_labels = sample.learnable, bool(self.keep_labels)
         losses: dict[str, float] = {}
         held_out, converged = None, True
-        if why := _find_degenerate(examples):
-            rule, reason = _keep_uncalibrated(examples, why)
+        why, remedy = _find_degenerate(examples)
+        if why:
+            rule, reason = _keep_uncalibrated(examples, why, remedy)
             shares = {"uncalibrated": 1.0}
         elif isinstance(examples.logits, TopK):
             rule, reason, converged = _fit_best_classes(examples)
@@ -832,20 +833,24 @@ def _fit_best_classes(examples: Examples) -> tuple[Rule, str, bool]:
     return rule, f"{what}, as not every class has a logit.", found.converged
 
 
-def _find_degenerate(examples: Examples) -> str:
-    """Why nothing can be learned from the examples; "" if something can."""
+def _find_degenerate(examples: Examples) -> tuple[str, str]:
+    """Why nothing can be learned from the examples, and the remedy; "" if something can."""
     labels, n_examples = examples.labels, examples.effective_size
     if n_examples < FEWEST_EXAMPLES * (1.0 - 1e-9):  # but for rounding
         few = f"{labels.size} examples"
         if n_examples < labels.size * (1.0 - 1e-9):
             few += f", whose weights make them worth {n_examples:.3g},"
-        return f"{few} are too few to calibrate with (at least {FEWEST_EXAMPLES})"
+        why = f"{few} are too few to calibrate with (at least {FEWEST_EXAMPLES})"
+        return why, "Use more examples."
     if (labels == labels[0]).all():
-        return f"all {labels.size} examples are of class {labels[0]}"
-    return ""
+        return (
+            f"all {labels.size} examples are of class {labels[0]}",
+            "Use examples of all classes.",
+        )
+    return "", ""
 
 
-def _keep_uncalibrated(examples: Examples, why: str) -> tuple[Rule, str]:
+def _keep_uncalibrated(examples: Examples, why: str, remedy: str) -> tuple[Rule, str]:
     """No calibration but a floor below probabilities of 0, and the reason, which is a warning."""
     rule: Rule = UncalibratedRule()
     zeros = not isinstance(examples.logits, TopK) and has_zeros(examples.logits)
@@ -854,6 +859,5 @@ def _keep_uncalibrated(examples: Examples, why: str) -> tuple[Rule, str]:
     if floor > 0.0:
         rule, kept = FlooredRule(floor, rule), f"{kept} with {floor:g} added, as some are 0"
     reason = f"{kept}: {why}."
-    remedy = "examples of all classes" if "of class" in why else "more examples"
-    warn_user(f"{reason[0].upper()}{reason[1:]} Use {remedy}.", FitDataWarning)
+    warn_user(f"{reason[0].upper()}{reason[1:]} {remedy}", FitDataWarning)
     return rule, reason
