@@ -168,8 +168,7 @@ def uncalibrated_share(
     proba: FloatArray = expit(own, np)
     expected = float(np.sum(weights * proba * (1.0 - proba) * (fitted - own) ** 2))
     error = float(np.sqrt(max(observed, expected)))
-    exponent = np.clip(total.sum() - _CAUTION * error, -500.0, 500.0)
-    return float(1.0 / (1.0 + np.exp(exponent)))
+    return float(expit(_CAUTION * error - total.sum(), np))
 
 
 def _fit_average(

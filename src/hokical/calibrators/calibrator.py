@@ -335,8 +335,7 @@ class Calibrator(StoredEstimator):
         ([5], 1.39)
         """
         asked = self._certified_sets(sets.SetOptions.read({"coverage": coverage, **options}))
-        if asked.options.by == "new group" and (judge := self._for_new_groups()) is not self:
-            return judge.predict_set(logits, coverage=coverage, **options)
+        judge = self._for_new_groups() if asked.options.by == "new group" else self
         by_group, certified = asked.options.by == "group", asked.examples.group_names
         known = getattr(self, "groups_", None) is not None or certified is not None  # used or not
         if (groups is None and by_group) or not (groups is None or by_group or known):
@@ -358,7 +357,7 @@ class Calibrator(StoredEstimator):
                 found[own] = base.predict_on_host(rule, "members", data.take(own))
             members = arrays.to_input_library(found, given)
         else:
-            members = self._with_rule(asked.rule(self.rule_))._output("members", logits, groups)
+            members = judge._with_rule(asked.rule(judge.rule_))._output("members", logits, groups)
         with float64_scope(given):
             xp = (backend_of(members) or NUMPY).namespace(members)
             sizes = xp.sum(members if xp is np else xp.astype(members, xp.int64), axis=1)
@@ -414,11 +413,10 @@ class Calibrator(StoredEstimator):
         index = self._class_index(label)
         if by not in ("all", "new group"):
             raise ValueError(f'`by` must be "all" or "new group" in `detect`; got {by!r}.')
-        if by == "new group" and (judge := self._for_new_groups()) is not self:
-            return judge.detect(logits, label, recall=recall, delta=delta, by=by)
+        judge = self._for_new_groups() if by == "new group" else self
         options = sets.SetOptions(check_chance("recall", recall), delta, by, allow_empty=True)
         asked = self._certified_sets(options, only=index)
-        members = self._with_rule(asked.rule(self.rule_))._output("members", logits, groups)
+        members = judge._with_rule(asked.rule(judge.rule_))._output("members", logits, groups)
         name = self.class_names[index] if self.class_names else index
         words = f"Recall of class {name} at least {percent(recall)}"
         words = asked.guarantee(words, true=f"true class is {name} and")
