@@ -35,7 +35,7 @@ from hokical._core.special import expit
 from hokical._fitting import partial_pooling as pooling
 from hokical._fitting.examples import FEWEST_EXAMPLES, Examples, effective_size, mean_and_error
 from hokical._fitting.partial_pooling import BinaryTerms, PooledFit, fit_pooled
-from hokical._fitting.searches import Solution, minimize_dense
+from hokical._fitting.searches import MAX_ITER, Solution, minimize_dense
 from hokical.guarantees.control import can_be_counts
 from hokical.rules import confidence as rules
 from hokical.rules.base import log_norms
@@ -389,8 +389,6 @@ def _find_piles(
     return edges, np.sort(ends)
 
 
-#: Most Newton steps; a handful is enough as a rule.
-MAX_ITER = 200
 #: Decides between coefficients that the examples cannot distinguish, and is too small to shrink.
 _RIDGE = 1e-10
 #: Features that vary less than this are constant.

@@ -265,7 +265,7 @@ def least_quadratic(linear: FloatArray, hessian: FloatArray) -> FloatArray:
 #: Temperatures are sought between these two unless others are given; those that fits of more
 #: parameters start from, within these multiples of the spread of the logits, or of 1.
 BOUNDS = (1e-5, 1e5)
-#: Most passes over the examples.
+#: Most passes over the examples, of which a handful is enough as a rule.
 MAX_ITER = 200
 #: The last step's relative length. Newton squares the error, so what is left is about 1e-13.
 TOLERANCE = 1e-6

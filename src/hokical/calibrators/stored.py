@@ -19,7 +19,7 @@ import numpy as np
 
 from hokical._core import reading, runtime
 from hokical._core.arrays import NUMPY, AnyArray, Array, FloatArray, IntArray, backend_of, to_host
-from hokical._core.groups import count_rows, read_columns
+from hokical._core.groups import GroupCoding, count_rows, read_columns
 from hokical._core.logits import Logits, TopK
 from hokical._core.reading import Rows
 from hokical._core.storage import CalibratorFileError, write_document
@@ -256,11 +256,10 @@ class StoredEstimator(Estimator, ABC):
         The last code of each column stands for a group that is missing or was not in the fit.
         """
         self._check_fitted()
-        coding = getattr(self.rule_, "needed_groups", None)
+        coding: GroupCoding | None = getattr(self.rule_, "needed_groups", None)
         if coding is None:
             raise ValueError("`groups` have no codes: this calibrator did not learn from groups.")
-        codes: IntArray = coding.codes(groups, count_rows(groups))
-        return codes
+        return coding.codes(groups, count_rows(groups))
 
     def _pair(
         self, scores: Any, labels: Any, sample_weight: Any, groups: Any, **options: Any
