@@ -18,7 +18,8 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import estimator_html_repr, get_tags
 
 from hokical import Dense, Gaussian, Hoki, TemperatureScaling
-from hokical.calibrators import Calibrator, VectorScaling, make, method_names
+from hokical.calibrators import Calibrator, Fit, MethodInfo, VectorScaling, make, method_names
+from hokical.rules.base import UncalibratedRule
 from tests.conftest import synthetic_logits
 
 NAMES = [*method_names(), "auto"]
@@ -148,3 +149,19 @@ def test_names_are_known_without_importing_methods() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = {name.rpartition(".")[2] for name in eval(done.stdout)}
     assert loaded & {"methods", "hoki", "confidence"} == {"methods"}
+
+
+def test_a_fit_that_did_not_converge_says_so_by_its_report() -> None:
+    """The message of the report is that of the warning, for any method."""
+
+    class Stuck(Calibrator):
+        method = MethodInfo(UncalibratedRule)
+
+        def _fit(self, examples: object) -> Fit:
+            message = "it went in circles. Use another example."
+            return Fit(UncalibratedRule(), {"converged": False, "message": message})
+
+    told = "Stuck did not converge: it went in circles. Use another example."
+    with pytest.warns(ConvergenceWarning, match=told):
+        cal = Stuck().fit(*synthetic_logits(200, 3, seed=0))
+    assert cal.message_ in told

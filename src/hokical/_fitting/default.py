@@ -289,8 +289,7 @@ def _correct_rows(
         return found if here.correction is None else as_scores(here.correction.scores(found), found)
 
     features = per_row(lambda block: rules.row_features(scores(block)).T, examples.logits)
-    unseen = replace(examples, logits=held_out)
-    correction, pairs = fit_row_correction(unseen, features=features)
+    correction, pairs = fit_row_correction(replace(examples, logits=held_out), features=features)
     if correction is None:
         return None, held_out
     log_scale, shift = (held_out.from_host(column) for column in pairs.T)
@@ -348,11 +347,7 @@ def _weigh(
 
 def _mix(tables: list[Array], weights: FloatArray) -> Array:
     """A weighted sum, a new array."""
-    first, *others = [(float(w), t) for w, t in zip(weights, tables, strict=True) if w > 0.0]
-    total = first[0] * first[1]
-    for weight, table in others:
-        total = total + weight * table
-    return total
+    return sum(float(w) * table for w, table in zip(weights, tables, strict=True) if w > 0.0)
 
 
 def _best_weights(examples: Examples, tables: list[Array]) -> FloatArray:

@@ -33,7 +33,6 @@ from hokical.guarantees.scores import ScoreTable, Support, conservative_levels
 from hokical.guarantees.sets import Conformity
 from hokical.rules.base import Rule, UncalibratedRule
 
-_NO_WEIGHT = "`sample_weight` must not be zero everywhere. Give some example a weight."
 _MASKING = "Mask only classes that cannot occur."
 #: Fewer examples than this are a handful, from which nothing can be learned.
 FEWEST_EXAMPLES = 10
@@ -128,11 +127,11 @@ class Examples(Partition):
         """
         kept, n_masked = self.counting & ~self.masked_truth, int(self.masked_truth.sum())
         if not kept.any():
-            if not n_masked:
-                raise ValueError(_NO_WEIGHT)
-            rule = "`labels` must name a possible class in at least one example"
-            found = f"got logits of -inf in all {n_masked} that count"
-            raise ValueError(f"{rule}; {found}. Check that they index the columns. {_MASKING}")
+            raise ValueError(
+                "`labels` must name a possible class in at least one example; the logit of the "
+                f"true class is -inf in all {n_masked} that count. Check that `labels` index the "
+                f"columns of `logits`. {_MASKING}"
+            )
         if n_masked:
             what = f"{n_masked} of {self.n_rows} examples are left out of the fit"
             why = "the logit of their true class is -inf, so that their log loss is infinite"
@@ -240,9 +239,7 @@ def read_sample(
     `refusal` is the message of the error for examples that are too many to use all of them.
     """
     keep = partial(_keep_block, rows_per_class=rows_per_class, refusal=refusal)
-    stats = examples.reduce(partial(with_stats, keep))
-    if not stats.n_examples:
-        raise ValueError(_NO_WEIGHT)
+    stats: ExampleStats = examples.reduce(partial(with_stats, keep)).checked()
     kept: _Kept = stats.found
     is_whole, kept = kept.n_rows <= kept.whole, kept.sample()
     block, rows = kept.block, slice(None) if is_whole else kept.rows
@@ -351,6 +348,12 @@ class ExampleStats:
             None if self.found is None else self.found + other.found,
         )
 
+    def checked(self) -> Self:
+        """The same, or an error if no example counts."""
+        if not self.n_examples:
+            raise ValueError("`sample_weight` must not be zero everywhere. Give some a weight.")
+        return self
+
 
 def with_stats(work: Callable[[Examples], Any], block: Examples) -> ExampleStats:
     """The statistics of a block's rows, for `Partition.reduce`, with what `work` finds."""
@@ -401,32 +404,40 @@ def warn_about_examples(method: str, stats: ExampleStats, rule: Rule) -> None:
 
     The methods of papers are fitted without a prior.
     """
-    n, wrong, least, core = stats.n_examples, stats.n_wrong, _PER_NUMBER, rule.core
     if scale := stats.probability_scale:
-        first = "percentages: all rows sum to 100. Divide them by 100 and convert"
-        what = "probabilities: all rows sum to 1. Convert" if scale == 1.0 else first
-        remedy = "with `hokical.from_probabilities` (--probabilities), or pass the logits."
-        warn_user(f"`logits` look like {what} them {remedy}", FitDataWarning)
+        what, remedy = "probabilities", "Convert them"
+        if scale > 1.0:
+            what, remedy = "percentages", "Divide them by 100 and convert them"
+        warn_user(
+            f"`logits` look like {what}: all rows lie in [0, {scale:g}] and sum to {scale:g}. "
+            f"{remedy} with `hokical.from_probabilities` (--probabilities), or pass the logits.",
+            FitDataWarning,
+        )
+    n, wrong, core = stats.n_examples, stats.n_wrong, rule.core
     if method == "uncalibrated" or (method == "auto" and (n < FEWEST_EXAMPLES or wrong == 0)):
         return  # it learns nothing; it has priors, or says so
-    needed, rarer = least * _NUMBERS.get(method, 0), min(stats.n_second, n - stats.n_second)
+    rarer, needed = min(stats.n_second, n - stats.n_second), _PER_NUMBER * _NUMBERS.get(method, 0)
     remedy = "Use more examples, or `hokical.auto`, which shrinks what few can tell."
     if n < FEWEST_EXAMPLES:
         problem = f"`logits` hold {n} examples, too few to learn from. Use some hundred or more."
     elif wrong == 0:
-        found = f"agree with the classifier on all {n:,} examples, as on its training data"
-        problem = f"`labels` {found}. Use examples that it has not seen, or `hokical.auto`."
-    elif method == "temps" and wrong < least:
-        problem = f"`labels` show {wrong} mistakes; a temperature needs {least}. {remedy}"
+        problem = (
+            f"`labels` agree with the classifier on all {n:,} examples, as on data that it was "
+            "trained on: there is no mistake to learn from. Use examples that it has not seen, or "
+            "`hokical.auto`, which shrinks what few can tell."
+        )
+    elif method == "temps" and wrong < _PER_NUMBER:
+        problem = f"`labels` show {wrong} mistakes; a temperature needs {_PER_NUMBER}. {remedy}"
     elif rarer < needed:
         few = f"{rarer} examples of the rarer class; {method!r} needs {needed}"
         problem = f"`labels` hold {few}. {remedy}"
-    elif method in _BY_CLASS and n < least * (classes := core.n_classes or 0):
-        few = f"{n:,} examples of {classes:,} classes; {method!r} needs {least} a class"
-        problem = f"`labels` hold {few}. {remedy}"
-    elif wrong < (size := core.n_parameters):
-        few = f"{wrong} mistakes, fewer than the {size} numbers that {core.name!r} learns"
-        problem = f"`labels` show {few}. Use more examples, or a simpler method such as 'temps'."
+    elif method in _BY_CLASS and n < _PER_NUMBER * (core.n_classes or 0):
+        few = f"{n:,} examples of {core.n_classes:,} classes; {method!r} needs {_PER_NUMBER}"
+        problem = f"`labels` hold {few} a class. {remedy}"
+    elif wrong < core.n_parameters:
+        few = f"{wrong} mistakes, fewer than the {core.n_parameters} numbers that {core.name!r}"
+        remedy = "Use more examples, or a simpler method such as 'temps'."
+        problem = f"`labels` show {few} learns. {remedy}"
     else:
         return
     warn_user(problem, FitDataWarning)

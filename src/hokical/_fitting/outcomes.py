@@ -33,9 +33,9 @@ from hokical._core.logits import Logits, per_row
 from hokical._core.runtime import FitDataWarning, one_blas_thread, warn_user
 from hokical._core.special import expit
 from hokical._fitting import partial_pooling as pooling
-from hokical._fitting.examples import Examples, effective_size, mean_and_error
+from hokical._fitting.examples import FEWEST_EXAMPLES, Examples, effective_size, mean_and_error
 from hokical._fitting.partial_pooling import BinaryTerms, PooledFit, fit_pooled
-from hokical._fitting.searches import Solution, minimize_dense
+from hokical._fitting.searches import MAX_ITER, Solution, minimize_dense
 from hokical.guarantees.control import can_be_counts
 from hokical.rules import confidence as rules
 from hokical.rules.base import log_norms
@@ -44,8 +44,6 @@ from hokical.rules.confidence import FARTHEST_SCORE, N_OWN, ConfidenceCurve
 
 #: Hinges of the curve, and the share of the examples from which a value has a term of its own.
 _HINGES, _ATOM_SHARE = 10, 0.03
-#: Fewer examples than this teach nothing.
-_FEWEST = 10
 #: The slope of log-odds that is expected of stated confidences, which are mostly overconfident,
 #: and of a combination that was fitted; ...
 _SLOPE, _FITTED_SLOPE = 0.7, 1.0
@@ -95,7 +93,7 @@ def fit_confidence(
     """
     share = weights / weights.sum()
     n_examples = effective_size(share)
-    if n_examples < _FEWEST * (1.0 - 1e-9):
+    if n_examples < FEWEST_EXAMPLES * (1.0 - 1e-9):
         return _keep_stated(stated)
     if right.all() or not right.any():
         what = f"all {right.size} examples are {'right' if right.all() else 'wrong'}"
@@ -109,8 +107,7 @@ def fit_confidence(
     losses = {name: pooling.binary_losses(each, right) for name, each in candidates.items()}
     curve, notes, final = replace(curve, signals=signals), "", losses["average"]
     if groups is not None:
-        unknown = curve.codes(None, right.size)
-        fitted = curve.curve_log_odds(confidence, unknown)
+        fitted = curve.curve_log_odds(confidence, curve.codes(None, right.size))
         own = curve.features(confidence)[:, :N_OWN]
         without = pooling.GroupEffects(groups[0], final, shift=candidates["average"] - fitted)
         terms = BinaryTerms(own, right, fitted, counts)
@@ -147,7 +144,7 @@ def fit_confidence(
 
 def _keep_stated(stated: FloatArray) -> tuple[ConfidenceCurve, dict[str, Any]]:
     """The stated confidence, or the mean of signals, cut where no count allows more."""
-    why = f"{len(stated)} examples are too few (at least {_FEWEST} are needed)"
+    why = f"{len(stated)} examples are too few (at least {FEWEST_EXAMPLES} are needed)"
     warn_user(f"The stated confidence is kept: {why}. Use more examples.", FitDataWarning)
     none, each = np.zeros(0), np.zeros(stated.shape[1:])
     signals = rules.SignalCombination(0.0, each, each, _KEPT) if stated.ndim == 2 else None
@@ -171,8 +168,7 @@ def uncalibrated_share(
     proba: FloatArray = expit(own, np)
     expected = float(np.sum(weights * proba * (1.0 - proba) * (fitted - own) ** 2))
     error = float(np.sqrt(max(observed, expected)))
-    exponent = np.clip(total.sum() - _CAUTION * error, -500.0, 500.0)
-    return float(1.0 / (1.0 + np.exp(exponent)))
+    return float(expit(_CAUTION * error - total.sum(), np))
 
 
 def _fit_average(
@@ -344,8 +340,8 @@ def fit_multilabel(
     kept = uncalibrated_share(odds, held_out, hits, counts, row)
     words = f"log-odds were averaged: {kept:.0%} uncalibrated, {1.0 - kept:.0%} curves of labels"
     why = f"all {hits.size} labels are {int(hits[0])}" if hits.all() or not hits.any() else ""
-    if effective_size(share) < _FEWEST * (1.0 - 1e-9):
-        why = f"{len(share)} examples are too few (at least {_FEWEST} are needed)"
+    if effective_size(share) < FEWEST_EXAMPLES * (1.0 - 1e-9):
+        why = f"{len(share)} examples are too few (at least {FEWEST_EXAMPLES} are needed)"
     if why:
         kept, words = 1.0, f"the probabilities were kept as they are: {why}"
         what = f"`labels` teach nothing: {why}; the probabilities are kept"
@@ -393,8 +389,6 @@ def _find_piles(
     return edges, np.sort(ends)
 
 
-#: Most Newton steps; a handful is enough as a rule.
-MAX_ITER = 200
 #: Decides between coefficients that the examples cannot distinguish, and is too small to shrink.
 _RIDGE = 1e-10
 #: Features that vary less than this are constant.
@@ -413,18 +407,13 @@ def with_both_classes(examples: Examples) -> Examples:
     return some.take(keep)
 
 
-def binary_scores(examples: Examples) -> FloatArray:
-    """Log-odds of class 1, (n,)."""
-    return per_row(binary_log_odds, examples.logits)
-
-
 def fit_logistic(
-    examples: Examples, features: FloatArray, *, rising: bool = False
+    examples: Examples, features: FloatArray
 ) -> tuple[FloatArray, Solution[FloatArray]]:
     """Coefficients of features (n, k) and, last, the intercept, by least log loss on the targets.
 
-    With `rising` none is negative: of the best fits with some of the features, the best one that
-    has no negative coefficient.
+    Those of several features are not negative: of the best fits with some of the features, it is
+    the best one that has no negative coefficient.
     """
     centre = examples.share @ features
     spread = np.sqrt(examples.share @ (features - centre) ** 2)
@@ -434,7 +423,7 @@ def fit_logistic(
         fits = []
         for chosen in map(list, combinations(useful, size)):
             found = _minimize(examples, (features[:, chosen] - centre[chosen]) / spread[chosen])
-            if not (rising and (found.x[:-1] < 0.0).any()):
+            if centre.size == 1 or (found.x[:-1] >= 0.0).all():
                 coef = np.zeros(centre.size + 1)
                 coef[chosen] = found.x[:-1] / spread[chosen]
                 coef[-1] = found.x[-1] - coef[:-1] @ centre
@@ -462,7 +451,8 @@ def _minimize(examples: Examples, columns: FloatArray) -> Solution[FloatArray]:
 
 def fit_venn_abers(examples: Examples) -> tuple[FloatArray, FloatArray, FloatArray]:
     """The numbers of a `VennAbersRule`: knots, lower, upper. Takes n log n operations."""
-    keys = np.clip(binary_scores(examples), -LARGEST_KEY, LARGEST_KEY).astype(np.float32)
+    odds = per_row(binary_log_odds, examples.logits)
+    keys = np.clip(odds, -LARGEST_KEY, LARGEST_KEY).astype(np.float32)
     knots, group = np.unique(keys.astype(np.float64), return_inverse=True)
     counts = sum_by(group, examples.counts, knots.size)
     ones = sum_by(group, examples.counts * (examples.labels == 1), knots.size)
@@ -520,15 +510,15 @@ StepCurve = tuple[FloatArray, FloatArray]
 
 
 def fit_pooled_isotonic(examples: Examples) -> StepCurve:
-    """One curve for the log-probabilities of all classes, pooled."""
-    examples, keys, counts = _keys_and_counts(examples, 1.0)
+    """One curve for the log-probabilities of all classes, pooled, of rows with a weight."""
+    keys, counts = _keys_and_counts(examples, 1.0)
     hits = np.arange(examples.n_classes) == examples.labels[:, None]
     return _fit_steps(keys.ravel(), hits.ravel(), np.repeat(counts, examples.n_classes))
 
 
 def fit_classwise(examples: Examples, temperature: float) -> list[StepCurve]:
-    """One curve per class, for the scaled log-probabilities of that class."""
-    examples, keys, counts = _keys_and_counts(examples, temperature)
+    """One curve per class, for the scaled log-probabilities of that class, of such rows."""
+    keys, counts = _keys_and_counts(examples, temperature)
     least = 1.0 / ((float(counts.sum()) + 2.0) * examples.n_classes)
     return [
         _fit_steps(column, examples.labels == k, counts, least)
@@ -538,18 +528,18 @@ def fit_classwise(examples: Examples, temperature: float) -> list[StepCurve]:
 
 def _keys_and_counts(
     examples: Examples, temperature: float
-) -> tuple[Examples, NDArray[np.float32], FloatArray]:
-    """The rows with a weight; their log-probabilities (n, classes), as they are compared; and
-    their weights (n,), scaled to the number of rows unless they are counts.
+) -> tuple[NDArray[np.float32], FloatArray]:
+    """Log-probabilities (n, classes), as they are compared; and the weights (n,) of the rows,
+    scaled to their number unless they are counts.
     """
-    some = examples.without_weightless()
 
     def work(block: Logits) -> Array:
         margins = block.margins / temperature
         return as_key(-(margins + log_norms(margins, block)), block.xp)
 
-    whole = can_be_counts(some.weights)
-    return some, per_row(work, some.logits), some.counts if whole else some.share * some.n_rows
+    whole = can_be_counts(examples.weights)
+    counts = examples.counts if whole else examples.share * examples.n_rows
+    return per_row(work, examples.logits), counts
 
 
 def _fit_steps(

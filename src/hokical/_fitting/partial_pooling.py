@@ -478,8 +478,7 @@ class _Point:
     @cached_property
     def inverse(self) -> _Inverse:
         """The inverse Hessian of the penalised loss of all examples."""
-        precision = self.precision.reshape(self.problem.n_rows, -1)
-        return _Inverse(self.problem, self.blocks, precision)
+        return _Inverse(self.problem, self.blocks, self.precision.reshape(self.problem.n_rows, -1))
 
     def minimize(self, *, tol: float, max_iter: int) -> Solution[FloatArray]:
         """The minimum from here."""

@@ -71,12 +71,13 @@ class StopReason(Enum):
         "differences between them."
     )
     LARGEST_TEMPERATURE = (
-        "the loss still falls at the largest temperature, {x:g}: labels are hardly better than "
-        "chance, or logits very large. Check that `labels` index the columns of `logits`."
+        "the loss still falls at the largest temperature allowed, {x:g}: the labels are hardly "
+        "better than chance, or the logits are very large. Check that `labels` index the columns "
+        "of `logits`."
     )
     SMALLEST_TEMPERATURE = (
-        "the loss still falls at the smallest temperature, {x:g}: mistakes have tiny margins, or "
-        "the logits are very small. Multiply them by a constant."
+        "the loss still falls at the smallest temperature allowed, {x:g}: mistakes have tiny "
+        "margins, or the logits are very small. Multiply them by a constant."
     )
     NO_MISTAKES = (
         "every label has the top logit, so the log loss falls down to temperature 0; the smallest "
@@ -102,10 +103,13 @@ class Solution(Generic[X]):
     def converged(self) -> bool:
         return self.reason is StopReason.CONVERGED
 
-    @property
-    def message(self) -> str:
-        """The reason in words, with a remedy if the search did not converge."""
-        return self.reason.value.format(x=self.x, n_iter=self.n_iter)
+    def report(self, problem: str = "") -> dict[str, Any]:
+        """How it ended, as entries of a fit's report; with a `problem`, it has not converged.
+
+        The message has a remedy if it has not.
+        """
+        message = problem or self.reason.value.format(x=self.x, n_iter=self.n_iter)
+        return {"n_iter": self.n_iter, "converged": message == "converged", "message": message}
 
 
 def minimize_newton(
@@ -261,7 +265,7 @@ def least_quadratic(linear: FloatArray, hessian: FloatArray) -> FloatArray:
 #: Temperatures are sought between these two unless others are given; those that fits of more
 #: parameters start from, within these multiples of the spread of the logits, or of 1.
 BOUNDS = (1e-5, 1e5)
-#: Most passes over the examples.
+#: Most passes over the examples, of which a handful is enough as a rule.
 MAX_ITER = 200
 #: The last step's relative length. Newton squares the error, so what is left is about 1e-13.
 TOLERANCE = 1e-6
@@ -275,9 +279,8 @@ _LONGEST_STEP = 4.0
 _BARELY_HALF = 0.5 - 1e-9
 
 
-#: What may be added to probabilities where some are 0, largest first; 0 leaves them as they are.
-_LEAST_FLOORS = (1e-10, 1e-12, 1e-15, 1e-20, 1e-30, 1e-60, 0.0)
-ZERO_FLOORS = (1e-2, 3e-3, 1e-3, 1e-4, 1e-5, 1e-6, 1e-8, *_LEAST_FLOORS)
+#: What may be added to probabilities where some are 0, largest first.
+ZERO_FLOORS = (1e-2, 3e-3, 1e-3, 1e-4, 1e-5, 1e-6, 1e-8, 1e-10, 1e-12, 1e-15, 1e-20, 1e-30, 1e-60)
 #: Where labels can be wrong as well: a share s of them at random is a floor of s / (1 - s) / k.
 FLOORS = (0.3, 0.1, 3e-2, *ZERO_FLOORS)
 #: How much likelier, in log-likelihood, such a floor must make all labels: few agree at random.
@@ -496,7 +499,7 @@ def choose_floor_alone(examples: Examples) -> float:
     Its prior is a part of an example whose true class has the probability 0.
     """
     some, losses = _sample(examples), []
-    for floor in ZERO_FLOORS[:-1]:
+    for floor in ZERO_FLOORS:
         floored = with_floor(some, floor)
         loss = softmax_moments(floored, 1.0)[0] + floored.mean_true_margin
         losses.append(loss + _floor_price(floor, some))
@@ -533,8 +536,7 @@ def choose_base(examples: Examples, *, for_noise: bool = True, with_prior: bool 
     spread, low, high = _find_bounds(some)
     floor, start, optimism = 0.0, None, 0.0
     if (zeros and with_prior) or (some.mean_true_margin > 0.0 and (zeros or for_noise)):
-        found = _choose_floor(some, (low, high), FLOORS, zeros and with_prior)
-        floor, start, optimism = found
+        floor, start, optimism = _choose_floor(some, (low, high), FLOORS, zeros and with_prior)
     floored = with_floor(examples, floor)
     if with_prior:
         centre = _prior_centre(spread)
@@ -599,7 +601,7 @@ def _choose_floor(
     # Floors, log losses with what they have to gain, temperatures, and losses (n,).
     tried: list[tuple[float, float, float, FloatArray]] = []
     start, none = 1.0, (math.inf, 1.0, np.zeros(0))
-    for floor in (0.0, *floors[:-1]):
+    for floor in (0.0, *floors):
         values = xp.where(possible, xp.log(p + floor) if floor > 0.0 else log_p, -xp.inf)
         floored = replace(some, logits=Logits(values, xp.max(values, axis=1), logits.backend))
         for_labels = floor > (ZERO_FLOORS[0] if zeros else 0.0)
@@ -651,9 +653,7 @@ def _sample(examples: Examples) -> Examples:
 
 def with_floor(examples: Examples, floor: float) -> Examples:
     """The same examples with log(p + floor) for logits; themselves where the floor is 0."""
-    if floor == 0.0:
-        return examples
-    return replace(examples, logits=add_floor(examples.logits, floor))
+    return examples if floor == 0.0 else replace(examples, logits=add_floor(examples.logits, floor))
 
 
 #: Distances, in log temperature, from that of least log loss at which the squared error is looked

@@ -57,7 +57,7 @@ from hokical._core.special import row_dots, row_sums
 from hokical._fitting import searches
 from hokical._fitting.examples import Examples, spaced_rows
 from hokical._fitting.searches import Base, Product, Solution, mean_loss, minimize_newton
-from hokical.rules.base import as_scores, log_probabilities
+from hokical.rules.base import LEAST_SCALE, as_scores, log_probabilities
 from hokical.rules.scaling import N_SHAPES, StructuredRule, VectorRule, shape_features
 
 #: Numbers per block of NumPy's rows. With cross terms there are at most so many blocks, as each has
@@ -266,8 +266,7 @@ class SoftmaxObjective:
 
 def _total(parts: Sequence[Array]) -> FloatArray:
     """The sum of what blocks gave, on the host, in their order."""
-    first, *rest = map(to_host, parts)
-    return np.asarray(sum(rest, first))
+    return np.asarray(sum(map(to_host, parts)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -349,8 +348,6 @@ TOLERANCE, SMALL_LOSS, MAX_ITER = 1e-4, 0.1, 200
 ALONE_TOLERANCE = 1e-8
 #: The same for a scale and a bias of each class.
 CLASS_TOLERANCE, MAX_CLASS_ITER = 3e-4, 20
-#: Such scales stay above this, so that the order of a class's margins is kept.
-LEAST_SCALE = 0.05
 #: Cross terms are used up to this many classes.
 MAX_CROSS_CLASSES = 100
 #: Up to this many coefficients the Hessian is inverted for the solver.
@@ -392,10 +389,9 @@ def _objective(base: Base, examples: Examples, crossed: bool, strength: float) -
         rows[:, :-1] = size * (size - 1.0)
         np.fill_diagonal(rows, size - 1.0)
 
-    def features(block: Logits) -> tuple[Array, ...]:
-        return shape_features(block.margins, block, base.temperature.x)
-
-    blocks = make_blocks(examples, features, cross_terms=crossed)
+    blocks = make_blocks(
+        examples, lambda block: shape_features(block.margins, block, base.temperature.x), crossed
+    )
     return SoftmaxObjective(blocks, each * np.concatenate([np.ones(N_SHAPES), rows.ravel()]))
 
 

@@ -335,14 +335,13 @@ class Calibrator(StoredEstimator):
         ([5], 1.39)
         """
         asked = self._certified_sets(sets.SetOptions.read({"coverage": coverage, **options}))
-        if asked.options.by == "new group" and (judge := self._for_new_groups()) is not self:
-            return judge.predict_set(logits, coverage=coverage, **options)
+        judge = self._for_new_groups() if asked.options.by == "new group" else self
         by_group, certified = asked.options.by == "group", asked.examples.group_names
         known = getattr(self, "groups_", None) is not None or certified is not None  # used or not
         if (groups is None and by_group) or not (groups is None or by_group or known):
-            who = "a calibrator that learned from them or was certified with them"
             raise ValueError(
-                f'`groups` must be given with `by="group"`, or to {who}, and else not.'
+                '`groups` must be given with `by="group"`, or to a calibrator that learned from '
+                "them or was certified with them, and with nothing else."
             )
         if groups is not None and certified is not None and asked.options.by in ("all", "class"):
             fate = "may be covered less than the guarantee says"
@@ -358,11 +357,10 @@ class Calibrator(StoredEstimator):
                 found[own] = base.predict_on_host(rule, "members", data.take(own))
             members = arrays.to_input_library(found, given)
         else:
-            members = self._with_rule(asked.rule(self.rule_))._output("members", logits, groups)
+            members = judge._with_rule(asked.rule(judge.rule_))._output("members", logits, groups)
         with float64_scope(given):
             xp = (backend_of(members) or NUMPY).namespace(members)
-            numbers = members if xp is np else xp.astype(members, xp.int64)
-            sizes = xp.sum(numbers, axis=1)
+            sizes = xp.sum(members if xp is np else xp.astype(members, xp.int64), axis=1)
         names, other, seen = self.class_names or None, None, None
         if isinstance(logits, TopK) and logits.hidden.any():
             other, seen = (members & ~logits.mark_seen()).any(axis=1), logits.indices
@@ -415,11 +413,10 @@ class Calibrator(StoredEstimator):
         index = self._class_index(label)
         if by not in ("all", "new group"):
             raise ValueError(f'`by` must be "all" or "new group" in `detect`; got {by!r}.')
-        if by == "new group" and (judge := self._for_new_groups()) is not self:
-            return judge.detect(logits, label, recall=recall, delta=delta, by=by)
+        judge = self._for_new_groups() if by == "new group" else self
         options = sets.SetOptions(check_chance("recall", recall), delta, by, allow_empty=True)
         asked = self._certified_sets(options, only=index)
-        members = self._with_rule(asked.rule(self.rule_))._output("members", logits, groups)
+        members = judge._with_rule(asked.rule(judge.rule_))._output("members", logits, groups)
         name = self.class_names[index] if self.class_names else index
         words = f"Recall of class {name} at least {percent(recall)}"
         words = asked.guarantee(words, true=f"true class is {name} and")
@@ -492,8 +489,11 @@ class Calibrator(StoredEstimator):
         reading.pair_rows(logits, None, sample_weight, groups)
         shift.warn_of_other_frequencies(known, self.name)
         learned = groups is not None and self.rule_.needed_groups is not None
-        if learned:
-            self._kept("group_scores")
+        if learned and self.kept_.group_scores is None:
+            raise ValueError(
+                "`groups` cannot be given: what the fit saw of each group was not stored with this "
+                "calibrator, as in files before 0.5. Fit it again, or leave them out."
+            )
         judge = self if learned else self._without_groups()
         most = shift.MOST_NUMBERS // self.n_classes_
         given, weights, chosen = shift.sample_rows(logits, sample_weight, most)
@@ -637,9 +637,11 @@ class Calibrator(StoredEstimator):
             level = scores.score_levels(scores.confidence_log_odds(confidence))
             return ScoredLabels(labels, confidence, level, kept.held_out_scores, "held-out")
         if kept.held_out_conformity is not None:
-            needs = f"`{asked}` needs held-out examples of equal weight; `certify` had unequal ones"
-            remedy = "Use `predict_set`; for numbers of examples, `certify(..., counts=True)`."
-            raise ValueError(f"{needs}, for guarantees on average. {remedy}")
+            raise ValueError(
+                f"`{asked}` needs held-out examples of equal weight; those of `certify` have "
+                "unequal ones, with which only guarantees on average hold: use `predict_set`. If "
+                "the weights are numbers of examples, call `certify(..., counts=True)`."
+            )
         if kept.fit_scores is None:
             old = "and of an earlier `certify` have the old class frequencies"
             reason = f"of its fit {old if isinstance(rule, BalancedRule) else _NO_TEST}"
@@ -755,6 +757,10 @@ class Calibrator(StoredEstimator):
         if floor > 0.0:
             found = replace(found, rule=FlooredRule(floor, found.rule))
         self._keep(found, examples.n_classes, stored.count_examples(stats.kept, found.rule, sample))
+        why = found.report.get("message", found.report.get("reason"))
+        if why and not found.report.get("converged", True):
+            told = f"{type(self).__name__} did not converge: {why}"
+            runtime.warn_user(told, runtime.ConvergenceWarning)
         warn_about_examples(self.name, stats, found.rule)
         return self
 
@@ -786,8 +792,8 @@ class Calibrator(StoredEstimator):
         """
         self._check_fitted()
         if what == "members" and not isinstance(self.rule_, SetRule):
-            remedy = "Pass `hokical.calibrators.with_sets(cal, coverage=0.9)` for the calibrator."
-            raise ValueError(f"sets need a coverage. {remedy}")
+            remedy = "pass `hokical.calibrators.with_sets(cal, coverage=0.9)` for the calibrator"
+            raise ValueError(f"sets need a coverage: use `predict_set`, or {remedy}.")
         given = getattr(logits, "given", logits)
         backend = backend_of(given)
         if backend is not None and backend.lazy is not None:
@@ -805,12 +811,13 @@ class Calibrator(StoredEstimator):
                 check_rows(data)
             return found if type(given) is np.ndarray else arrays.to_input_library(found, given)
 
-    def _kept(self, name: Literal["support", "class_scores", "group_scores"]) -> Any:
+    def _kept(self, name: Literal["support", "class_scores"]) -> Any:
         """What was kept of the calibration examples, or an error where it was not stored."""
         self._check_fitted()
-        if (found := getattr(self.kept_, name)) is None:
-            rule = f"the `{name}` of the calibration examples must be stored with the calibrator"
-            raise ValueError(f"{rule}; a file before 0.5 may not have them. Fit it again.")
+        found = getattr(self.kept_, name)
+        if found is None:
+            why = "was not stored with this calibrator, as in files before 0.3"
+            raise ValueError(f"the `{name}` of the calibration examples {why}. Fit it again.")
         return found
 
     def _attach_groups(self, logits: Any, groups: Any) -> Any:
@@ -930,8 +937,10 @@ def _note(rule: Rule, rows: Rows, counts: bool) -> HeldOutPart:
     columns = None if rows.groups is None else read_columns(rows.groups, rows.n_rows)
     unit = 1.0
     if rows.weights is not None:
-        seen, unit = np.flatnonzero(rows.weights), 1.0 if counts else float(rows.weights.max())
-        columns, rows = None if columns is None else take_rows(columns, seen), rows.take(seen)
+        seen = np.flatnonzero(rows.weights)
+        unit = 1.0 if counts else float(rows.weights.max())
+        columns = None if columns is None else take_rows(columns, seen)
+        rows = rows.take(seen)
     data, labels, weights = rows.scores, rows.labels, rows.weights
     forms, values = [data], data.values
     wide = type(data) is Logits and data.is_numpy and values.dtype == np.float64

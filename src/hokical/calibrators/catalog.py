@@ -114,13 +114,13 @@ def method_names(n_classes: int | None = None) -> list[str]:
     (['uncalibrated', 'temps', 'vecs'], True, False)
     """
     _find_entry_points()
-    names = [*BUILT_IN, *_registered]
     if n_classes is None:
-        return names
-    others = {name: kind.method for name, kind in _registered.items()}
-    two = {*BINARY_ONLY, *(name for name, method in others.items() if method.binary_only)}
-    unusable = {name for name, method in others.items() if method.logits_kind is not Logits}
-    return [name for name in names if name not in unusable and (n_classes == 2 or name not in two)]
+        return [*BUILT_IN, *_registered]
+    methods = [kind.method for kind in _registered.values()]
+    others = [each for each in methods if each.logits_kind is Logits]
+    binary_only = {*BINARY_ONLY, *(each.name for each in others if each.binary_only)}
+    names = [*BUILT_IN, *(each.name for each in others)]
+    return [name for name in names if n_classes == 2 or name not in binary_only]
 
 
 def make(name: str, **parameters: Any) -> Calibrator:
@@ -148,7 +148,8 @@ def new_calibrator(method: Any, *, argument: str = "method", **parameters: Any) 
         rule = f"`{argument}` must be a method's name or a calibrator; got {type(method).__name__}"
         raise TypeError(f'{rule}. For example "hoki".')
     elif parameters:
-        raise TypeError(f"options {sorted(parameters)} go with a name: set them on the calibrator.")
+        rule = f"options {sorted(parameters)} go with a method's name"
+        raise TypeError(f"{rule}: set them on the calibrator itself.")
     else:
         made = clone(method)
     check_plain_logits(made.method, argument)
@@ -210,8 +211,7 @@ def load(path: str | os.PathLike[str]) -> Any:
         name = "hoki_from_p0"
     try:
         if str(name) in OTHER_SCORES:
-            outcomes = import_module("hokical.calibrators.confidence")
-            kind = getattr(outcomes, OTHER_SCORES[str(name)])
+            kind = getattr(import_module("hokical.calibrators.confidence"), OTHER_SCORES[str(name)])
         else:
             kind = load_class(name, "method")
     except ValueError as error:

@@ -565,8 +565,7 @@ class MultilabelCalibrator(OutcomeCalibrator):
         """
         given = (scores, labels, sample_weight, groups)
         rows = self._read_held_out(reused, *given, cluster=cluster)
-        proba = self._predict_rows(rows.scores, None)
-        found = HeldOutLabels.from_rows(proba, *rows[1:4])
+        found = HeldOutLabels.from_rows(self._predict_rows(rows.scores, None), *rows[1:4])
         self.held_out_ = replace(found, clustered=cluster is not None)
         return self
 
@@ -576,7 +575,8 @@ class MultilabelCalibrator(OutcomeCalibrator):
         array = to_numpy(labels, "labels")
         if array.shape != host.shape or array.dtype.kind not in "fiub":
             got = f"{array.dtype} of shape {array.shape}. For one class per row use `hokical.auto`."
-            raise ValueError(f"`labels` must be 0 or 1 for every score, {host.shape}; got {got}")
+            rule = f"`labels` must be 0 or 1 for every score, shape {host.shape}"
+            raise ValueError(f"{rule}; got {got}")
         truth = array.astype(np.float64)  # NaN where it is not known
         known = np.isnan(truth) | (truth == 0.0) | (truth == 1.0)
         refuse(~known, array, "`labels` must be 0, 1 or NaN (not known)")
@@ -634,8 +634,7 @@ class MultilabelCalibrator(OutcomeCalibrator):
         ([[True, False, False]], [[False, True, False]])
         """
         proba = self.predict_proba(scores)
-        known = self._noted("predict_set")
-        return label_sets(proba, known, coverage, delta, by, groups)
+        return label_sets(proba, self._noted("predict_set"), coverage, delta, by, groups)
 
     def control_risk(
         self,
@@ -674,9 +673,9 @@ class MultilabelCalibrator(OutcomeCalibrator):
 def _as_scores(scores: Any) -> tuple[Array, arrays.Backend]:
     """Scores (n, labels) without NaN, in their own library."""
     if len(np.shape(scores)) == 1:
-        remedy = "For one label pass columns, `[:, None]`; one example is `scores[None, :]`."
         raise ValueError(
-            f"`scores` must be 2-D (n, labels); got shape {np.shape(scores)}. {remedy}"
+            f"`scores` must be 2-D (n, labels); got shape {np.shape(scores)}. For one label pass "
+            "columns, `scores[:, None]` and `labels[:, None]`; one example is `scores[None, :]`."
         )
     values, backend = as_float_matrix(scores, "scores")
     bad = backend.to_host(backend.namespace(values).isnan(backend.without_gradient(values)))

@@ -429,7 +429,8 @@ class Hoki(Calibrator):
         if examples.n_classes != self.n_classes_:
             rule = f"`logits` must have one column per class, the {self.n_classes_} used in `fit`"
             raise ValueError(f"{rule}; got {examples.n_classes}.")
-        stats = self._count(examples, self.rule_, self.table_.n_starts)
+        count = partial(count_stability, rule=self.rule_, n_starts=self.table_.n_starts)
+        stats = examples.reduce(partial(fit_data.with_stats, count)).checked()
         table, kept = self.table_ + stats.found, self.kept_ + stats.kept
         return self._learn(self.rule_, (self.n_bins_, self.n_classes_), table, kept)
 
@@ -488,24 +489,16 @@ class Hoki(Calibrator):
         # It measures stability; of the link nothing is asked yet.
         link = Curve(np.zeros(1), np.zeros(1), np.full(1, 0.5))
         rule = HokiRule(noise, draws, EXACT_LEVELS if draws is None else draws.n_draws, link)
+        count = partial(count_stability, rule=rule, n_starts=n_starts)
         if sample is None:
-            stats = self._count(examples, rule, n_starts)
+            stats = examples.reduce(partial(fit_data.with_stats, count)).checked()
             table = stats.found
         else:
             counted = sample if sample.sampled_from is None else examples
-            table = counted.reduce(partial(count_stability, rule=rule, n_starts=n_starts))
+            table = counted.reduce(count)
         self._learn(rule, (n_bins, n_classes), table, stats.kept)
         fit_data.warn_about_examples(self.name, stats, self.rule_)
         return self
-
-    @staticmethod
-    def _count(examples: Partition, rule: HokiRule, n_starts: int) -> fit_data.ExampleStats:
-        """The statistics of all examples with their table, in one pass."""
-        count = partial(count_stability, rule=rule, n_starts=n_starts)
-        stats: fit_data.ExampleStats = examples.reduce(partial(fit_data.with_stats, count))
-        if not stats.n_examples:
-            raise ValueError("`sample_weight` must not be zero everywhere. Give some a weight.")
-        return stats
 
     def _n_starts(self, n_bins: int) -> int:
         """How many bins examples start in."""
@@ -550,8 +543,7 @@ class Hoki(Calibrator):
     def _link(self, schedule: Schedule, table: StabilityTable, chance: float) -> Any:
         """From stability to confidence."""
         if self.unseen == "as_printed":
-            numbers = schedule.alpha, schedule.beta
-            return Curve.from_steps(*numbers, table.levels, table.accuracy)
+            return Curve.from_steps(schedule.alpha, schedule.beta, table.levels, table.accuracy)
         curve = Curve.from_steps(*schedule.smoothed(), table.levels, table.accuracy)
         return curve.held_by(np.flatnonzero(table.weight[0]), table.levels, chance)
 

@@ -20,8 +20,8 @@ import numpy as np
 
 from hokical._core.arrays import FloatArray, IntArray
 from hokical._core.checks import check_choice, check_positive
-from hokical._core.logits import Logits, TopK
-from hokical._core.runtime import ConvergenceWarning, FitDataWarning, one_blas_thread, warn_user
+from hokical._core.logits import Logits, TopK, per_row
+from hokical._core.runtime import FitDataWarning, one_blas_thread, warn_user
 from hokical._fitting import default, searches, structured
 from hokical._fitting import outcomes as fitting
 from hokical._fitting.examples import FEWEST_EXAMPLES, Examples, has_zeros
@@ -97,8 +97,7 @@ class TemperatureScaling(Calibrator):
 
     def _fit(self, examples: Examples) -> Fit:
         found = best_temperature(examples.learnable)
-        ending = self._convergence_report(found.n_iter, found.message)
-        return Fit(rules.TemperatureRule(found.x), {"log_loss": found.value, **ending})
+        return Fit(rules.TemperatureRule(found.x), {"log_loss": found.value, **found.report()})
 
 
 class VectorScaling(Calibrator):
@@ -162,16 +161,16 @@ class VectorScaling(Calibrator):
 
     def _fit(self, examples: Examples) -> Fit:
         rule, separated, found = structured.fit_vector(examples.learnable, float(self.ridge))
-        message = found.message
+        problem = ""
         if separated.size and found.reason is not StopReason.MAX_ITER:
             some = ", ".join(map(str, separated[:5])) + ", ..." * (separated.size > 5)
-            message = (
-                f"examples of class {some} are perfectly separated from all others, so that only "
-                "the ridge keeps its scale finite. Use more of them, including wrong ones, or "
-                "raise `ridge`, for example to 0.01."
+            problem = (
+                f"the validation examples of class {some} are perfectly separated from all others, "
+                "so the log loss keeps falling as its scale grows, and only the ridge keeps it "
+                "finite. Use more validation examples, including wrong ones, or raise `ridge`, for "
+                "example to 0.01."
             )
-        ending = self._convergence_report(found.n_iter, message)
-        return Fit(rule, {"log_loss": found.point.log_loss, **ending})
+        return Fit(rule, {"log_loss": found.point.log_loss, **found.report(problem)})
 
 
 class StructuredScaling(Calibrator):
@@ -264,7 +263,8 @@ class StructuredScaling(Calibrator):
         self.strength = strength
 
     def _check_parameters(self) -> None:
-        check_choice("cross", self.cross, Literal["auto", True, False])
+        remedy = f"'auto' has cross terms up to {structured.MAX_CROSS_CLASSES} classes."
+        check_choice("cross", self.cross, Literal["auto", True, False], remedy)
         check_positive("strength", self.strength, f"The default is {structured.STRENGTH}.")
 
     def _fit(self, examples: Examples) -> Fit:
@@ -272,22 +272,19 @@ class StructuredScaling(Calibrator):
         cross, strength = few if self.cross == "auto" else bool(self.cross), float(self.strength)
         start = searches.choose_base(examples.learnable)
         rule, loss, found = structured.fit_structured(start, cross_terms=cross, strength=strength)
-        labels, temperature, message = start.examples.labels, start.temperature, "converged"
-        if not found.converged:
-            message = f"no answer in {found.n_iter} iterations. Check the logits for outliers."
-        elif labels.min() == labels.max():
-            message = (
+        labels, temperature, problem = start.examples.labels, start.temperature, ""
+        if found.converged and labels.min() == labels.max():
+            problem = (
                 f"every validation example is of class {labels[0]}, so nothing tells how likely "
                 "the others are, and only the penalty kept them. Use examples of every class."
             )
-        elif not temperature.converged:
-            message = (
+        elif found.converged and not temperature.converged:
+            problem = (
                 "no temperature is best, because the log loss falls all the way to temperature 0 "
                 f"or does not depend on it; {temperature.x:g} was taken. Use more validation "
                 "examples, some of which are wrong."
             )
-        ending = self._convergence_report(found.n_iter, message)
-        return Fit(rule, {"log_loss": loss, **ending})
+        return Fit(rule, {"log_loss": loss, **found.report(problem)})
 
 
 class EnsembleTemperatureScaling(Calibrator):
@@ -328,8 +325,7 @@ class EnsembleTemperatureScaling(Calibrator):
 
     def _fit(self, examples: Examples) -> Fit:
         found, weights = searches.fit_ensemble(examples.learnable)
-        ending = self._convergence_report(found.n_iter, found.message)
-        return Fit(rules.EnsembleRule(found.x, weights), {"loss": found.value, **ending})
+        return Fit(rules.EnsembleRule(found.x, weights), {"loss": found.value, **found.report()})
 
 
 class AdaptiveTemperatureScaling(Calibrator):
@@ -370,8 +366,7 @@ class AdaptiveTemperatureScaling(Calibrator):
     def _fit(self, examples: Examples) -> Fit:
         examples = examples.learnable
         found = best_temperature(examples)
-        ending = self._convergence_report(found.n_iter, found.message)
-        report = {"log_loss": found.value, **ending}
+        report = {"log_loss": found.value, **found.report()}
         # Without a mistake the temperature is not determined, and there is nothing to correct.
         correction = default.fit_row_correction(examples, found.x)[0] if found.converged else None
         if correction is not None:
@@ -385,12 +380,11 @@ class _Logistic(Calibrator):
     def _fit(self, examples: Examples) -> Fit:
         """The rule whose numbers are the coefficients of the features and the intercept."""
         some = fitting.with_both_classes(examples)
-        features = self._features(fitting.binary_scores(some))
-        coef, found = fitting.fit_logistic(some, features, rising=features.shape[1] > 1)
+        features = self._features(per_row(two.binary_log_odds, some.logits))
+        coef, found = fitting.fit_logistic(some, features)
         eta = features @ coef[:-1] + coef[-1]
         log_loss = float(some.share @ binary_losses(eta, some.labels == 1))
-        ending = self._convergence_report(found.n_iter, found.message)
-        return Fit(self.method.rule(*coef.tolist()), {"log_loss": log_loss, **ending})
+        return Fit(self.method.rule(*coef.tolist()), {"log_loss": log_loss, **found.report()})
 
     def _features(self, scores: FloatArray) -> FloatArray:
         """The features (n, k) of scores (n,); of several, coefficients are not negative."""
@@ -542,7 +536,7 @@ class IsotonicMulticlass(Calibrator):
 
     def _fit(self, examples: Examples) -> Fit:
         examples.warn_about_masked_truth()
-        knots, values = fitting.fit_pooled_isotonic(examples)
+        knots, values = fitting.fit_pooled_isotonic(examples.without_weightless())
         return Fit(two.PooledIsotonicRule(knots, values, normalize=True))
 
 
@@ -592,13 +586,12 @@ class IsotonicOneVsAllTS(Calibrator):
     def _fit(self, examples: Examples) -> Fit:
         some = examples.without_weightless()
         found = best_temperature(some.learnable)
-        ending = self._convergence_report(found.n_iter, found.message)
         knots, values = zip(*fitting.fit_classwise(some, found.x), strict=True)
         offsets = np.cumsum([0, *map(len, knots)], dtype=np.int64)
         numbers = [np.concatenate(knots), np.concatenate(values), offsets]
         rule = two.ClasswiseIsotonicRule(found.x, *numbers)
         absent = np.flatnonzero(np.bincount(some.labels, minlength=some.n_classes) == 0)
-        return Fit(rule, {"absent_classes": absent, **ending})
+        return Fit(rule, {"absent_classes": absent, **found.report()})
 
 
 #: A column is used if a gain of none would reach that of the column with this probability.
@@ -725,17 +718,18 @@ class AutoCalibrator(Calibrator):
         self.keep_labels = keep_labels
 
     def _check_parameters(self) -> None:
-        check_choice("keep_labels", self.keep_labels, Literal[True, False])
+        remedy = "True predicts the classifier's own labels, False the most likely class."
+        check_choice("keep_labels", self.keep_labels, Literal[True, False], remedy)
 
     def _fit(self, sample: Examples) -> Fit:
         examples, keep_labels = sample.learnable, bool(self.keep_labels)
-        topmost = isinstance(examples.logits, TopK)
         losses: dict[str, float] = {}
         held_out, converged = None, True
-        if why := _find_degenerate(examples):
-            rule, reason = _keep_uncalibrated(examples, why)
+        why, remedy = _find_degenerate(examples)
+        if why:
+            rule, reason = _keep_uncalibrated(examples, why, remedy)
             shares = {"uncalibrated": 1.0}
-        elif topmost:
+        elif isinstance(examples.logits, TopK):
             rule, reason, converged = _fit_best_classes(examples)
             shares = {"adaptive": 1.0}
         else:
@@ -743,15 +737,12 @@ class AutoCalibrator(Calibrator):
             shares, losses, converged = every.shares, every.losses, every.converged
             rule, reason = _choose_rule(every, examples, keep_labels)
             held_out = every.held_out if every.examples.n_rows == examples.n_rows else None
-        if not converged:
-            warn_user(f"AutoCalibrator did not converge: {reason}", ConvergenceWarning)
         report: dict[str, Any] = {"chosen": max(shares, key=shares.__getitem__), "shares": shares}
         report |= {"held_out_log_loss": losses, "converged": converged}
-        if examples.coding is not None and not topmost:
+        if examples.coding is not None:
             text, report["groups"] = "nothing can be learned from the examples", []
             if losses:  # else the examples are degenerate
-                found = add_groups(rule, examples, held_out, keep_labels)
-                rule, text, report["groups"] = found
+                rule, text, report["groups"] = add_groups(rule, examples, held_out, keep_labels)
             reason = f"{reason} Groups: {text}."
         if sample.sampled_from is not None:
             part = f"{sample.n_rows:,} of {sample.sampled_from:,} rows"
@@ -842,20 +833,24 @@ def _fit_best_classes(examples: Examples) -> tuple[Rule, str, bool]:
     return rule, f"{what}, as not every class has a logit.", found.converged
 
 
-def _find_degenerate(examples: Examples) -> str:
-    """Why nothing can be learned from the examples; "" if something can."""
+def _find_degenerate(examples: Examples) -> tuple[str, str]:
+    """Why nothing can be learned from the examples, and the remedy; "" if something can."""
     labels, n_examples = examples.labels, examples.effective_size
     if n_examples < FEWEST_EXAMPLES * (1.0 - 1e-9):  # but for rounding
         few = f"{labels.size} examples"
         if n_examples < labels.size * (1.0 - 1e-9):
             few += f", whose weights make them worth {n_examples:.3g},"
-        return f"{few} are too few to calibrate with (at least {FEWEST_EXAMPLES})"
+        why = f"{few} are too few to calibrate with (at least {FEWEST_EXAMPLES})"
+        return why, "Use more examples."
     if (labels == labels[0]).all():
-        return f"all {labels.size} examples are of class {labels[0]}"
-    return ""
+        return (
+            f"all {labels.size} examples are of class {labels[0]}",
+            "Use examples of all classes.",
+        )
+    return "", ""
 
 
-def _keep_uncalibrated(examples: Examples, why: str) -> tuple[Rule, str]:
+def _keep_uncalibrated(examples: Examples, why: str, remedy: str) -> tuple[Rule, str]:
     """No calibration but a floor below probabilities of 0, and the reason, which is a warning."""
     rule: Rule = UncalibratedRule()
     zeros = not isinstance(examples.logits, TopK) and has_zeros(examples.logits)
@@ -864,6 +859,5 @@ def _keep_uncalibrated(examples: Examples, why: str) -> tuple[Rule, str]:
     if floor > 0.0:
         rule, kept = FlooredRule(floor, rule), f"{kept} with {floor:g} added, as some are 0"
     reason = f"{kept}: {why}."
-    remedy = "examples of all classes" if "of class" in why else "more examples"
-    warn_user(f"{reason[0].upper()}{reason[1:]} Use {remedy}.", FitDataWarning)
+    warn_user(f"{reason[0].upper()}{reason[1:]} {remedy}", FitDataWarning)
     return rule, reason

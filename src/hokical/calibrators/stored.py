@@ -19,7 +19,7 @@ import numpy as np
 
 from hokical._core import reading, runtime
 from hokical._core.arrays import NUMPY, AnyArray, Array, FloatArray, IntArray, backend_of, to_host
-from hokical._core.groups import count_rows, read_columns
+from hokical._core.groups import GroupCoding, count_rows, read_columns
 from hokical._core.logits import Logits, TopK
 from hokical._core.reading import Rows
 from hokical._core.storage import CalibratorFileError, write_document
@@ -250,28 +250,16 @@ class StoredEstimator(Estimator, ABC):
     def _restore(self, document: dict[str, Any]) -> None:
         """Take up a file's rule, report and data."""
 
-    def _convergence_report(
-        self, n_iter: int, message: str, converged: bool | None = None
-    ) -> dict[str, Any]:
-        """Report entries on how a fit ended, with a warning if it did not converge."""
-        converged = message == "converged" if converged is None else converged
-        if not converged:
-            runtime.warn_user(
-                f"{type(self).__name__} did not converge: {message}", runtime.ConvergenceWarning
-            )
-        return {"n_iter": n_iter, "converged": converged, "message": message}
-
     def group_codes(self, groups: Any) -> IntArray:
         """Integers (n, columns), which torch modules and ONNX graphs take in place of groups.
 
         The last code of each column stands for a group that is missing or was not in the fit.
         """
         self._check_fitted()
-        coding = getattr(self.rule_, "needed_groups", None)
+        coding: GroupCoding | None = getattr(self.rule_, "needed_groups", None)
         if coding is None:
             raise ValueError("`groups` have no codes: this calibrator did not learn from groups.")
-        codes: IntArray = coding.codes(groups, count_rows(groups))
-        return codes
+        return coding.codes(groups, count_rows(groups))
 
     def _pair(
         self, scores: Any, labels: Any, sample_weight: Any, groups: Any, **options: Any
@@ -310,8 +298,7 @@ class StoredEstimator(Estimator, ABC):
         rows = self._read(*given)
         if cluster is not None:
             rows = calibration_data.one_of_each(rows, cluster)
-        found = self._are_of_fit(rows)
-        calibration_data.refuse_rows_of_fit(found, self._row_names[0], reused)
+        calibration_data.refuse_rows_of_fit(self._are_of_fit(rows), self._row_names[0], reused)
         return rows
 
     def _check_fitted(self) -> None:
@@ -397,8 +384,7 @@ def count_examples(kept: CalibrationData, rule: Rule, block: Examples) -> Calibr
     some = data.take(slice(0, min(most, data.n_rows)))
     with some.backend.in_float64():  # and on the device of the logits
         proba = predict_blocks(rule, "proba", some)
-        given = (proba, block.labels[rows][:most], weights, some)
-        known = kept.class_scores.with_implied(*given)
+        known = kept.class_scores.with_implied(proba, block.labels[rows][:most], weights, some)
     kept = replace(kept, class_scores=known)
     if needed is None or not known.cells.size:
         return kept
@@ -468,9 +454,9 @@ def cost_table(costs: Any, n_classes: int) -> tuple[FloatArray, tuple[str, ...]]
     if table.shape == (2,) and n_classes == 2:
         table = np.array([[0.0, table[0]], [table[1], 0.0]])
     if table.ndim != 2 or table.shape[0] != n_classes or not np.isfinite(table).all():
-        rule = f"`costs` must be finite numbers of shape ({n_classes}, actions), by true class"
-        remedy = (
-            "Of two classes (false_positive, false_negative) is enough, or {'fp': 1, 'fn': 10}."
+        raise ValueError(
+            f"`costs` must be finite numbers of shape ({n_classes}, actions), a row for each true "
+            f"class; got shape {table.shape}. Of two classes (false_positive, false_negative) is "
+            "enough, or {'fp': 1, 'fn': 10}."
         )
-        raise ValueError(f"{rule}; got shape {table.shape}. {remedy}")
     return table, names

@@ -192,7 +192,7 @@ def test_calibrate_segmentation() -> None:
 def test_calibrate_refuses_what_it_cannot_do(network: Any, data: Any) -> None:
     with pytest.raises(TypeError, match="must be a method's name or a calibrator; got int"):
         calibrate(network, loader(data), 3)
-    with pytest.raises(TypeError, match=r"options \['n_bins'\] go with a name"):
+    with pytest.raises(TypeError, match=r"options \['n_bins'\] go with a method's name"):
         calibrate(network, loader(data), Hoki(), n_bins=3)
     with pytest.raises(TypeError, match="no parameter 'n_bans'"):
         calibrate(network, loader(data), "hoki", n_bans=3)

@@ -131,8 +131,8 @@ class StabilityProfile(Calibrator):
             "loo_log_loss": link.loo_losses,
             "penalty": float(link.penalties[np.argmax(link.shares)]),
         }
-        ending = self._convergence_report(link.n_iter + found.n_iter, message, converged)
-        return Fit(rule, report | ending)
+        n_iter = link.n_iter + found.n_iter
+        return Fit(rule, report | {"n_iter": n_iter, "converged": converged, "message": message})
 
 
 def check_widths(widths: Any) -> FloatArray:

@@ -134,6 +134,7 @@ class ReCal(Calibrator):
             transformations=np.array(recursion.transformations, np.int64),
             temperatures=np.array(recursion.temperatures),
         )
-        report = {"ece": np.array(recursion.ece), "ending": ending}
+        report: dict[str, Any] = {"ece": np.array(recursion.ece), "ending": ending}
         n_steps, message = len(recursion.transformations), _ENDINGS[ending].format(**vars(self))
-        return Fit(rule, report | self._convergence_report(n_steps, message, ending != "limit"))
+        report |= {"n_iter": n_steps, "converged": ending != "limit", "message": message}
+        return Fit(rule, report)
