@@ -149,7 +149,7 @@ def below_top(logits: Logits) -> Array:
     xp = logits.xp
     dtype = xp.float64 if logits.values.dtype == xp.float64 else xp.float32
     with arrays.ignore_overflow(xp):
-        return xp.astype(arrays.to_float64(logits.values, xp) - logits.top[:, None], dtype)
+        return xp.astype(logits.values - logits.top[:, None], dtype)
 
 
 def draw_seed(random_state: Any) -> int:

@@ -299,7 +299,7 @@ def _taken_share(logits: Logits, width: float) -> FloatArray:
 @memoize
 def _graded_rule() -> tuple[FloatArray, FloatArray]:
     """Nodes and weights on [0, 1], with pieces that halve towards 0."""
-    x, w = np.polynomial.legendre.leggauss(_HALF_ORDER)
+    x, w = unit_rule(_HALF_ORDER, 1)
     ends = np.concatenate([[0.0], 0.5 ** np.arange(_HALVINGS, -1, -1)])
     length = np.diff(ends)[:, None]
-    return (ends[:-1, None] + length * (0.5 * (x + 1.0))).ravel(), (length * (0.5 * w)).ravel()
+    return (ends[:-1, None] + length * x).ravel(), (length * w).ravel()
