@@ -123,8 +123,7 @@ class Logits:
             self._margins = clip(self.new_margins(), None, MAX_MARGIN, np)
         elif self._margins is None:
             with arrays.ignore_overflow(self.xp):  # 1e308 above -1e308 overflows: as good as masked
-                below = self.top[:, None] - arrays.to_float64(self.values, self.xp)
-                self._margins = clip(below, None, MAX_MARGIN, self.xp)
+                self._margins = clip(self.top[:, None] - self.values, None, MAX_MARGIN, self.xp)
         return self._margins
 
     def new_margins(self, factor: Array = 1.0) -> Array:
@@ -171,13 +170,13 @@ class Logits:
         with arrays.ignore_overflow(xp):
             own = xp.full_like(self.values[:, :1], -xp.inf)
             others = self.put_at_label(self.values.copy() if self.is_numpy else self.values, own)
-            return self.top - arrays.to_float64(xp.max(others, axis=1), xp)
+            return self.top - xp.max(others, axis=1)
 
     def of_class(self, classes: IntArray) -> FloatArray:
         """The logit of one class per row, (n,) float64 on the host."""
         column = self.from_host(classes)[:, None]
         found = self.xp.take_along_axis(self.values, column, axis=1)[:, 0]
-        return self.to_host(arrays.to_float64(found, self.xp))
+        return self.to_host(found).astype(np.float64, copy=False)
 
     def from_host(self, array: AnyArray) -> Array:
         """A NumPy array in the library and on the device of the logits."""
@@ -273,13 +272,14 @@ def as_logits(
         if fitted_by is not None and shape[1] != fitted_by.n_classes_:
             kind, known = type(fitted_by).__name__, fitted_by.n_classes_
             raise ValueError(
-                f"`{name}` must have one column per class, as in `fit`: X has {shape[1]} features, "
-                f"but {kind} is expecting {known} features as input."
+                f"`{name}` must have one column per class, in the order used in `fit`: X has "
+                f"{shape[1]} features, but {kind} is expecting {known} features as input."
             )
         if shape[1] < 2:
             raise ValueError(
-                f"`{name}` must have at least two columns: found array with {shape[1]} feature(s) "
-                f"(shape={shape}) while a minimum of 2 is required. See `from_binary_scores`."
+                f"`{name}` must have at least two columns, one per class: found array with "
+                f"{shape[1]} feature(s) (shape={shape}) while a minimum of 2 is required. For "
+                "binary scores use `from_binary_scores`."
             )
         if given is not None:
             return given.fill() if isinstance(given, TopK) and not given.hidden.any() else given
@@ -311,7 +311,9 @@ def as_float_matrix(logits: Any, name: str) -> tuple[Array, Backend]:
     if kind == "complex":
         raise ValueError(f"`{name}` must be real. Complex data not supported.")
     if kind not in ("float", "integer"):
-        raise TypeError(f"`{name}` must be floating point; got dtype {array.dtype}. Use float32.")
+        raise TypeError(
+            f"`{name}` must be floating point; got dtype {array.dtype}. Convert it to float32."
+        )
     if len(shape) != 2:
         remedy = _REMEDIES[len(shape) == 1].format(name)
         raise ValueError(f"`{name}` must be 2-D (n, classes); got shape {shape}. {remedy}")
@@ -362,7 +364,7 @@ def check_rows(logits: Logits, name: str = "logits") -> None:
         if logits.is_traced or isfinite(float(xp.sum(backend.without_gradient(top)))):
             return
     if place := first_true(~np.isfinite(backend.to_host(top))):
-        own = backend.to_host(arrays.to_float64(logits.values[place[0], ...], xp))
+        own = backend.to_host(logits.values[place[0], ...])
         told = f"row {place[0]} has no finite value: every class is -inf"
         if bad := first_true(np.isnan(own) if np.isnan(own).any() else np.isposinf(own)):
             word = "NaN" if np.isnan(own[bad]) else "+inf"
@@ -535,7 +537,8 @@ class TopK(Logits):
             limit = _one_per_row(ceiling, "ceiling", top.size)
             rule = "`ceiling` must be at most the smallest seen value of its row"
             least = np.min(wide, axis=1, initial=np.inf, where=wide > -np.inf)
-            refuse(~(limit <= least), limit, rule, "Larger logits would have been seen.")
+            remedy = "The smallest seen is {1:g}; larger logits would have been seen."
+            refuse(~(limit <= least), limit, rule, remedy, beside=(least,))
         if rest is not None:
             with np.errstate(divide="ignore"):
                 most = np.log(hidden) + np.where(hidden > 0, limit, 0.0)
@@ -544,7 +547,9 @@ class TopK(Logits):
                 "`rest` must be the log of the sum of the exponentials of the hidden logits, at "
                 "most log(hidden classes) + ceiling, as none lies above the smallest seen"
             )
-            refuse((hidden > 0) & ~(known <= most + SLACK), known, rule)
+            remedy = "Here that is log({1}) + {2:g} = {3:g}."
+            bad = (hidden > 0) & ~(known <= most + SLACK)
+            refuse(bad, known, rule, remedy, beside=(hidden, limit, most))
             rest = np.minimum(known, most)
         ceiling = np.where(hidden > 0, limit, -np.inf)
         vars(self).update(values=numbers, top=top, indices=classes, hidden=hidden)
@@ -571,8 +576,12 @@ class TopK(Logits):
             "`values` must be log-probabilities over all classes: their exponentials sum to at "
             "most 1, and the hidden classes can hold what is left"
         )
-        remedy = "For logits, or probabilities of more classes, use `TopK`."
-        refuse((left < -SLACK) | (left > most + SLACK), sums, rule, remedy)
+        remedy = (
+            "The {1} hidden classes can hold {2:.6g} at most. For logits, or probabilities of more "
+            "classes, use `TopK`."
+        )
+        bad = (left < -SLACK) | (left > most + SLACK)
+        refuse(bad, sums, rule, remedy, beside=(seen.hidden, most))
         with np.errstate(divide="ignore"):
             rest = np.log(np.clip(left, np.minimum(_PRECISION, most), most))
         return cls(seen.values, seen.indices, n_classes, rest=rest)

@@ -167,8 +167,18 @@ def first_true(mask: AnyArray) -> tuple[int, ...]:
     return tuple(int(i) for i in np.unravel_index(mask.argmax(), mask.shape))
 
 
-def refuse(bad: AnyArray, values: Any, rule: str, remedy: str = "", first_row: int = 0) -> None:
-    """Raise for the first value at which `bad` is true; `{}` in the remedy is that value.
+def refuse(
+    bad: AnyArray,
+    values: Any,
+    rule: str,
+    remedy: str = "",
+    first_row: int = 0,
+    beside: Sequence[AnyArray] = (),
+) -> None:
+    """Raise for the first value at which `bad` is true.
+
+    `{}` or `{0}` in the remedy is that value; `{1}`, ... are what stands there in the arrays
+    `beside` it.
 
     >>> refuse(np.array([False, True]), np.array([0, 7]), "`labels` must be 0 or 1", "Drop {}.")
     Traceback (most recent call last):
@@ -179,7 +189,8 @@ def refuse(bad: AnyArray, values: Any, rule: str, remedy: str = "", first_row: i
         value = value.item() if isinstance(value, np.generic) else value
         value = repr(value) if isinstance(value, str) else value
         where = f"row {first_row + place[0]}" + "".join(f", column {k}" for k in place[1:])
-        raise ValueError(f"{rule}; got {value} in {where}. {remedy.format(value)}".rstrip())
+        told = remedy.format(value, *(numbers[place] for numbers in beside))
+        raise ValueError(f"{rule}; got {value} in {where}. {told}".rstrip())
 
 
 def check_length(array: Any, n_rows: int, name: str, remedy: str = "") -> None:
@@ -410,7 +421,7 @@ def as_clusters(cluster: Any, n_rows: int) -> IntArray:
     remedy = "Give the id of the patient, question or item that each row belongs to."
     check_length(array, n_rows, "cluster", remedy)
     lacking = np.array([each is None or each != each for each in array.tolist()])
-    remedy = "Give rows that belong to no other their own id."
+    remedy = "Give rows that belong to no other an id of their own."
     refuse(lacking, array, "`cluster` must be known", remedy)
     array = array.astype(str) if array.dtype == object else array
     names, codes = np.unique(array, return_inverse=True)
@@ -438,8 +449,10 @@ def as_weights(
     with np.errstate(over="ignore"):
         total = array.sum()
     if not (0.0 < total < np.inf or (of_block and total == 0.0)):
-        told = f"zero everywhere, and must have a finite sum; got {total}"
-        raise ValueError(f"`{name}` must not be {told}. Divide weights by their largest.")
+        raise ValueError(
+            f"`{name}` must not be zero everywhere, and must have a finite sum; got {total}. "
+            "Weights are relative: divide them by their largest."
+        )
     return array
 
 
