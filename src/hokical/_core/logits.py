@@ -20,14 +20,7 @@ import numpy as np
 from hokical._core import arrays
 from hokical._core.arrays import NUMPY, AnyArray, Array, Backend, FloatArray, IntArray, backend_of
 from hokical._core.checks import check_count
-from hokical._core.reading import (
-    check_length,
-    first_true,
-    order_columns,
-    refuse,
-    to_floats,
-    to_numpy,
-)
+from hokical._core.reading import first_true, one_per_row, order_columns, refuse, to_numpy
 from hokical._core.runtime import cut_rows, map_slices
 from hokical._core.special import clip
 
@@ -209,11 +202,6 @@ class Logits:
     def with_every_class(self, caller: str, remedy: str) -> Logits:
         """Itself, or an error if some class has no column, which `caller` needs."""
         return self
-
-    def kernel_rows(self) -> AnyArray:
-        """The values, C-contiguous in native float32 or float64 (float16 is widened)."""
-        dtype = np.float64 if self.values.dtype.itemsize == 8 else np.float32
-        return np.ascontiguousarray(self.values, dtype=dtype)
 
     def label_mask(self) -> Array:
         """(n, columns), true at the label."""
@@ -534,7 +522,7 @@ class TopK(Logits):
         hidden = count - np.count_nonzero(seen, axis=1)
         limit = np.min(wide, axis=1, initial=np.inf, where=seen)
         if ceiling is not None:
-            limit = _one_per_row(ceiling, "ceiling", top.size)
+            limit = one_per_row(ceiling, top.size, "ceiling", "Or pass a number for all.")
             rule = "`ceiling` must be at most the smallest seen value of its row"
             least = np.min(wide, axis=1, initial=np.inf, where=wide > -np.inf)
             remedy = "The smallest seen is {1:g}; larger logits would have been seen."
@@ -542,7 +530,7 @@ class TopK(Logits):
         if rest is not None:
             with np.errstate(divide="ignore"):
                 most = np.log(hidden) + np.where(hidden > 0, limit, 0.0)
-            known = _one_per_row(rest, "rest", top.size)
+            known = one_per_row(rest, top.size, "rest", "Or pass a number for all.")
             rule = (
                 "`rest` must be the log of the sum of the exponentials of the hidden logits, at "
                 "most log(hidden classes) + ceiling, as none lies above the smallest seen"
@@ -708,10 +696,3 @@ class TopK(Logits):
     def mark_seen(self) -> AnyArray:
         """Which classes have a column, (n, classes) bool."""
         return ~np.isnan(self.to_dense(fill=np.nan))
-
-
-def _one_per_row(numbers: Any, name: str, n_rows: int) -> FloatArray:
-    array = to_floats(numbers, name)
-    array = np.full(n_rows, array) if array.ndim == 0 else array
-    check_length(array, n_rows, name, "Or pass a number for all.")
-    return array

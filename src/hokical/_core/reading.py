@@ -201,6 +201,16 @@ def check_length(array: Any, n_rows: int, name: str, remedy: str = "") -> None:
         raise ValueError(f"`{name}` must be {told}. {remedy}".rstrip())
 
 
+def one_per_row(
+    numbers: Any, n_rows: int, name: str, remedy: str, kinds: str = "fiu", of_kind: str = ""
+) -> FloatArray:
+    """Real numbers (n,), or one for all rows; the remedies are for other lengths, and kinds."""
+    array = to_floats(numbers, name, kinds, of_kind)
+    array = np.full(n_rows, array) if array.ndim == 0 else array
+    check_length(array, n_rows, name, remedy)
+    return array
+
+
 def column_names(data: Any) -> tuple[str, ...]:
     """The columns of a frame, if all have text or a number for a name; none of anything else.
 
@@ -440,10 +450,9 @@ def as_weights(
     """
     if weights is None:
         return None
-    array = to_floats(weights, name, "fiub", ", and pass groups by name: `groups=...`")
-    if array.ndim == 0:
-        array = np.full(n_rows, float(array))
-    check_length(array, n_rows, name, "Sample weights must be 1D array or scalar.")
+    kinds, remedy = "fiub", ", and pass groups by name: `groups=...`"
+    told = "Sample weights must be 1D array or scalar."
+    array = one_per_row(weights, n_rows, name, told, kinds, remedy)
     bad = ~np.isfinite(array) | (array < 0)
     refuse(bad, array, f"`{name}` must be finite and >= 0", "Use 0 to ignore a row.")
     with np.errstate(over="ignore"):

@@ -163,7 +163,7 @@ def erfcx(y: Array) -> Array:
     if own is not None:
         return own
     t = (y - _ERFCX_CENTRE) / (y + _ERFCX_CENTRE)
-    return _horner(_ERFCX, t) / (1.0 + 2.0 * y)
+    return horner(_ERFCX, t) / (1.0 + 2.0 * y)
 
 
 def contract(rows: Array, matrix: Array, xp: Namespace) -> Array:
@@ -196,7 +196,7 @@ def log(x: FloatArray) -> FloatArray:
     power = exponent.astype(np.float64) - low
     s = (mantissa - 1.0) / (mantissa + 1.0)
     s2 = s * s
-    series: FloatArray = _horner([2.0 / (2 * k + 1) for k in range(12, -1, -1)], s2)
+    series: FloatArray = horner([2.0 / (2 * k + 1) for k in range(12, -1, -1)], s2)
     return power * _LN2_HIGH + (power * _LN2_LOW + s * series)
 
 
@@ -216,7 +216,7 @@ def normal_quantile(p: FloatArray) -> FloatArray:
     return np.where(central, middle, np.where(q < 0.0, -outer, outer))
 
 
-def _horner(coefficients: Sequence[float], x: Array) -> Array:
+def horner(coefficients: Sequence[float], x: Array) -> Array:
     """Polynomial with the highest power first, one rounding per operation."""
     return reduce(lambda value, c: value * x + c, coefficients)
 
@@ -224,7 +224,7 @@ def _horner(coefficients: Sequence[float], x: Array) -> Array:
 def _rational(pairs: Sequence[tuple[float, float]], x: FloatArray, factor: Array = 1.0) -> Array:
     """A factor times a polynomial, divided by another; their coefficients come in pairs."""
     above, below = zip(*pairs, strict=True)
-    return factor * _horner(above, x) / _horner(below, x)
+    return factor * horner(above, x) / horner(below, x)
 
 
 #: For a power of x each, the highest first: the coefficients of numerator and denominator.

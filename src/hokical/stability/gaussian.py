@@ -110,7 +110,9 @@ def chebyshev_moments(logits: Logits, step: Array) -> Array:
     from hokical.stability import kernels
 
     found = np.empty((logits.n_rows, DEGREE + 1))
-    kernels.chebyshev_moments(logits.kernel_rows(), logits.top, step, found)
+    dtype = np.float64 if logits.values.dtype.itemsize == 8 else np.float32
+    values = np.ascontiguousarray(logits.values, dtype)
+    kernels.chebyshev_moments(values, logits.top, step, found)
     for b in range(4, DEGREE, 4):  # sum T_a T_b becomes sum T_(b+a) = 2 sum T_a T_b - sum T_(b-a)
         products, before = found[:, b + 1 : b + 5], found[:, b - 4 : b]
         products += products
