@@ -14,7 +14,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 import numpy as np
 
-from hokical._core.arrays import AnyArray, FloatArray, IntArray
+from hokical._core.arrays import FloatArray, IntArray
 
 
 def bin_edges(n_bins: int) -> FloatArray:
@@ -50,7 +50,8 @@ def check_count(
 def check_choice(name: str, value: Any, choices: Any, remedy: str = "") -> None:
     """Check that a value is one of those of a `Literal` type."""
     plain = isinstance(value, (str, bool, np.bool_, NoneType))  # 1 is not True
-    if value not in (known := [*get_args(choices)]) or not plain:
+    known = list(get_args(choices))
+    if value not in known or not plain:
         raise ValueError(f"`{name}` must be one of {known}; got {value!r}. {remedy}".rstrip())
 
 
@@ -97,7 +98,7 @@ class ArrayOf:
     nan_allowed: bool = False
     rising: bool = False
 
-    def check(self, name: str, array: Any, sizes: dict[Any, int]) -> AnyArray:
+    def check(self, name: str, array: Any, sizes: dict[Any, int]) -> Any:
         shape = tuple(sizes.get(n) if isinstance(n, str) else n for n in self.shape)
         known = isinstance(array, np.ndarray)
         fits = known and array.dtype == self.dtype and array.ndim == len(shape)

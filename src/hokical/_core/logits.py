@@ -303,24 +303,26 @@ def as_float_matrix(logits: Any, name: str) -> tuple[Array, Backend]:
             f"`{name}` must be floating point; got dtype {array.dtype}. Convert it to float32."
         )
     if len(shape) != 2:
-        remedy = _REMEDIES[len(shape) == 1].format(name)
+        remedy = _FOR_SCORES.format(name) if len(shape) == 1 else _FOR_MAPS
         raise ValueError(f"`{name}` must be 2-D (n, classes); got shape {shape}. {remedy}")
     if shape[0] == 0:
         told = f"found array with 0 sample(s) (shape={shape}) while a minimum of 1 is required"
         raise ValueError(f"`{name}` must have at least one row: {told}.")
-    long = backend is NUMPY and array.dtype.itemsize not in (2, 4, 8)
-    if kind == "integer" or long:
+    long_double = backend is NUMPY and array.dtype.itemsize not in (2, 4, 8)
+    if kind == "integer" or long_double:
         xp = backend.namespace(array)
         array = xp.astype(array, xp.float64)
     return array, backend
 
 
-#: For arrays that are not 2-D: of more dimensions, and of one.
-_REMEDIES = (
-    "For maps and tokens use `hokical.Dense` (`ignore_label=-100` leaves out labels of -100), or "
-    "`.reshape(-1, n_classes)`.",
+#: For arrays that are not 2-D: of one dimension, and of more.
+_FOR_SCORES = (
     "For probabilities of class 1 use `from_probabilities`, for its scores (log-odds) "
-    "`from_binary_scores`. Reshape your data if it is one example: `{}[None, :]`.",
+    "`from_binary_scores`. Reshape your data if it is one example: `{}[None, :]`."
+)
+_FOR_MAPS = (
+    "For maps and tokens use `hokical.Dense` (`ignore_label=-100` leaves out labels of -100), or "
+    "`.reshape(-1, n_classes)`."
 )
 
 
@@ -396,9 +398,11 @@ def by_blocks(
             return by_blocks(work, logits.take(rows), floats_per_row, out=own)
 
         parts = map_slices(part, logits.n_rows, step, threads=logits.is_numpy)
-        if out is not None or not isinstance(parts[0], tuple):
-            return logits.xp.concat(parts, axis=0) if out is None else out
-        return tuple(logits.xp.concat(column, axis=0) for column in zip(*parts, strict=True))
+        if out is not None:
+            return out
+        if isinstance(parts[0], tuple):
+            return tuple(logits.xp.concat(column, axis=0) for column in zip(*parts, strict=True))
+        return logits.xp.concat(parts, axis=0)
     # NumPy adds up the columns of several rows one after the other, those of one row in pairs.
     alone = logits.is_numpy and logits.n_rows == 1 and logits.n_columns <= FEW_COLUMNS
     block = logits.take(np.zeros(2, np.int64)) if alone else logits

@@ -348,7 +348,7 @@ def as_labels(
         "For one-hot rows use `.argmax(axis=1)`, for a column `.ravel()`; several labels of a row "
         "are a multilabel problem, for `hokical.MultilabelCalibrator`."
     )
-    check_length(array, n_rows, name, remedy * (array.ndim != 1))
+    check_length(array, n_rows, name, "" if array.ndim == 1 else remedy)
     if array.dtype.kind not in "iub":
         values, whole = array.tolist(), (int, np.integer)
         if not all(isinstance(each, whole) and abs(int(each)) < 2**63 for each in values):

@@ -221,10 +221,12 @@ def horner(coefficients: Sequence[float], x: Array) -> Array:
     return reduce(lambda value, c: value * x + c, coefficients)
 
 
-def _rational(pairs: Sequence[tuple[float, float]], x: FloatArray, factor: Array = 1.0) -> Array:
+def _rational(
+    pairs: Sequence[tuple[float, float]], x: FloatArray, factor: FloatArray | float = 1.0
+) -> FloatArray:
     """A factor times a polynomial, divided by another; their coefficients come in pairs."""
     above, below = zip(*pairs, strict=True)
-    return factor * horner(above, x) / horner(below, x)
+    return np.asarray(factor * horner(above, x) / horner(below, x))
 
 
 #: For a power of x each, the highest first: the coefficients of numerator and denominator.

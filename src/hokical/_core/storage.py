@@ -204,8 +204,10 @@ def checksum(document: dict[str, Any]) -> str:
 def _encode(value: Any) -> Any:
     """Plain JSON values; arrays, records and non-finite numbers as tagged objects."""
     if type(value) in _names:
-        own = value.to_stored() if hasattr(value, "to_stored") else None
-        own = {f.name: getattr(value, f.name) for f in fields(value)} if own is None else own
+        if hasattr(value, "to_stored"):
+            own = value.to_stored()
+        else:
+            own = {field.name: getattr(value, field.name) for field in fields(value)}
         return {"$record": _names[type(value)], **_encode(own)}
     if isinstance(value, _Packed):
         return dict(value)

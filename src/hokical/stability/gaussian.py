@@ -40,7 +40,7 @@ def stability(logits: Logits, scale: Array) -> Array:
 
     def work(block: Logits) -> Array:
         xp, tail = block.xp, block.tail
-        own, weights = (special.constant(table, block.values) for table in (rule.own, rule.weights))
+        own, weights = map(block.from_host, (rule.own, rule.weights))
         logs = log_products(block, scale, rule) - own
         if tail is not None:  # equal classes
             hidden = special.log_ndtr(rule.nodes + tail.scaled_margin(scale)[:, None], np)
@@ -63,7 +63,7 @@ def distribution(logits: Logits, scale: Array) -> Array:
 
     def work(block: Logits) -> Array:
         xp = block.xp
-        hazard, to_powers = (special.constant(t, block.values) for t in tables.switch_tables(step))
+        hazard, to_powers = map(block.from_host, tables.switch_tables(step))
         products = xp.exp(log_products(block, scale, rule))
         at_points = contract_in_lanes(products, hazard, xp)
         powers = contract_in_lanes(xp.log(at_points), to_powers, xp)
@@ -97,7 +97,7 @@ def probabilities_from_powers(logits: Logits, scale: Array, powers: Array) -> Ar
 def log_products(logits: Logits, scale: Array, rule: tables.Quadrature) -> Array:
     """sum_i log Phi(u + d_i) over all columns at every node of the rule, (n, K)."""
     moments = chebyshev_moments(logits, 2.0 / (REACH * scale))
-    return contract_in_lanes(moments, special.constant(rule.series, logits.values), logits.xp)
+    return contract_in_lanes(moments, logits.from_host(rule.series), logits.xp)
 
 
 def chebyshev_moments(logits: Logits, step: Array) -> Array:
