@@ -172,7 +172,8 @@ def from_probabilities(
         proba = _undo_rounding(proba, name, backend)
         check_probability_rows(backend.without_gradient(proba), name)
         _tell_certain(plain, name, backend)
-    proba, is_zero = xp.clip(proba, None, 1.0), proba <= 0.0
+    is_zero = proba <= 0.0
+    proba = xp.clip(proba, None, 1.0)
     least = LOG_ZERO if zeros == "unlikely" else -np.inf
     logs = xp.log(xp.where(is_zero, xp.ones_like(proba), proba))
     logs = xp.where(is_zero, xp.full_like(proba, least), logs)
@@ -235,6 +236,7 @@ def check_probability_rows(
     good = (proba >= 0.0) & (proba <= 1.0 + slack)
     _require(good, proba, f"`{name}` must lie in [0, 1]", remedy or _NO_SHARES, first_row)
     xp = (backend_of(proba) or NUMPY).namespace(proba)
-    sums, rule = xp.sum(proba, axis=1), f"`{name}` rows must sum to 1"
-    told = f"Divide each row by its sum if that is what you mean. {remedy}"
-    _require(xp.abs(sums - 1.0) <= _SUM_ERROR, sums, rule, told, first_row)
+    sums = xp.sum(proba, axis=1)
+    remedy = f"Divide each row by its sum if that is what you mean. {remedy}"
+    good = xp.abs(sums - 1.0) <= _SUM_ERROR
+    _require(good, sums, f"`{name}` rows must sum to 1", remedy, first_row)

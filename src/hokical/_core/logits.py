@@ -563,7 +563,8 @@ class TopK(Logits):
         """
         seen = cls(values, indices, n_classes)
         sums = np.exp(np.minimum(seen.values.astype(np.float64), 1.0)).sum(axis=1)
-        most, left = seen.hidden * np.exp(seen.ceiling), 1.0 - sums
+        left = 1.0 - sums
+        most = seen.hidden * np.exp(seen.ceiling)
         rule = (
             "`values` must be log-probabilities over all classes: their exponentials sum to at "
             "most 1, and the hidden classes can hold what is left"

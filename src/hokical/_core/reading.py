@@ -92,9 +92,11 @@ class Rows(NamedTuple):
         """Values (n, ...) in their places among all rows of the file; the others are empty."""
         if not self.n_dropped:
             return values
-        numbers = values.dtype.kind == "f"
-        shape, kind = (len(self.used), *values.shape[1:]), values.dtype if numbers else object
-        found = np.full(shape, np.nan if numbers else None, kind)
+        shape = (len(self.used), *values.shape[1:])
+        if values.dtype.kind == "f":
+            found = np.full(shape, np.nan, values.dtype)
+        else:
+            found = np.full(shape, None, object)
         found[self.used] = values
         return found
 

@@ -121,7 +121,8 @@ def compiled_survivals(logits: Logits, draws: Draws) -> IntArray:
     known = _tiles.setdefault(draws, {})
     dtype = below_top(logits.take(slice(0, 1))).dtype
     if dtype.name not in known:
-        noise, n_tiles = draws.values.astype(dtype), -(-draws.n_draws // TILE)
+        noise = draws.values.astype(dtype)
+        n_tiles = -(-draws.n_draws // TILE)
         padded = np.zeros((n_tiles * TILE, draws.n_classes), dtype)
         padded[: draws.n_draws] = noise
         tiles = padded.reshape(n_tiles, TILE, draws.n_classes).transpose(0, 2, 1)
