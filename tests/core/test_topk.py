@@ -63,13 +63,17 @@ def test_bad_arguments(arguments: tuple, message: str) -> None:
 def test_more_bad_arguments() -> None:
     with pytest.raises(TypeError, match=r"`indices` must be integers.*float64"):
         TopK([[1.0, 2.0]], [[0.0, 1.0]], 3)
-    with pytest.raises(ValueError, match=r"`ceiling` must be at most .*; got 1.5 in row 0"):
+    with pytest.raises(
+        ValueError, match=r"`ceiling` must be at most .*; got 1.5 in row 0. The smallest seen is 1;"
+    ):
         TopK([[1.0, 2.0]], [[0, 1]], 3, ceiling=1.5)
     with pytest.raises(ValueError, match=r"`ceiling` must be 1-D with .* Or pass a number"):
         TopK([[1.0, 2.0]], [[0, 1]], 3, ceiling=[0.0, 0.0])
-    with pytest.raises(ValueError, match=r"`rest` must be .* at most log\(.*; got 3.0 in row 0"):
+    with pytest.raises(
+        ValueError, match=r"`rest` must be .*; got 3.0 in row 0. Here that is log\(2\) [+] 1 ="
+    ):
         TopK([[1.0, 2.0]], [[0, 1]], 4, rest=3.0)
-    with pytest.raises(ValueError, match=r"sum to at most 1, .*; got 1.4.* in row 0. For logits"):
+    with pytest.raises(ValueError, match=r"sum to at most 1, .*; got 1.4.* in row 0. The 2 .* can"):
         TopK.from_log_probabilities(np.log([[0.7, 0.7]]), [[0, 1]], 4)
     with pytest.raises(ValueError, match=r"classes can hold what is left; got 0.4.* in row 0"):
         TopK.from_log_probabilities(np.log([[0.3, 0.1]]), [[0, 1]], 4)

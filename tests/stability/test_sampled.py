@@ -13,6 +13,7 @@ from hokical import CalibratorFileError, TopK, label_stability
 from hokical._core.storage import read_document, write_document
 from hokical.rules import as_logits
 from hokical.stability import Draws, Gaussian, Gumbel, Noise, Uniform, survivals
+from hokical.stability.sampled import below_top
 from tests.conftest import encoded, max_examples, random_rows, write_encoded
 
 NOISES: list[Noise] = [Gaussian(1.3), Uniform(-1.0, 3.0), Gumbel(0.8)]
@@ -50,6 +51,14 @@ def test_counts_are_the_slow_ones(noise: Noise, dtype: type) -> None:
     np.testing.assert_array_equal(
         survivals(as_logits(values), draws), slow_survivals(values, draws)
     )
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_sums_are_as_precise_whatever_the_order_of_the_bytes(order: str) -> None:
+    values = random_rows(5, 3.0, seed=2, n=12).values
+    for kind, expected in (("f2", "float32"), ("f4", "float32"), ("f8", "float64")):
+        logits = as_logits(values.astype(np.dtype(order + kind)))
+        assert below_top(logits).dtype == expected
 
 
 @given(st.integers(1, 300), st.integers(0, 2**64 - 1))

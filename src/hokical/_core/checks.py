@@ -13,7 +13,6 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, get_args, get_type_hints
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hokical._core.arrays import FloatArray, IntArray
 
@@ -51,7 +50,8 @@ def check_count(
 def check_choice(name: str, value: Any, choices: Any, remedy: str = "") -> None:
     """Check that a value is one of those of a `Literal` type."""
     plain = isinstance(value, (str, bool, np.bool_, NoneType))  # 1 is not True
-    if value not in (known := [*get_args(choices)]) or not plain:
+    known = list(get_args(choices))
+    if value not in known or not plain:
         raise ValueError(f"`{name}` must be one of {known}; got {value!r}. {remedy}".rstrip())
 
 
@@ -68,12 +68,6 @@ LEAST_TEMPERATURE, LARGEST_TEMPERATURE = 1e-140, 1e140
 LARGEST_COEFFICIENT = 1e100
 
 
-def check_rising(name: str, array: NDArray[Any]) -> None:
-    """Numbers (k,) of which each is larger than the one before."""
-    if not (np.diff(array) > 0).all():
-        raise ValueError(f"`{name}` must rise from each number to the next.")
-
-
 @dataclass(frozen=True)
 class Within:
     """Annotation of a field: a number from `low` to `high`, kept as a float."""
@@ -81,20 +75,20 @@ class Within:
     low: float = -LARGEST_COEFFICIENT
     high: float = LARGEST_COEFFICIENT
 
-    def check(self, record: Any, name: str, sizes: dict[Any, int]) -> None:
-        value = getattr(record, name)
+    def check(self, name: str, value: Any, sizes: dict[Any, int]) -> float:
         number = isinstance(value, (int, float, np.integer, np.floating))
         if isinstance(value, bool) or not number or not self.low <= value <= self.high:
             rule = f"a number from {self.low:g} to {self.high:g}"
             raise ValueError(f"`{name}` must be {rule}; got {value!r}.")
-        object.__setattr__(record, name, float(value))
+        return float(value)
 
 
 @dataclass(frozen=True)
 class ArrayOf:
     """Annotation of a field: an array of this shape with numbers from `low` to `high`.
 
-    Lengths are numbers, None for one or more, or names: equal names have equal lengths.
+    Lengths are numbers, None for one or more, or names: equal names have equal lengths. `rising`
+    numbers (k,) are each larger than the one before.
     """
 
     shape: tuple[int | str | None, ...]
@@ -102,11 +96,9 @@ class ArrayOf:
     high: float = LARGEST_COEFFICIENT
     dtype: Any = np.float64
     nan_allowed: bool = False
+    rising: bool = False
 
-    def check(self, record: Any, name: str, sizes: dict[Any, int]) -> None:
-        self.check_value(name, getattr(record, name), sizes)
-
-    def check_value(self, name: str, array: Any, sizes: dict[Any, int]) -> None:
+    def check(self, name: str, array: Any, sizes: dict[Any, int]) -> Any:
         shape = tuple(sizes.get(n) if isinstance(n, str) else n for n in self.shape)
         known = isinstance(array, np.ndarray)
         fits = known and array.dtype == self.dtype and array.ndim == len(shape)
@@ -120,12 +112,15 @@ class ArrayOf:
         inside = (array >= self.low) & (array <= self.high)
         if not (inside | np.isnan(array) if self.nan_allowed else inside).all():
             raise ValueError(f"`{name}` must hold numbers from {self.low:g} to {self.high:g}.")
+        if self.rising and not (np.diff(array) > 0).all():
+            raise ValueError(f"`{name}` must rise from each number to the next.")
         sizes.update(zip(self.shape, array.shape, strict=True))
+        return array
 
 
 def check_array(name: str, array: Any, *kind: Any, **more: Any) -> None:
     """Raise unless an array is an `ArrayOf` what follows."""
-    ArrayOf(*kind, **more).check_value(name, array, {})
+    ArrayOf(*kind, **more).check(name, array, {})
 
 
 Temperature = Annotated[float, Within(LEAST_TEMPERATURE, LARGEST_TEMPERATURE)]
@@ -150,7 +145,7 @@ class Checked:
                 rule = " or ".join(words.get(kind, kind.__name__) for kind in kinds)
                 raise ValueError(f"`{name}` must be {rule}; got {value!r}.")
             for each in checks:
-                each.check(self, name, sizes)
+                object.__setattr__(self, name, each.check(name, value, sizes))
 
 
 @cache

@@ -84,7 +84,8 @@ def from_binary_probabilities(probabilities: Any, *, name: str = "probabilities"
     pairs = backend is NUMPY and proba.ndim == 3 and proba.shape[2] == 2
     if pairs and np.allclose(proba.sum(axis=2), 1.0):
         remedy = f"Pass the list of arrays (n, 2), one for each label, or `{name}[..., 1].T`."
-        raise ValueError(f"`{name}` must be of yes, not of no too; got {proba.shape}. {remedy}")
+        told = f"got shape {proba.shape} with probabilities of no and of yes"
+        raise ValueError(f"`{name}` must be of events; {told}. {remedy}")
     _require((plain >= 0.0) & (plain <= 1.0), plain, f"`{name}` must lie in [0, 1]", _NO_SHARES)
     _tell_certain(plain, name, backend)
     xp = backend.namespace(proba)
@@ -103,7 +104,8 @@ def _tell_certain(proba: Array, name: str, backend: Backend) -> None:
     if any(counts):
         warn_user(
             f"`{name}` are exactly 0 in {counts[0]:,} places and exactly 1 in {counts[1]:,}, of "
-            f"{math.prod(proba.shape):,}: their logits are bounds. Save more digits, or logits.",
+            f"{math.prod(proba.shape):,}: their logits are bounds, not values. Save more digits, "
+            "or the logits.",
             FitDataWarning,
         )
 
@@ -155,7 +157,7 @@ def from_probabilities(
     array([[-1.4, -0.3],
            [-inf,  0. ]])
     """
-    remedy = '"impossible" is for classes that cannot be the true one.'
+    remedy = 'Use "impossible" only if a class with probability 0 cannot be the true one.'
     check_choice("zeros", zeros, Zeros, remedy)
     given, plain, backend = _as_floats(probabilities, name)
     xp = backend.namespace(given)
@@ -170,7 +172,8 @@ def from_probabilities(
         proba = _undo_rounding(proba, name, backend)
         check_probability_rows(backend.without_gradient(proba), name)
         _tell_certain(plain, name, backend)
-    proba, is_zero = xp.clip(proba, None, 1.0), proba <= 0.0
+    is_zero = proba <= 0.0
+    proba = xp.clip(proba, None, 1.0)
     least = LOG_ZERO if zeros == "unlikely" else -np.inf
     logs = xp.log(xp.where(is_zero, xp.ones_like(proba), proba))
     logs = xp.where(is_zero, xp.full_like(proba, least), logs)
@@ -196,7 +199,8 @@ def _undo_rounding(proba: Array, name: str, backend: Backend) -> Array:
     found = backend.to_host(sums)[backend.to_host(rounded)]
     warn_user(
         f"`{name}` seem to be rounded: {found.size:,} of {sums.shape[0]:,} rows sum to "
-        f"{found.min():.6g} - {found.max():.6g} and were divided by it. More digits are better.",
+        f"{found.min():.6g} - {found.max():.6g} and were divided by their sum. More digits are "
+        "better.",
         FitDataWarning,
     )
     return proba / xp.where(rounded, sums, xp.ones_like(sums))[:, None]
@@ -217,9 +221,11 @@ def as_two_columns(scores: Any, *, fitting: bool = False) -> Any:
     if backend.kind(array) == "integer":
         array = xp.astype(array, xp.float64)
     if fitting and array.shape[0] and bool(xp.all((array >= 0.0) & (array <= 1.0))):
-        told = "scores (log-odds) of class 1; got numbers that all lie in [0, 1]"
-        remedy = "Use `from_probabilities`, or `from_binary_scores` if they are scores."
-        raise ValueError(f"1-D `logits` must be {told}. {remedy}")
+        raise ValueError(
+            "1-D `logits` must be scores (log-odds) of class 1; got numbers that all lie in "
+            "[0, 1]. For probabilities use `from_probabilities`, for scores in this range "
+            "`from_binary_scores`."
+        )
     return xp.stack([xp.zeros_like(array), array], axis=1)
 
 
@@ -230,6 +236,7 @@ def check_probability_rows(
     good = (proba >= 0.0) & (proba <= 1.0 + slack)
     _require(good, proba, f"`{name}` must lie in [0, 1]", remedy or _NO_SHARES, first_row)
     xp = (backend_of(proba) or NUMPY).namespace(proba)
-    sums, rule = xp.sum(proba, axis=1), f"`{name}` rows must sum to 1"
-    told = f"Divide each row by its sum if that is what you mean. {remedy}"
-    _require(xp.abs(sums - 1.0) <= _SUM_ERROR, sums, rule, told, first_row)
+    sums = xp.sum(proba, axis=1)
+    remedy = f"Divide each row by its sum if that is what you mean. {remedy}"
+    good = xp.abs(sums - 1.0) <= _SUM_ERROR
+    _require(good, sums, f"`{name}` rows must sum to 1", remedy, first_row)

@@ -49,7 +49,7 @@ class GroupCoding:
         tuples = all(isinstance(part, tuple) for part in (*parts, *self.levels))
         texts = tuples and self.columns and all(type(name) is str for name in self.columns)
         if not texts or len({*map(len, parts)}) != 1:
-            raise ValueError("`groups` must be tuples of columns, called by text, and of levels.")
+            raise ValueError("`groups` must be tuples of equally many columns (text) and levels.")
         for levels, cut in zip(self.levels, self.cut, strict=True):
             if len(set(levels)) != len(levels) or (cut and sorted(levels) != [*levels]):
                 raise ValueError("`levels` must be different names, or rising numbers.")
@@ -93,14 +93,15 @@ class GroupCoding:
 
         Where there are several columns, they begin with the name of theirs.
         """
-        levels, first = self.levels[column], f"{self.columns[column]}="
+        levels = self.levels[column]
+        first = f"{self.columns[column]}=" if len(self.columns) > 1 else ""
         if self.cut[column]:
             ends = [f"{end:.6g}" for end in levels]
             middle = [f"{low} to {high}" for low, high in pairwise(ends)]
             found = [f"below {ends[0]}", *middle, f"{ends[-1]} or more"]
         else:
             found = [str(_text(name) if isinstance(name, float) else name) for name in levels]
-        return [f"{first * (len(self.columns) > 1)}{name}" for name in (*found, UNKNOWN)]
+        return [f"{first}{name}" for name in (*found, UNKNOWN)]
 
 
 def read_columns(groups: Any, n_rows: int) -> dict[str, AnyArray]:
@@ -176,7 +177,7 @@ def take_rows(groups: Any, rows: slice | IntArray) -> dict[str, AnyArray]:
 def _as_array(column: Any) -> AnyArray:
     if isinstance(column, (list, tuple)):
         return np.asarray(column, object)
-    return np.asarray(to_numpy(column, "groups"))
+    return to_numpy(column, "groups")
 
 
 def _learn_levels(

@@ -20,14 +20,7 @@ import numpy as np
 from hokical._core import arrays
 from hokical._core.arrays import NUMPY, AnyArray, Array, Backend, FloatArray, IntArray, backend_of
 from hokical._core.checks import check_count
-from hokical._core.reading import (
-    check_length,
-    first_true,
-    order_columns,
-    refuse,
-    to_floats,
-    to_numpy,
-)
+from hokical._core.reading import first_true, one_per_row, order_columns, refuse, to_numpy
 from hokical._core.runtime import cut_rows, map_slices
 from hokical._core.special import clip
 
@@ -123,8 +116,7 @@ class Logits:
             self._margins = clip(self.new_margins(), None, MAX_MARGIN, np)
         elif self._margins is None:
             with arrays.ignore_overflow(self.xp):  # 1e308 above -1e308 overflows: as good as masked
-                below = self.top[:, None] - arrays.to_float64(self.values, self.xp)
-                self._margins = clip(below, None, MAX_MARGIN, self.xp)
+                self._margins = clip(self.top[:, None] - self.values, None, MAX_MARGIN, self.xp)
         return self._margins
 
     def new_margins(self, factor: Array = 1.0) -> Array:
@@ -171,13 +163,13 @@ class Logits:
         with arrays.ignore_overflow(xp):
             own = xp.full_like(self.values[:, :1], -xp.inf)
             others = self.put_at_label(self.values.copy() if self.is_numpy else self.values, own)
-            return self.top - arrays.to_float64(xp.max(others, axis=1), xp)
+            return self.top - xp.max(others, axis=1)
 
     def of_class(self, classes: IntArray) -> FloatArray:
         """The logit of one class per row, (n,) float64 on the host."""
         column = self.from_host(classes)[:, None]
         found = self.xp.take_along_axis(self.values, column, axis=1)[:, 0]
-        return self.to_host(arrays.to_float64(found, self.xp))
+        return self.to_host(found).astype(np.float64, copy=False)
 
     def from_host(self, array: AnyArray) -> Array:
         """A NumPy array in the library and on the device of the logits."""
@@ -210,11 +202,6 @@ class Logits:
     def with_every_class(self, caller: str, remedy: str) -> Logits:
         """Itself, or an error if some class has no column, which `caller` needs."""
         return self
-
-    def kernel_rows(self) -> AnyArray:
-        """The values, C-contiguous in native float32 or float64 (float16 is widened)."""
-        dtype = np.float64 if self.values.dtype.itemsize == 8 else np.float32
-        return np.ascontiguousarray(self.values, dtype=dtype)
 
     def label_mask(self) -> Array:
         """(n, columns), true at the label."""
@@ -273,13 +260,14 @@ def as_logits(
         if fitted_by is not None and shape[1] != fitted_by.n_classes_:
             kind, known = type(fitted_by).__name__, fitted_by.n_classes_
             raise ValueError(
-                f"`{name}` must have one column per class, as in `fit`: X has {shape[1]} features, "
-                f"but {kind} is expecting {known} features as input."
+                f"`{name}` must have one column per class, in the order used in `fit`: X has "
+                f"{shape[1]} features, but {kind} is expecting {known} features as input."
             )
         if shape[1] < 2:
             raise ValueError(
-                f"`{name}` must have at least two columns: found array with {shape[1]} feature(s) "
-                f"(shape={shape}) while a minimum of 2 is required. See `from_binary_scores`."
+                f"`{name}` must have at least two columns, one per class: found array with "
+                f"{shape[1]} feature(s) (shape={shape}) while a minimum of 2 is required. For "
+                "binary scores use `from_binary_scores`."
             )
         if given is not None:
             return given.fill() if isinstance(given, TopK) and not given.hidden.any() else given
@@ -311,26 +299,30 @@ def as_float_matrix(logits: Any, name: str) -> tuple[Array, Backend]:
     if kind == "complex":
         raise ValueError(f"`{name}` must be real. Complex data not supported.")
     if kind not in ("float", "integer"):
-        raise TypeError(f"`{name}` must be floating point; got dtype {array.dtype}. Use float32.")
+        raise TypeError(
+            f"`{name}` must be floating point; got dtype {array.dtype}. Convert it to float32."
+        )
     if len(shape) != 2:
-        remedy = _REMEDIES[len(shape) == 1].format(name)
+        remedy = _FOR_SCORES.format(name) if len(shape) == 1 else _FOR_MAPS
         raise ValueError(f"`{name}` must be 2-D (n, classes); got shape {shape}. {remedy}")
     if shape[0] == 0:
         told = f"found array with 0 sample(s) (shape={shape}) while a minimum of 1 is required"
         raise ValueError(f"`{name}` must have at least one row: {told}.")
-    long = backend is NUMPY and array.dtype.itemsize not in (2, 4, 8)
-    if kind == "integer" or long:
+    long_double = backend is NUMPY and array.dtype.itemsize not in (2, 4, 8)
+    if kind == "integer" or long_double:
         xp = backend.namespace(array)
         array = xp.astype(array, xp.float64)
     return array, backend
 
 
-#: For arrays that are not 2-D: of more dimensions, and of one.
-_REMEDIES = (
-    "For maps and tokens use `hokical.Dense` (`ignore_label=-100` leaves out labels of -100), or "
-    "`.reshape(-1, n_classes)`.",
+#: For arrays that are not 2-D: of one dimension, and of more.
+_FOR_SCORES = (
     "For probabilities of class 1 use `from_probabilities`, for its scores (log-odds) "
-    "`from_binary_scores`. Reshape your data if it is one example: `{}[None, :]`.",
+    "`from_binary_scores`. Reshape your data if it is one example: `{}[None, :]`."
+)
+_FOR_MAPS = (
+    "For maps and tokens use `hokical.Dense` (`ignore_label=-100` leaves out labels of -100), or "
+    "`.reshape(-1, n_classes)`."
 )
 
 
@@ -362,7 +354,7 @@ def check_rows(logits: Logits, name: str = "logits") -> None:
         if logits.is_traced or isfinite(float(xp.sum(backend.without_gradient(top)))):
             return
     if place := first_true(~np.isfinite(backend.to_host(top))):
-        own = backend.to_host(arrays.to_float64(logits.values[place[0], ...], xp))
+        own = backend.to_host(logits.values[place[0], ...])
         told = f"row {place[0]} has no finite value: every class is -inf"
         if bad := first_true(np.isnan(own) if np.isnan(own).any() else np.isposinf(own)):
             word = "NaN" if np.isnan(own[bad]) else "+inf"
@@ -406,9 +398,11 @@ def by_blocks(
             return by_blocks(work, logits.take(rows), floats_per_row, out=own)
 
         parts = map_slices(part, logits.n_rows, step, threads=logits.is_numpy)
-        if out is not None or not isinstance(parts[0], tuple):
-            return logits.xp.concat(parts, axis=0) if out is None else out
-        return tuple(logits.xp.concat(column, axis=0) for column in zip(*parts, strict=True))
+        if out is not None:
+            return out
+        if isinstance(parts[0], tuple):
+            return tuple(logits.xp.concat(column, axis=0) for column in zip(*parts, strict=True))
+        return logits.xp.concat(parts, axis=0)
     # NumPy adds up the columns of several rows one after the other, those of one row in pairs.
     alone = logits.is_numpy and logits.n_rows == 1 and logits.n_columns <= FEW_COLUMNS
     block = logits.take(np.zeros(2, np.int64)) if alone else logits
@@ -532,19 +526,22 @@ class TopK(Logits):
         hidden = count - np.count_nonzero(seen, axis=1)
         limit = np.min(wide, axis=1, initial=np.inf, where=seen)
         if ceiling is not None:
-            limit = _one_per_row(ceiling, "ceiling", top.size)
+            limit = one_per_row(ceiling, top.size, "ceiling", "Or pass a number for all.")
             rule = "`ceiling` must be at most the smallest seen value of its row"
             least = np.min(wide, axis=1, initial=np.inf, where=wide > -np.inf)
-            refuse(~(limit <= least), limit, rule, "Larger logits would have been seen.")
+            remedy = "The smallest seen is {1:g}; larger logits would have been seen."
+            refuse(~(limit <= least), limit, rule, remedy, beside=(least,))
         if rest is not None:
             with np.errstate(divide="ignore"):
                 most = np.log(hidden) + np.where(hidden > 0, limit, 0.0)
-            known = _one_per_row(rest, "rest", top.size)
+            known = one_per_row(rest, top.size, "rest", "Or pass a number for all.")
             rule = (
                 "`rest` must be the log of the sum of the exponentials of the hidden logits, at "
                 "most log(hidden classes) + ceiling, as none lies above the smallest seen"
             )
-            refuse((hidden > 0) & ~(known <= most + SLACK), known, rule)
+            remedy = "Here that is log({1}) + {2:g} = {3:g}."
+            bad = (hidden > 0) & ~(known <= most + SLACK)
+            refuse(bad, known, rule, remedy, beside=(hidden, limit, most))
             rest = np.minimum(known, most)
         ceiling = np.where(hidden > 0, limit, -np.inf)
         vars(self).update(values=numbers, top=top, indices=classes, hidden=hidden)
@@ -566,13 +563,18 @@ class TopK(Logits):
         """
         seen = cls(values, indices, n_classes)
         sums = np.exp(np.minimum(seen.values.astype(np.float64), 1.0)).sum(axis=1)
-        most, left = seen.hidden * np.exp(seen.ceiling), 1.0 - sums
+        left = 1.0 - sums
+        most = seen.hidden * np.exp(seen.ceiling)
         rule = (
             "`values` must be log-probabilities over all classes: their exponentials sum to at "
             "most 1, and the hidden classes can hold what is left"
         )
-        remedy = "For logits, or probabilities of more classes, use `TopK`."
-        refuse((left < -SLACK) | (left > most + SLACK), sums, rule, remedy)
+        remedy = (
+            "The {1} hidden classes can hold {2:.6g} at most. For logits, or probabilities of more "
+            "classes, use `TopK`."
+        )
+        bad = (left < -SLACK) | (left > most + SLACK)
+        refuse(bad, sums, rule, remedy, beside=(seen.hidden, most))
         with np.errstate(divide="ignore"):
             rest = np.log(np.clip(left, np.minimum(_PRECISION, most), most))
         return cls(seen.values, seen.indices, n_classes, rest=rest)
@@ -699,10 +701,3 @@ class TopK(Logits):
     def mark_seen(self) -> AnyArray:
         """Which classes have a column, (n, classes) bool."""
         return ~np.isnan(self.to_dense(fill=np.nan))
-
-
-def _one_per_row(numbers: Any, name: str, n_rows: int) -> FloatArray:
-    array = to_floats(numbers, name)
-    array = np.full(n_rows, array) if array.ndim == 0 else array
-    check_length(array, n_rows, name, "Or pass a number for all.")
-    return array

@@ -92,9 +92,11 @@ class Rows(NamedTuple):
         """Values (n, ...) in their places among all rows of the file; the others are empty."""
         if not self.n_dropped:
             return values
-        numbers = values.dtype.kind == "f"
-        shape, kind = (len(self.used), *values.shape[1:]), values.dtype if numbers else object
-        found = np.full(shape, np.nan if numbers else None, kind)
+        shape = (len(self.used), *values.shape[1:])
+        if values.dtype.kind == "f":
+            found = np.full(shape, np.nan, values.dtype)
+        else:
+            found = np.full(shape, None, object)
         found[self.used] = values
         return found
 
@@ -167,8 +169,18 @@ def first_true(mask: AnyArray) -> tuple[int, ...]:
     return tuple(int(i) for i in np.unravel_index(mask.argmax(), mask.shape))
 
 
-def refuse(bad: AnyArray, values: Any, rule: str, remedy: str = "", first_row: int = 0) -> None:
-    """Raise for the first value at which `bad` is true; `{}` in the remedy is that value.
+def refuse(
+    bad: AnyArray,
+    values: Any,
+    rule: str,
+    remedy: str = "",
+    first_row: int = 0,
+    beside: Sequence[AnyArray] = (),
+) -> None:
+    """Raise for the first value at which `bad` is true.
+
+    `{}` or `{0}` in the remedy is that value; `{1}`, ... are what stands there in the arrays
+    `beside` it.
 
     >>> refuse(np.array([False, True]), np.array([0, 7]), "`labels` must be 0 or 1", "Drop {}.")
     Traceback (most recent call last):
@@ -179,7 +191,8 @@ def refuse(bad: AnyArray, values: Any, rule: str, remedy: str = "", first_row: i
         value = value.item() if isinstance(value, np.generic) else value
         value = repr(value) if isinstance(value, str) else value
         where = f"row {first_row + place[0]}" + "".join(f", column {k}" for k in place[1:])
-        raise ValueError(f"{rule}; got {value} in {where}. {remedy.format(value)}".rstrip())
+        told = remedy.format(value, *(numbers[place] for numbers in beside))
+        raise ValueError(f"{rule}; got {value} in {where}. {told}".rstrip())
 
 
 def check_length(array: Any, n_rows: int, name: str, remedy: str = "") -> None:
@@ -188,6 +201,16 @@ def check_length(array: Any, n_rows: int, name: str, remedy: str = "") -> None:
     if shape != (n_rows,):
         told = f"1-D with one entry per row ({n_rows}); got shape {shape}"
         raise ValueError(f"`{name}` must be {told}. {remedy}".rstrip())
+
+
+def one_per_row(
+    numbers: Any, n_rows: int, name: str, remedy: str, kinds: str = "fiu", of_kind: str = ""
+) -> FloatArray:
+    """Real numbers (n,), or one for all rows; the remedies are for other lengths, and kinds."""
+    array = to_floats(numbers, name, kinds, of_kind)
+    array = np.full(n_rows, array) if array.ndim == 0 else array
+    check_length(array, n_rows, name, remedy)
+    return array
 
 
 def column_names(data: Any) -> tuple[str, ...]:
@@ -327,7 +350,7 @@ def as_labels(
         "For one-hot rows use `.argmax(axis=1)`, for a column `.ravel()`; several labels of a row "
         "are a multilabel problem, for `hokical.MultilabelCalibrator`."
     )
-    check_length(array, n_rows, name, remedy * (array.ndim != 1))
+    check_length(array, n_rows, name, "" if array.ndim == 1 else remedy)
     if array.dtype.kind not in "iub":
         values, whole = array.tolist(), (int, np.integer)
         if not all(isinstance(each, whole) and abs(int(each)) < 2**63 for each in values):
@@ -410,7 +433,7 @@ def as_clusters(cluster: Any, n_rows: int) -> IntArray:
     remedy = "Give the id of the patient, question or item that each row belongs to."
     check_length(array, n_rows, "cluster", remedy)
     lacking = np.array([each is None or each != each for each in array.tolist()])
-    remedy = "Give rows that belong to no other their own id."
+    remedy = "Give rows that belong to no other an id of their own."
     refuse(lacking, array, "`cluster` must be known", remedy)
     array = array.astype(str) if array.dtype == object else array
     names, codes = np.unique(array, return_inverse=True)
@@ -429,17 +452,18 @@ def as_weights(
     """
     if weights is None:
         return None
-    array = to_floats(weights, name, "fiub", ", and pass groups by name: `groups=...`")
-    if array.ndim == 0:
-        array = np.full(n_rows, float(array))
-    check_length(array, n_rows, name, "Sample weights must be 1D array or scalar.")
+    kinds, remedy = "fiub", ", and pass groups by name: `groups=...`"
+    told = "Sample weights must be 1D array or scalar."
+    array = one_per_row(weights, n_rows, name, told, kinds, remedy)
     bad = ~np.isfinite(array) | (array < 0)
     refuse(bad, array, f"`{name}` must be finite and >= 0", "Use 0 to ignore a row.")
     with np.errstate(over="ignore"):
         total = array.sum()
     if not (0.0 < total < np.inf or (of_block and total == 0.0)):
-        told = f"zero everywhere, and must have a finite sum; got {total}"
-        raise ValueError(f"`{name}` must not be {told}. Divide weights by their largest.")
+        raise ValueError(
+            f"`{name}` must not be zero everywhere, and must have a finite sum; got {total}. "
+            "Weights are relative: divide them by their largest."
+        )
     return array
 
 

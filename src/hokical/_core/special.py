@@ -18,7 +18,7 @@ from hokical._core.arrays import NUMPY, Array, FloatArray, Namespace, backend_of
 
 #: exp(-FAR) is as good as 0.
 FAR = 700.0
-_ROOT_HALF = math.sqrt(0.5)
+ROOT_HALF = math.sqrt(0.5)
 #: Arrays of so few elements are clipped at once.
 _FEW = 1000
 #: (1 + 2 y) exp(y^2) erfc(y) for y >= 0, as a polynomial in (y - 3.75)/(y + 3.75), highest power
@@ -133,7 +133,7 @@ def row_dots(left: Array, right: Array, xp: Namespace) -> Array:
 
 def log_ndtr(x: Array, xp: Namespace) -> Array:
     """Its logarithm, precise in both tails."""
-    y = xp.abs(x) * _ROOT_HALF
+    y = xp.abs(x) * ROOT_HALF
     scaled = 0.5 * erfcx(y)
     square = y * y
     return xp.where(x < 0.0, xp.log(scaled) - square, xp.log1p(-scaled * xp.exp(-square)))
@@ -163,7 +163,7 @@ def erfcx(y: Array) -> Array:
     if own is not None:
         return own
     t = (y - _ERFCX_CENTRE) / (y + _ERFCX_CENTRE)
-    return _horner(_ERFCX, t) / (1.0 + 2.0 * y)
+    return horner(_ERFCX, t) / (1.0 + 2.0 * y)
 
 
 def contract(rows: Array, matrix: Array, xp: Namespace) -> Array:
@@ -177,7 +177,6 @@ def contract(rows: Array, matrix: Array, xp: Namespace) -> Array:
 
 _LN2_HIGH = float.fromhex("0x1.62e42fee00000p-1")  # the leading 32 bits of ln 2: exact products
 _LN2_LOW = float.fromhex("0x1.a39ef35793c76p-33")  # ln 2 - _LN2_HIGH
-_SQRT_HALF = math.sqrt(0.5)
 
 
 def uniform_draws(seed: int, shape: tuple[int, int]) -> FloatArray:
@@ -192,12 +191,12 @@ def log(x: FloatArray) -> FloatArray:
     x = m 2^e with m in [sqrt(1/2), sqrt(2)), and log m = 2 artanh((m - 1)/(m + 1)).
     """
     mantissa, exponent = np.frexp(x)
-    low = mantissa < _SQRT_HALF
+    low = mantissa < ROOT_HALF
     mantissa = np.where(low, 2.0 * mantissa, mantissa)
     power = exponent.astype(np.float64) - low
     s = (mantissa - 1.0) / (mantissa + 1.0)
     s2 = s * s
-    series: FloatArray = _horner([2.0 / (2 * k + 1) for k in range(12, -1, -1)], s2)
+    series: FloatArray = horner([2.0 / (2 * k + 1) for k in range(12, -1, -1)], s2)
     return power * _LN2_HIGH + (power * _LN2_LOW + s * series)
 
 
@@ -210,82 +209,54 @@ def normal_quantile(p: FloatArray) -> FloatArray:
     central = np.abs(q) <= 0.425
     inner = np.where(central, q, 0.0)
     r = 0.180625 - inner * inner
-    middle: FloatArray = q * _horner(_CENTRE[0], r) / _horner(_CENTRE[1], r)
+    middle = _rational(_CENTRE, r, q)
     tail = np.sqrt(-log(np.where(central, 0.5, np.minimum(p, 1.0 - p))))
-    near = _horner(_NEAR_TAIL[0], tail - 1.6) / _horner(_NEAR_TAIL[1], tail - 1.6)
-    far = _horner(_FAR_TAIL[0], tail - 5.0) / _horner(_FAR_TAIL[1], tail - 5.0)
+    near, far = _rational(_NEAR_TAIL, tail - 1.6), _rational(_FAR_TAIL, tail - 5.0)
     outer: FloatArray = np.where(tail <= 5.0, near, far)
     return np.where(central, middle, np.where(q < 0.0, -outer, outer))
 
 
-def _horner(coefficients: Sequence[float], x: Array) -> Array:
+def horner(coefficients: Sequence[float], x: Array) -> Array:
     """Polynomial with the highest power first, one rounding per operation."""
     return reduce(lambda value, c: value * x + c, coefficients)
 
 
+def _rational(
+    pairs: Sequence[tuple[float, float]], x: FloatArray, factor: FloatArray | float = 1.0
+) -> FloatArray:
+    """A factor times a polynomial, divided by another; their coefficients come in pairs."""
+    above, below = zip(*pairs, strict=True)
+    return np.asarray(factor * horner(above, x) / horner(below, x))
+
+
+#: For a power of x each, the highest first: the coefficients of numerator and denominator.
 _CENTRE = (
-    [
-        2509.0809287301227,
-        33430.57558358813,
-        67265.7709270087,
-        45921.95393154987,
-        13731.69376550946,
-        1971.5909503065513,
-        133.14166789178438,
-        3.3871328727963665,
-    ],
-    [
-        5226.495278852854,
-        28729.085735721943,
-        39307.89580009271,
-        21213.794301586597,
-        5394.196021424751,
-        687.1870074920579,
-        42.31333070160091,
-        1.0,
-    ],
+    (2509.0809287301227, 5226.495278852854),
+    (33430.57558358813, 28729.085735721943),
+    (67265.7709270087, 39307.89580009271),
+    (45921.95393154987, 21213.794301586597),
+    (13731.69376550946, 5394.196021424751),
+    (1971.5909503065513, 687.1870074920579),
+    (133.14166789178438, 42.31333070160091),
+    (3.3871328727963665, 1.0),
 )
 _NEAR_TAIL = (
-    [
-        0.0007745450142783414,
-        0.022723844989269184,
-        0.2417807251774506,
-        1.2704582524523684,
-        3.6478483247632045,
-        5.769497221460691,
-        4.630337846156546,
-        1.4234371107496835,
-    ],
-    [
-        1.0507500716444169e-09,
-        0.0005475938084995345,
-        0.015198666563616457,
-        0.14810397642748008,
-        0.6897673349851,
-        1.6763848301838038,
-        2.053191626637759,
-        1.0,
-    ],
+    (0.0007745450142783414, 1.0507500716444169e-09),
+    (0.022723844989269184, 0.0005475938084995345),
+    (0.2417807251774506, 0.015198666563616457),
+    (1.2704582524523684, 0.14810397642748008),
+    (3.6478483247632045, 0.6897673349851),
+    (5.769497221460691, 1.6763848301838038),
+    (4.630337846156546, 2.053191626637759),
+    (1.4234371107496835, 1.0),
 )
 _FAR_TAIL = (
-    [
-        2.0103343992922881e-07,
-        2.7115555687434876e-05,
-        0.0012426609473880784,
-        0.026532189526576124,
-        0.29656057182850487,
-        1.7848265399172913,
-        5.463784911164114,
-        6.657904643501103,
-    ],
-    [
-        2.0442631033899397e-15,
-        1.421511758316446e-07,
-        1.8463183175100548e-05,
-        0.0007868691311456133,
-        0.014875361290850615,
-        0.1369298809227358,
-        0.599832206555888,
-        1.0,
-    ],
+    (2.0103343992922881e-07, 2.0442631033899397e-15),
+    (2.7115555687434876e-05, 1.421511758316446e-07),
+    (0.0012426609473880784, 1.8463183175100548e-05),
+    (0.026532189526576124, 0.0007868691311456133),
+    (0.29656057182850487, 0.014875361290850615),
+    (1.7848265399172913, 0.1369298809227358),
+    (5.463784911164114, 0.599832206555888),
+    (6.657904643501103, 1.0),
 )

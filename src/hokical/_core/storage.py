@@ -165,8 +165,9 @@ def read_document(path: StrPath, find: Finder = None, kind: str = "calibrator") 
     version = document.get("format_version")
     if version != FORMAT_VERSION:
         raise CalibratorFileError(
-            f"{path} has format version {version!r}; this hokical reads {FORMAT_VERSION}. Fit and "
-            f"save it again, or install hokical {document.get('library_version', '(unknown)')}."
+            f"{path} has format version {version!r}; this hokical reads version {FORMAT_VERSION}. "
+            "Fit and save it again, or install the version of hokical that wrote it "
+            f"({document.get('library_version', 'unknown')})."
         )
     stored = document.pop("checksum", None)
     try:
@@ -174,8 +175,9 @@ def read_document(path: StrPath, find: Finder = None, kind: str = "calibrator") 
     except ValueError:  # a number that no float64 can hold
         intact = False
     if not intact:
-        told = "does not match its checksum: it was edited or damaged"
-        raise CalibratorFileError(f"{path} {told}. Save it again.")
+        raise CalibratorFileError(
+            f"{path} does not match its checksum: it was edited or damaged. Save it again."
+        )
     found = document.get("kind", "calibrator")
     if found != kind:
         raise CalibratorFileError(
@@ -202,8 +204,10 @@ def checksum(document: dict[str, Any]) -> str:
 def _encode(value: Any) -> Any:
     """Plain JSON values; arrays, records and non-finite numbers as tagged objects."""
     if type(value) in _names:
-        own = value.to_stored() if hasattr(value, "to_stored") else None
-        own = {f.name: getattr(value, f.name) for f in fields(value)} if own is None else own
+        if hasattr(value, "to_stored"):
+            own = value.to_stored()
+        else:
+            own = {field.name: getattr(value, field.name) for field in fields(value)}
         return {"$record": _names[type(value)], **_encode(own)}
     if isinstance(value, _Packed):
         return dict(value)

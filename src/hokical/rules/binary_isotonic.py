@@ -86,13 +86,12 @@ class VennAbersRule(Rule):
     preserves_labels: ClassVar[bool] = False
     binary_only: ClassVar[bool] = True
 
-    knots: Annotated[FloatArray, ArrayOf((None,), -LARGEST_KEY, LARGEST_KEY)]
+    knots: Annotated[FloatArray, ArrayOf((None,), -LARGEST_KEY, LARGEST_KEY, rising=True)]
     lower: Annotated[FloatArray, ArrayOf(("steps",), 0.0, 1.0 - 2.0**-53)]
     upper: Annotated[FloatArray, ArrayOf(("steps",), 1e-300, 1.0)]
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.check_rising("knots", self.knots)
         checks.check_array("lower", self.lower, (self.knots.size + 1,))
         for steps in (self.lower, self.upper):
             if not (np.diff(steps) >= 0.0).all():
@@ -195,11 +194,10 @@ class ClasswiseIsotonicRule(Rule):
     temperature: Temperature
     knots: Knots
     values: Heights
-    offsets: Annotated[IntArray, ArrayOf((None,), 0, dtype=np.int64)]
+    offsets: Annotated[IntArray, ArrayOf((None,), 0, dtype=np.int64, rising=True)]
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.check_rising("offsets", self.offsets)
         if self.offsets[0] != 0 or self.offsets[-1] != self.knots.size:
             raise ValueError(f"`offsets` must go from 0 to the number of knots, {self.knots.size}.")
         _check_curves(self.knots, self.values, self.offsets[1:-1])

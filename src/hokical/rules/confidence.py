@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from hokical._core.arrays import Array, Backend, FloatArray, IntArray, Namespace, to_float64
-from hokical._core.checks import ArrayOf, Checked, Within, check_array, check_rising
+from hokical._core.checks import ArrayOf, Checked, Within, check_array
 from hokical._core.groups import GroupCoding, combine_codes
 from hokical._core.special import expit
 from hokical._core.storage import storable
@@ -97,8 +97,7 @@ class ConfidenceCurve(Checked):
         for name in ("knots", "atoms", "grid"):
             points = getattr(self, name)
             if points is not None and np.size(points):
-                check_array(name, points, (None,))
-                check_rising(name, points)
+                check_array(name, points, (None,), rising=True)
         check_array("coef", self.coef, (N_OWN + self.knots.size + self.atoms.size,))
         if any(not 0 <= a < b < len(self.sizes) for a, b in self.pairs):
             raise ValueError(f"`pairs` must be of columns of groups; got {self.pairs!r}.")

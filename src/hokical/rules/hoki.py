@@ -33,13 +33,12 @@ class Curve(Checked):
     and its `slope` and `base` (k,): confidence = slope * stability + base, cut to [0, 1].
     """
 
-    first: Annotated[FloatArray, ArrayOf(("runs",), 0.0, MOST_DRAWS)]
+    first: Annotated[FloatArray, ArrayOf(("runs",), 0.0, MOST_DRAWS, rising=True)]
     slope: Lines
     base: Lines
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.check_rising("first", self.first)
         if self.first[0] != 0.0 or (self.first != np.rint(self.first)).any():
             raise ValueError("`first` must be whole numbers that rise from 0.")
 

@@ -12,8 +12,6 @@ exponentially fast. In all, gamma is off by at most 2e-7 up to 1000 classes, 1e-
 at 100,000.
 """
 
-import math
-
 import numpy as np
 
 from hokical._core import special
@@ -23,7 +21,6 @@ from hokical._core.runtime import has_kernels
 from hokical.stability import tables
 from hokical.stability.tables import DEGREE, REACH
 
-_ROOT_HALF = math.sqrt(0.5)
 #: Arrays of a block that the distribution uses again and again; they stay in cache.
 _ARRAYS_AT_ONCE = 4
 #: Rows that BLAS sees at once.
@@ -35,18 +32,15 @@ _FARTHEST = 1e3
 def stability(logits: Logits, scale: Array) -> Array:
     """gamma of every row, (n,) float64, over the columns and the tail."""
     fused = logits.backend.kernels.stability("gaussian", logits, scale)
-    return portable_stability(logits, scale) if fused is None else fused
-
-
-def portable_stability(logits: Logits, scale: Array) -> Array:
-    """`stability` for arrays of any library."""
+    if fused is not None:
+        return fused
     hidden = logits.tail is not None
     step = tables.SHORTEST_STEP if hidden else tables.node_step(logits.n_classes)
     rule = tables.gaussian_quadrature(-tables.NODE_LIMIT, step)
 
     def work(block: Logits) -> Array:
         xp, tail = block.xp, block.tail
-        own, weights = (special.constant(table, block.values) for table in (rule.own, rule.weights))
+        own, weights = map(block.from_host, (rule.own, rule.weights))
         logs = log_products(block, scale, rule) - own
         if tail is not None:  # equal classes
             hidden = special.log_ndtr(rule.nodes + tail.scaled_margin(scale)[:, None], np)
@@ -69,7 +63,7 @@ def distribution(logits: Logits, scale: Array) -> Array:
 
     def work(block: Logits) -> Array:
         xp = block.xp
-        hazard, to_powers = (special.constant(t, block.values) for t in tables.switch_tables(step))
+        hazard, to_powers = map(block.from_host, tables.switch_tables(step))
         products = xp.exp(log_products(block, scale, rule))
         at_points = contract_in_lanes(products, hazard, xp)
         powers = contract_in_lanes(xp.log(at_points), to_powers, xp)
@@ -92,7 +86,7 @@ def probabilities_from_powers(logits: Logits, scale: Array, powers: Array) -> Ar
         log_pi = portable_sums(powers, t, xp)
     far = margins > REACH
     some = margins[far] if xp is np else margins  # how log G goes on there
-    further = special.log_ndtr(some * -_ROOT_HALF, xp) - _LOG_OVERTAKE_AT_REACH
+    further = special.log_ndtr(some * -special.ROOT_HALF, xp) - _LOG_OVERTAKE_AT_REACH
     if xp is np:
         log_pi[far] += further
     else:
@@ -103,7 +97,7 @@ def probabilities_from_powers(logits: Logits, scale: Array, powers: Array) -> Ar
 def log_products(logits: Logits, scale: Array, rule: tables.Quadrature) -> Array:
     """sum_i log Phi(u + d_i) over all columns at every node of the rule, (n, K)."""
     moments = chebyshev_moments(logits, 2.0 / (REACH * scale))
-    return contract_in_lanes(moments, special.constant(rule.series, logits.values), logits.xp)
+    return contract_in_lanes(moments, logits.from_host(rule.series), logits.xp)
 
 
 def chebyshev_moments(logits: Logits, step: Array) -> Array:
@@ -116,7 +110,9 @@ def chebyshev_moments(logits: Logits, step: Array) -> Array:
     from hokical.stability import kernels
 
     found = np.empty((logits.n_rows, DEGREE + 1))
-    kernels.chebyshev_moments(logits.kernel_rows(), logits.top, step, found)
+    dtype = np.float64 if logits.values.dtype.itemsize == 8 else np.float32
+    values = np.ascontiguousarray(logits.values, dtype)
+    kernels.chebyshev_moments(values, logits.top, step, found)
     for b in range(4, DEGREE, 4):  # sum T_a T_b becomes sum T_(b+a) = 2 sum T_a T_b - sum T_(b-a)
         products, before = found[:, b + 1 : b + 5], found[:, b - 4 : b]
         products += products
@@ -178,10 +174,7 @@ def portable_sums(coefficients: Array, t: Array, xp: Namespace) -> Array:
         value = coefficients[:, end - 1 : end] * fourth
         for k in range(end - 2, first, -1):
             c = coefficients[:, k : k + 1]
-            if xp is np:
-                np.multiply(np.add(value, c, out=value), fourth, out=value)
-            else:
-                value = (value + c) * fourth
+            value = special.times(special.plus(value, c, xp), fourth, xp)
         parts.append(value + coefficients[:, first : first + 1])
     return parts[0] + t * (parts[1] + (2.0 * second - 1.0) * parts[3]) + second * parts[2]
 
@@ -191,4 +184,4 @@ def _floats_per_row(logits: Logits) -> int:
     return max(logits.n_columns, 2 * nodes.size)
 
 
-_LOG_OVERTAKE_AT_REACH = float(special.log_ndtr(np.array(-REACH * _ROOT_HALF), np))
+_LOG_OVERTAKE_AT_REACH = float(special.log_ndtr(np.array(-REACH * special.ROOT_HALF), np))

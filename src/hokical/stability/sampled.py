@@ -118,9 +118,11 @@ def compiled_survivals(logits: Logits, draws: Draws) -> IntArray:
     """`survivals` for NumPy arrays, by a kernel."""
     from hokical.stability.kernels import TILE, count_survivals
 
-    known, dtype = _tiles.setdefault(draws, {}), logits.take(slice(0, 1)).kernel_rows().dtype
+    known = _tiles.setdefault(draws, {})
+    dtype = below_top(logits.take(slice(0, 1))).dtype
     if dtype.name not in known:
-        noise, n_tiles = draws.values.astype(dtype), -(-draws.n_draws // TILE)
+        noise = draws.values.astype(dtype)
+        n_tiles = -(-draws.n_draws // TILE)
         padded = np.zeros((n_tiles * TILE, draws.n_classes), dtype)
         padded[: draws.n_draws] = noise
         tiles = padded.reshape(n_tiles, TILE, draws.n_classes).transpose(0, 2, 1)
@@ -147,9 +149,9 @@ _tiles: WeakKeyDictionary[Draws, dict[str, tuple[NDArray[Any], ...]]] = WeakKeyD
 def below_top(logits: Logits) -> Array:
     """Logits minus their row's top, (n, classes), so that a constant per row changes nothing."""
     xp = logits.xp
-    dtype = xp.float64 if logits.values.dtype == xp.float64 else xp.float32
+    dtype = xp.float64 if xp.finfo(logits.values.dtype).bits == 64 else xp.float32
     with arrays.ignore_overflow(xp):
-        return xp.astype(arrays.to_float64(logits.values, xp) - logits.top[:, None], dtype)
+        return xp.astype(logits.values - logits.top[:, None], dtype)
 
 
 def draw_seed(random_state: Any) -> int:

@@ -22,7 +22,7 @@ import numpy as np
 from hokical._core.arrays import Array, FloatArray, Namespace
 from hokical._core.logits import Logits, by_blocks
 from hokical._core.runtime import has_kernels, memoize
-from hokical._core.special import constant
+from hokical._core.special import constant, horner
 
 NEAREST = 64
 #: exp(-CUT_OFF) is negligible.
@@ -218,9 +218,7 @@ def _crowded_shares(logits: Logits, width: Array, near: Array, margins: Array) -
         u = nodes[:, q::order][:, None, :] + _TINY
         others = product[:, q::order][:, None, :] * u
         others = others / xp.clip(u + margins[:, :, None], None, 1.0)
-        weight = powers[3] * part
-        for coefficient in (powers[2], powers[1], powers[0]):
-            weight = (weight + coefficient) * part
+        weight = horner(powers[::-1], part) * part
         total = total + xp.sum(size * weight * others, axis=2)
     return total
 
@@ -299,7 +297,7 @@ def _taken_share(logits: Logits, width: float) -> FloatArray:
 @memoize
 def _graded_rule() -> tuple[FloatArray, FloatArray]:
     """Nodes and weights on [0, 1], with pieces that halve towards 0."""
-    x, w = np.polynomial.legendre.leggauss(_HALF_ORDER)
+    x, w = unit_rule(_HALF_ORDER, 1)
     ends = np.concatenate([[0.0], 0.5 ** np.arange(_HALVINGS, -1, -1)])
     length = np.diff(ends)[:, None]
-    return (ends[:-1, None] + length * (0.5 * (x + 1.0))).ravel(), (length * (0.5 * w)).ravel()
+    return (ends[:-1, None] + length * x).ravel(), (length * w).ravel()

@@ -23,8 +23,15 @@ def softmax_confidence(logits: Logits, scale: float) -> Any:
 
 
 KERNELS = "hokical.integrations.torch.kernels"
+
+
+def gaussian_of_numpy(logits: Logits, scale: float) -> Any:
+    host = Logits(logits.values.numpy(), logits.top.numpy())
+    return torch.from_numpy(gaussian.stability(host, scale))
+
+
 FUNCTIONS: dict[str, tuple[Callable[..., Any], Callable[..., Any], Any]] = {
-    "gaussian": (gaussian.stability, gaussian.portable_stability, 1.3),
+    "gaussian": (gaussian.stability, gaussian_of_numpy, 1.3),
     "gumbel": (gumbel.stability, softmax_confidence, 1.3),
     "uniform": (uniform.stability, uniform.portable_stability, 2.5),
 }
