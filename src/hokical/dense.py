@@ -63,17 +63,22 @@ class Maps:
         rank = len(self.shape)
         self.axis = class_axis % max(rank, 1)
         if not (-rank <= class_axis < rank and self.axis > 0 and self.shape[self.axis] > 1):
-            rule = "`logits` must have at least two classes on `class_axis`, after an axis of items"
-            found = f"shape {self.shape} and class_axis={class_axis}"
-            raise ValueError(f"{rule}; got {found}. Give a single item as `logits[None]`.")
+            raise ValueError(
+                "`logits` must have at least two classes on `class_axis`, after an axis of items; "
+                f"got shape {self.shape} and class_axis={class_axis}. Give the axis of the classes "
+                "as `class_axis`, and a single item as `logits[None]`."
+            )
         self.n_classes = self.shape[self.axis]
         self.positions = self.shape[: self.axis] + self.shape[self.axis + 1 :]
         beside = {"labels": self.labels, "mask": self.mask, "sample_weight": self.weights}
         for name, array in beside.items():
-            allowed = [self.positions, self.positions[:1]][: 1 + (name == "sample_weight")]
-            if array is not None and tuple(array.shape) not in allowed:
-                rule = f"`{name}` must have the shape of the logits without classes, {allowed[0]}"
-                raise ValueError(f"{rule}; got {tuple(array.shape)}. Give `class_axis`.")
+            shape = self.positions if array is None else tuple(array.shape)
+            of_items = name == "sample_weight" and shape == self.positions[:1]
+            if shape != self.positions and not of_items:
+                raise ValueError(
+                    f"`{name}` must have the shape of the logits without the axis of the classes, "
+                    f"{self.positions}; got {shape}. Give `class_axis`, the axis of the classes."
+                )
         # Slabs are worked on where they are, in their library, if results can be written there.
         backend = arrays.backend_of(self.logits) or arrays.NUMPY
         in_place = backend.lazy is None and bool(is_writeable_array(self.logits))
@@ -185,9 +190,11 @@ def holds_batches(logits: Any) -> bool:
         return False
     unfit = isinstance(logits, (str, bytes, Mapping, tuple))
     if unfit or not (callable(logits) or isinstance(logits, Iterable)):
-        rule = "`logits` must be an array (n, ..., classes), or a list or iterable of batches"
-        remedy = "Open files with `numpy.load(path, mmap_mode='r')`; give arrays by name."
-        raise TypeError(f"{rule}; got {type(logits).__name__}. {remedy}")
+        raise TypeError(
+            "`logits` must be an array (n, ..., classes), or a list or iterable of batches; got "
+            f"{type(logits).__name__}. Open files with `numpy.load(path, mmap_mode='r')`, and give "
+            "arrays by name, `fit(logits=..., labels=...)`."
+        )
     return True
 
 
@@ -535,8 +542,8 @@ class Dense(Estimator):
         ignored, rows = self._check_options(), 0
         for maps in self._open(given, ignored):
             if maps.labels is None:
-                remedy = f"of shape {maps.positions}, or in each batch, as (logits, labels)"
-                raise ValueError(f"`labels` must be given: {remedy}.")
+                rule = f"the true class of each position, of shape {maps.positions}"
+                raise ValueError(f"`labels` must be given: {rule}, or in each batch.")
             for part in maps.read(most, self.random_state):
                 rows += part.n_rows
                 yield part
@@ -583,8 +590,10 @@ class Dense(Estimator):
 
         def check_and_work(maps: Maps) -> Any:
             if maps.n_classes != n_classes:
-                rule = f"`logits` must have the {n_classes} classes of the fit on axis {maps.axis}"
-                raise ValueError(f"{rule}; got shape {maps.shape}. Give `class_axis`.")
+                raise ValueError(
+                    f"`logits` must have the {n_classes} classes of the fit on axis {maps.axis}; "
+                    f"got shape {maps.shape}. Give `class_axis`, the axis of the classes."
+                )
             return work(maps)
 
         found = map(check_and_work, self._open((logits, None, None, mask)))
