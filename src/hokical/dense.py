@@ -39,6 +39,7 @@ from hokical.rules.base import Output
 
 __all__ = ["Dense"]
 
+_GIVE_AXIS = "Give `class_axis`, the axis of the classes"
 _RULE = "a batch must be logits (n, ..., classes)"
 #: The arrays of a batch, by what they may be called.
 _PARTS = (examples.LOGITS, examples.LABELS, examples.WEIGHTS, ("mask", "attention_mask"))
@@ -63,11 +64,9 @@ class Maps:
         rank = len(self.shape)
         self.axis = class_axis % max(rank, 1)
         if not (-rank <= class_axis < rank and self.axis > 0 and self.shape[self.axis] > 1):
-            raise ValueError(
-                "`logits` must have at least two classes on `class_axis`, after an axis of items; "
-                f"got shape {self.shape} and class_axis={class_axis}. Give the axis of the classes "
-                "as `class_axis`, and a single item as `logits[None]`."
-            )
+            rule = "`logits` must have at least two classes on `class_axis`, after an axis of items"
+            found = f"shape {self.shape} and class_axis={class_axis}"
+            raise ValueError(f"{rule}; got {found}. {_GIVE_AXIS}, and one item as `logits[None]`.")
         self.n_classes = self.shape[self.axis]
         self.positions = self.shape[: self.axis] + self.shape[self.axis + 1 :]
         beside = {"labels": self.labels, "mask": self.mask, "sample_weight": self.weights}
@@ -75,10 +74,8 @@ class Maps:
             shape = self.positions if array is None else tuple(array.shape)
             of_items = name == "sample_weight" and shape == self.positions[:1]
             if shape != self.positions and not of_items:
-                raise ValueError(
-                    f"`{name}` must have the shape of the logits without the axis of the classes, "
-                    f"{self.positions}; got {shape}. Give `class_axis`, the axis of the classes."
-                )
+                rule = f"`{name}` must have the shape of the logits without their classes"
+                raise ValueError(f"{rule}, {self.positions}; got {shape}. {_GIVE_AXIS}.")
         # Slabs are worked on where they are, in their library, if results can be written there.
         backend = arrays.backend_of(self.logits) or arrays.NUMPY
         in_place = backend.lazy is None and bool(is_writeable_array(self.logits))
@@ -190,11 +187,10 @@ def holds_batches(logits: Any) -> bool:
         return False
     unfit = isinstance(logits, (str, bytes, Mapping, tuple))
     if unfit or not (callable(logits) or isinstance(logits, Iterable)):
-        raise TypeError(
-            "`logits` must be an array (n, ..., classes), or a list or iterable of batches; got "
-            f"{type(logits).__name__}. Open files with `numpy.load(path, mmap_mode='r')`, and give "
-            "arrays by name, `fit(logits=..., labels=...)`."
-        )
+        rule = "`logits` must be an array (n, ..., classes), or a list or iterable of batches"
+        remedy = "Open files with `numpy.load(path, mmap_mode='r')`, and give arrays by name"
+        found = type(logits).__name__
+        raise TypeError(f"{rule}; got {found}. {remedy}, `fit(logits=..., labels=...)`.")
     return True
 
 
@@ -292,7 +288,12 @@ class Dense(Estimator):
         """
         calibrator = new_calibrator(self.calibrator, argument="calibrator")
         given = (logits, labels, sample_weight, mask)
-        streams.fit(calibrator, self._source(given, self.max_positions_per_item))
+
+        def chunks() -> Iterator[tuple[Any, ...]]:
+            return (part[:3] for part in self._read(given, self.max_positions_per_item))
+
+        # Of an iterator once, of arrays and loaders as often as needed.
+        streams.fit(calibrator, chunks() if isinstance(logits, Iterator) else chunks)
         table = calibrator.kept_.fit_scores
         self.n_positions_ = None if table is None else table.total
         self.accuracy_ = None if table is None else float(1.0 - table.wrong.sum() / table.total)
@@ -551,14 +552,6 @@ class Dense(Estimator):
             rule = "at least one position must count; got none"
             raise ValueError(f"{rule}. See `mask`, True where one counts, and `ignore_label`.")
 
-    def _source(self, given: Sequence[Any], most: int | None = None) -> Any:
-        """Chunks for streams: of an iterator once, of arrays and loaders as often as needed."""
-
-        def chunks() -> Iterator[tuple[Any, ...]]:
-            return (part[:3] for part in self._read(given, most))
-
-        return chunks() if isinstance(given[0], Iterator) else chunks
-
     def _flatten(self, given: Sequence[Any], most: int | None = None) -> Rows:
         """All positions that count, or at most so many of each item, on the host."""
         found = streams.join_chunks(list(self._read(given, most)))
@@ -590,10 +583,8 @@ class Dense(Estimator):
 
         def check_and_work(maps: Maps) -> Any:
             if maps.n_classes != n_classes:
-                raise ValueError(
-                    f"`logits` must have the {n_classes} classes of the fit on axis {maps.axis}; "
-                    f"got shape {maps.shape}. Give `class_axis`, the axis of the classes."
-                )
+                rule = f"`logits` must have the {n_classes} classes of the fit on axis {maps.axis}"
+                raise ValueError(f"{rule}; got shape {maps.shape}. {_GIVE_AXIS}.")
             return work(maps)
 
         found = map(check_and_work, self._open((logits, None, None, mask)))

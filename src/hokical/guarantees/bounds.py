@@ -152,10 +152,8 @@ def calibration_bound(
     if brier is not None and method in ("union", "paper"):
         raise ValueError(f'`brier` cannot be used by method="{method}"; leave it out.')
     if brier is None and method == "bousquet":
-        raise ValueError(
-            '`method="bousquet"` needs `brier`, the top-label Brier score; got None. Pass it, or '
-            'use `method="mcdiarmid"`.'
-        )
+        rule = '`method="bousquet"` needs `brier`, the top-label Brier score; got None'
+        raise ValueError(f'{rule}. Pass it, or use `method="mcdiarmid"`.')
     mean_square, rest = 1.0, delta
     if brier is not None:  # a tenth of delta is spent on bounding the true Brier score
         mean_square, rest = brier_upper_bound(brier, n, 0.1 * delta), 0.9 * delta

@@ -26,7 +26,7 @@ from hokical._core.groups import GroupNames, read_columns, take_rows
 from hokical._core.logits import Logits, TopK, as_logits, by_blocks
 from hokical._core.reading import Rows, as_clusters
 from hokical._core.runtime import FitDataWarning, warn_user
-from hokical._core.special import clip
+from hokical._core.special import clip, safe_log
 from hokical._core.storage import pack_array, storable
 from hokical.guarantees import scores
 from hokical.guarantees.scores import CLASS_LEVELS, LEVELS, ScoreTable
@@ -216,7 +216,7 @@ def label_distances(block: Logits) -> tuple[Array, Array, Array]:
     """
     fused = None if block.is_numpy else block.backend.kernels.label_distances(block)
     if fused is not None:
-        return scores.block_log_odds(block), *fused[1:]
+        return -safe_log(fused[0], block.xp), *fused[1:]
     xp, margins, second = block.xp, block.margins, block.gaps
     known = margins if block.all_possible else xp.where(block.possible, margins, 0.0)
     mean = xp.sum(known, axis=1) / block.possible_counts

@@ -363,7 +363,7 @@ def why_none(
     would_prove: Callable[[float], bool],
     what: str = "examples",
 ) -> str:
-    """What n examples, or groups, prove instead of what is `wanted`, and how many would prove it."""
+    """What n examples or groups prove instead of what is `wanted`, and how many would prove it."""
     sure = "on average" if delta is None else f"with {percent(1.0 - delta)} confidence"
     end = f"More {what} will hardly help: no score has so small an error rate."
     if n < fewest:
@@ -528,8 +528,6 @@ def _losses(loss: Loss, proba: Any, labels: Any, tried: FloatArray) -> FloatArra
         )
     table = table.astype(np.float64)
     if ((table < 0.0) | (table > 1.0)).any():
-        raise ValueError(
-            "`loss` must lie in [0, 1], or be NaN where an example does not count; divide it by "
-            "the largest possible loss."
-        )
+        rule = "`loss` must lie in [0, 1], or be NaN where an example does not count"
+        raise ValueError(f"{rule}. Divide it by the largest possible loss.")
     return table

@@ -124,10 +124,8 @@ class Conformity(_Held):
         if kind == "smallest":
             return -self.proba
         if self.run is None:
-            raise ValueError(
-                "ordered sets need examples that were noted for them. Call `certify(logits, "
-                "labels)` first, with examples that nothing was fitted on."
-            )
+            remedy = "Call `certify(logits, labels)` first, with rows that nothing was fitted on."
+            raise ValueError(f"ordered sets need examples that were noted for them. {remedy}")
         return -self.run
 
     def take(self, rows: AnyArray | slice) -> Self:
@@ -203,15 +201,12 @@ class SetOptions:
         if self.kind != "adaptive" and self.penalty:
             raise ValueError(f'`penalty` goes with kind="adaptive"; got kind="{self.kind}".')
         if self.pooled and not smallest:
-            raise ValueError(
-                '`pooled=True` goes with kind="smallest", by="class" and no `delta`; got '
-                f'kind="{self.kind}", by="{self.by}", delta={self.delta!r}.'
-            )
+            rule = '`pooled=True` goes with kind="smallest", by="class" and no `delta`'
+            got = f'kind="{self.kind}", by="{self.by}", delta={self.delta!r}'
+            raise ValueError(f"{rule}; got {got}.")
         if self.kind == "ordered" and self.by == "class":
-            raise ValueError(
-                '`by="class"` does not go with kind="ordered": with a threshold for each class, '
-                "sets would have gaps."
-            )
+            reason = "with a threshold for each class, sets would have gaps"
+            raise ValueError(f'`by="class"` does not go with kind="ordered": {reason}.')
 
 
 class CertifiedSets:

@@ -325,10 +325,8 @@ class CalibrationMonitor(SavedStream):
         allowed = (Calibrator, ConfidenceCalibrator, Reference, type(None))
         if not isinstance(reference, allowed):
             rule = f"`reference` must be a fitted calibrator or None; got {reference!r}"
-            raise TypeError(
-                f"{rule}. For examples use `from_validation`; for a `Dense`, its "
-                "`fitted_calibrator()` and rows of `draw_positions(maps, labels, per_item=1)`."
-            )
+            dense = "its `fitted_calibrator()` and rows of `draw_positions(logits, labels)`"
+            raise TypeError(f"{rule}. For examples use `from_validation`; for a `Dense`, {dense}.")
         if n_classes is None and isinstance(reference, Calibrator):
             reference._check_fitted()
             n_classes = reference.n_classes_
@@ -352,12 +350,10 @@ class CalibrationMonitor(SavedStream):
         if isinstance(reference, Calibrator):
             table = reference.kept_.held_out_scores or reference.kept_.fit_confidences
             if table is None:
-                raise ValueError(
-                    "`reference` must keep a histogram of its confidence; this "
-                    f"{reference.name!r} has none (weights that are not whole numbers, positions "
-                    "of maps, or a file before 0.4). Use "
-                    "`CalibrationMonitor.from_validation(calibrator, logits, labels)`."
-                )
+                rule = "`reference` must keep a histogram of its confidence"
+                why = "weights that are not whole numbers, positions of maps, or a file before 0.4"
+                remedy = "Use `CalibrationMonitor.from_validation(calibrator, logits, labels)`."
+                raise ValueError(f"{rule}; this {reference.name!r} has none ({why}). {remedy}")
             count, right = table.whole.count, table.whole.count - table.whole.wrong
             levels = 0.5 * (1.0 + np.tanh(0.5 * middle_log_odds(count.size)))
             histogram = Reference.from_counts(levels, count, right, options.n_bins)
@@ -451,8 +447,8 @@ class CalibrationMonitor(SavedStream):
         n_classes, classes = self.options.n_classes, np.full(values.size, -1)
         if predicted is not None:
             if n_classes is None:
-                rule = "`predicted` needs the number of classes: give the monitor `n_classes`"
-                raise ValueError(f"{rule}.")
+                remedy = "Make the monitor with `n_classes`."
+                raise ValueError(f"`predicted` needs the number of classes. {remedy}")
             given = np.atleast_1d(predicted)
             classes = reading.as_labels(given, values.size, n_classes, name="predicted")
         numbers = self.options.group_numbers(groups, values.size)

@@ -435,7 +435,8 @@ class MonitorState:
         `members` (n, classes) are their prediction sets, where these are tested. Rows without ids
         are recognized by their `hashes`, also among those with ids.
         """
-        known, keys = truth >= 0, None if ids is None else as_ids(ids, len(rows))
+        known = truth >= 0
+        keys = None if ids is None else as_ids(ids, len(rows))
         if keys is not None:
             check_ids(keys, self.waiting)
         if hashes is not None:
