@@ -288,12 +288,7 @@ class Dense(Estimator):
         """
         calibrator = new_calibrator(self.calibrator, argument="calibrator")
         given = (logits, labels, sample_weight, mask)
-
-        def chunks() -> Iterator[tuple[Any, ...]]:
-            return (part[:3] for part in self._read(given, self.max_positions_per_item))
-
-        # Of an iterator once, of arrays and loaders as often as needed.
-        streams.fit(calibrator, chunks() if isinstance(logits, Iterator) else chunks)
+        streams.fit(calibrator, self._source(given, self.max_positions_per_item))
         table = calibrator.kept_.fit_scores
         self.n_positions_ = None if table is None else table.total
         self.accuracy_ = None if table is None else float(1.0 - table.wrong.sum() / table.total)
@@ -551,6 +546,14 @@ class Dense(Estimator):
         if not rows:
             rule = "at least one position must count; got none"
             raise ValueError(f"{rule}. See `mask`, True where one counts, and `ignore_label`.")
+
+    def _source(self, given: Sequence[Any], most: int | None = None) -> Any:
+        """Chunks for streams: of an iterator once, of arrays and loaders as often as needed."""
+
+        def chunks() -> Iterator[tuple[Any, ...]]:
+            return (part[:3] for part in self._read(given, most))
+
+        return chunks() if isinstance(given[0], Iterator) else chunks
 
     def _flatten(self, given: Sequence[Any], most: int | None = None) -> Rows:
         """All positions that count, or at most so many of each item, on the host."""
