@@ -136,7 +136,7 @@ def find_thresholds(
         goal = examples_to_cover(np.rint(sums), coverage, delta).astype(np.float64) - 0.5
     place = np.searchsorted(reached, before[:-1] + goal)
     known = np.append(scores[order], np.inf)
-    found = np.where(place < ends[1:], known[np.minimum(place, scores.size)], np.inf)
+    found = np.where(place < ends[1:], known[place], np.inf)
     return Thresholds(np.where(pooled, found[-1], found[:-1]), pooled, fewest)
 
 
@@ -216,8 +216,7 @@ class Losses(NamedTuple):
     def shown(self) -> BoolArray:
         """Where a group's examples show a mean loss, (groups, thresholds)."""
         least = np.minimum(least_shown(self.risk), 0.5 * self.sizes)
-        enough = self.counts >= least[:, None] * (1.0 - _ROUNDING)
-        return np.asarray(enough & (self.counts > 0.0))
+        return np.asarray(self.counts >= least[:, None] * (1.0 - _ROUNDING))
 
 
 def relax(losses: Sequence[Losses], share: float) -> list[Losses]:

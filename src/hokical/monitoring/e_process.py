@@ -239,9 +239,8 @@ class CoverageMonitor:
         if given.ndim != 1 or not np.isin(given, (0, 1)).all():
             raise ValueError("`covered` must be 1-D with True or False for each set.")
         hits = given.astype(np.bool_)
-        if hits.size:
-            self._test.add(np.full(hits.size, self.coverage), hits)
-            self._covered += int(hits.sum())
+        self._test.add(np.full(hits.size, self.coverage), hits)
+        self._covered += int(hits.sum())
         return self
 
     def update_sets(self, found: PredictionSets, labels: Any) -> Self:

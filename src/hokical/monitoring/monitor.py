@@ -127,15 +127,15 @@ class Status:
 
 def _judge(state: MonitorState, shifted: bool, classes: Parts, groups: Parts) -> Verdict:
     """The verdict on a stream, from its window and all tests: of all rows, then of the parts."""
-    found = _judge_all(state, shifted)
+    found, tolerance = _judge_all(state, shifted), state.options.class_tolerance
     kinds: tuple[tuple[Parts, VerdictKind, str], ...] = (
         (groups, "group miscalibrated", "group"),
         (classes, "class miscalibrated", "predicted class"),
     )
     for parts, kind, noun in kinds:
         alarms = [each for each in parts if each.alarm is not None]
-        gaps = ((each, abs(each.mean_confidence - each.accuracy)) for each in alarms if each.n)
-        off = [each for each, gap in gaps if gap > state.options.class_tolerance]
+        # NaN without rows in the window: not off there.
+        off = [each for each in alarms if abs(each.mean_confidence - each.accuracy) > tolerance]
         if alarms and not off:
             text = f"{found}; a {noun} was miscalibrated, not in the window"
             found = replace(found, text=text)
@@ -184,7 +184,7 @@ def _judge_alarm(state: MonitorState, alarm: Alarm, shifted: bool) -> Verdict:
         where = f" at confidences of {low:.0%} to {high:.0%}"
     where += f", started no later than label {alarm.n:,}"
     also = "; inputs have shifted too" if shifted else ""
-    recent = state.window.take(slice(-int(min(state.n - alarm.since + 1, len(state.window))), None))
+    recent = state.window.take(slice(-(state.n - alarm.since + 1), None))
     says, right = recent.shares(alarm.bin, n_bins)
     if math.isnan(says):
         return Verdict(kind, f"{kind}{where}; no labels there lately{also}")
