@@ -39,6 +39,7 @@ from hokical.rules.base import Output
 
 __all__ = ["Dense"]
 
+_GIVE_AXIS = "Give `class_axis`, the axis of the classes"
 _RULE = "a batch must be logits (n, ..., classes)"
 #: The arrays of a batch, by what they may be called.
 _PARTS = (examples.LOGITS, examples.LABELS, examples.WEIGHTS, ("mask", "attention_mask"))
@@ -65,15 +66,16 @@ class Maps:
         if not (-rank <= class_axis < rank and self.axis > 0 and self.shape[self.axis] > 1):
             rule = "`logits` must have at least two classes on `class_axis`, after an axis of items"
             found = f"shape {self.shape} and class_axis={class_axis}"
-            raise ValueError(f"{rule}; got {found}. Give a single item as `logits[None]`.")
+            raise ValueError(f"{rule}; got {found}. {_GIVE_AXIS}, and one item as `logits[None]`.")
         self.n_classes = self.shape[self.axis]
         self.positions = self.shape[: self.axis] + self.shape[self.axis + 1 :]
         beside = {"labels": self.labels, "mask": self.mask, "sample_weight": self.weights}
         for name, array in beside.items():
-            allowed = [self.positions, self.positions[:1]][: 1 + (name == "sample_weight")]
-            if array is not None and tuple(array.shape) not in allowed:
-                rule = f"`{name}` must have the shape of the logits without classes, {allowed[0]}"
-                raise ValueError(f"{rule}; got {tuple(array.shape)}. Give `class_axis`.")
+            shape = self.positions if array is None else tuple(array.shape)
+            of_items = name == "sample_weight" and shape == self.positions[:1]
+            if shape != self.positions and not of_items:
+                rule = f"`{name}` must have the shape of the logits without their classes"
+                raise ValueError(f"{rule}, {self.positions}; got {shape}. {_GIVE_AXIS}.")
         # Slabs are worked on where they are, in their library, if results can be written there.
         backend = arrays.backend_of(self.logits) or arrays.NUMPY
         in_place = backend.lazy is None and bool(is_writeable_array(self.logits))
@@ -186,8 +188,9 @@ def holds_batches(logits: Any) -> bool:
     unfit = isinstance(logits, (str, bytes, Mapping, tuple))
     if unfit or not (callable(logits) or isinstance(logits, Iterable)):
         rule = "`logits` must be an array (n, ..., classes), or a list or iterable of batches"
-        remedy = "Open files with `numpy.load(path, mmap_mode='r')`; give arrays by name."
-        raise TypeError(f"{rule}; got {type(logits).__name__}. {remedy}")
+        remedy = "Open files with `numpy.load(path, mmap_mode='r')`, and give arrays by name"
+        found = type(logits).__name__
+        raise TypeError(f"{rule}; got {found}. {remedy}, `fit(logits=..., labels=...)`.")
     return True
 
 
@@ -535,8 +538,8 @@ class Dense(Estimator):
         ignored, rows = self._check_options(), 0
         for maps in self._open(given, ignored):
             if maps.labels is None:
-                remedy = f"of shape {maps.positions}, or in each batch, as (logits, labels)"
-                raise ValueError(f"`labels` must be given: {remedy}.")
+                rule = f"the true class of each position, of shape {maps.positions}"
+                raise ValueError(f"`labels` must be given: {rule}, or in each batch.")
             for part in maps.read(most, self.random_state):
                 rows += part.n_rows
                 yield part
@@ -584,7 +587,7 @@ class Dense(Estimator):
         def check_and_work(maps: Maps) -> Any:
             if maps.n_classes != n_classes:
                 rule = f"`logits` must have the {n_classes} classes of the fit on axis {maps.axis}"
-                raise ValueError(f"{rule}; got shape {maps.shape}. Give `class_axis`.")
+                raise ValueError(f"{rule}; got shape {maps.shape}. {_GIVE_AXIS}.")
             return work(maps)
 
         found = map(check_and_work, self._open((logits, None, None, mask)))

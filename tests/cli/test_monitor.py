@@ -76,7 +76,7 @@ def test_late_labels_without_ids_are_refused(files: Path) -> None:
     state = ("--state", files / "s.json")
     assert hokical_command("monitor", files / "temps.json", files / "new.npz", *state).code == 0
     refused = hokical_command("monitor", files / "temps.json", files / "later.npz", *state)
-    assert "For new labels name --id-column" in one_line(refused)
+    assert "If only their labels are new, name --id-column" in one_line(refused)
 
 
 def test_another_calibrator_is_refused(files: Path) -> None:

@@ -41,7 +41,7 @@ LOGITS, LABELS = maps(n=2, h=5, w=6)
         (lambda: Dense().fit([]), "at least one position"),
         (lambda: Dense().fit(LOGITS.tolist(), LABELS), "come with the batches"),
         (lambda: Dense().fit("maps.npz"), "got str.*numpy.load"),
-        (lambda: Dense(class_axis=0).fit(LOGITS, LABELS), r"single item as `logits\[None\]`"),
+        (lambda: Dense(class_axis=0).fit(LOGITS, LABELS), r"one item as `logits\[None\]`"),
     ],
 )
 def test_what_cannot_be_fitted(fit, message) -> None:

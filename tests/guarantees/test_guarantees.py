@@ -69,7 +69,7 @@ def test_clopper_pearson_covers_by_enumeration(trials: int, share: float) -> Non
 
 
 def test_clopper_pearson_refuses_what_is_no_count() -> None:
-    with pytest.raises(ValueError, match="`hits` must lie between 0 and `trials`"):
+    with pytest.raises(ValueError, match="`hits` must be counts from 0 to `trials`"):
         clopper_pearson(3, 2)
     with pytest.raises(ValueError, match=r"`delta` must lie strictly between 0 and 1; got 95"):
         clopper_pearson(1, 2, delta=95)

@@ -177,7 +177,7 @@ def test_control_risk(sites: Any) -> None:
         logits[site < 5], labels[site < 5], delta=0.1, **given | {"groups": site[site < 5]}
     )
     assert np.isnan(few.threshold)
-    assert "at least 9; with these `delta` must be at least 0.1667" in few.guarantee
+    assert "at least 9 groups; with these `delta` must be at least 0.1667" in few.guarantee
     with pytest.raises(ValueError, match="`sample_weight` cannot be given"):
         cal.control_risk(logits, labels, sample_weight=np.ones(6000), **given)
 
@@ -187,7 +187,7 @@ def test_fewer_groups_prove_less_and_say_what(sites: Any) -> None:
     cal = make("temps").fit(*hospitals(500, 12, 1)[:2]).certify(logits, labels, groups=site)
     found = cal.predict_or_abstain(logits, risk=0.3, by="new group")
     assert not found.accepted.any()
-    assert "at least 9; with these `delta` must be at least 0.125" in found.guarantee
+    assert "at least 9 groups; with these `delta` must be at least 0.125" in found.guarantee
     assert cal.predict_or_abstain(logits, risk=0.3, delta=0.125, by="new group").accepted.any()
     sets = cal.predict_set(logits, coverage=0.9, delta=0.1, by="new group")
     assert (sets.sizes == 3).all()

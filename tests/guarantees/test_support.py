@@ -11,6 +11,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from hokical import Gaussian, Hoki, TopK, load, make
+from hokical._core.storage import CalibratorFileError
 from hokical.calibrators import method_names
 from hokical.guarantees.scores import is_within
 from hokical.rules import as_logits
@@ -81,9 +82,13 @@ def test_a_support_that_was_not_stored_is_missed_with_a_remedy() -> None:
 
 
 @pytest.mark.parametrize("bad", [[2.0, 1.0], [np.nan, 1.0], [1.0, 2.0, 3.0], None])
-def test_ranges_are_checked(bad: Any) -> None:
-    with pytest.raises(ValueError, match="smaller one first"):
-        replace(fitted("temps")[0].kept_.support, top=np.array(bad))
+def test_ranges_in_a_file_are_checked(bad: Any, tmp_path: Path) -> None:
+    cal, _ = fitted("temps")
+    forged = replace(cal.kept_.support, top=np.array(bad))
+    cal.kept_ = replace(cal.kept_, support=forged)
+    cal.save(tmp_path / "cal.json")
+    with pytest.raises(CalibratorFileError, match="usable"):
+        load(tmp_path / "cal.json")
 
 
 def test_modules_and_graphs_give_the_flag() -> None:

@@ -487,7 +487,6 @@ class Calibrator(StoredEstimator):
             rule = "needs the logits of all classes, up to 4096 of them, in the fit and now"
             raise ValueError(f"`estimate_shift` {rule}: the best ones of each row are not enough.")
         reading.pair_rows(logits, None, sample_weight, groups)
-        shift.warn_of_other_frequencies(known, self.name)
         learned = groups is not None and self.rule_.needed_groups is not None
         if learned and self.kept_.group_scores is None:
             raise ValueError(
@@ -566,7 +565,8 @@ class Calibrator(StoredEstimator):
             by, groups = "group", [names[k] for k in truth.tolist()]
         proba = base.predict_on_host(judge.rule_, "proba", data)
         options: dict[str, Any] = {"delta": delta, "thresholds": thresholds, "weights": weights}
-        options |= {"by": by, "groups": groups, "learned": True, "kinds": '"all", "class"'}
+        groups = None if by == "all" else groups  # predictions alone may need them
+        options |= {"by": by, "groups": groups, "kinds": '"all", "class"'}
         return control_risk(proba, truth, loss=loss, risk=risk, **options)
 
     def forget_examples(self) -> None:

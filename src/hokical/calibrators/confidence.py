@@ -99,7 +99,8 @@ class OutcomeCalibrator(StoredEstimator):
     ) -> control.RiskControl:
         rows = self._read_held_out(reused, *given)
         proba = self._predict_rows(rows.scores, None if by == "new group" else rows.groups)
-        guarantee |= {"by": by, "groups": rows.groups, "learned": self.method.learns_groups}
+        needless = by == "all" and self.method.learns_groups  # for the predictions alone
+        guarantee |= {"by": by, "groups": None if needless else rows.groups}
         return control.control_risk(proba, rows.labels, weights=rows.weights, **guarantee)
 
     def _noted(self, method: str) -> Any:

@@ -52,7 +52,7 @@ def clopper_pearson(hits: Any, trials: Any, *, delta: float = 0.05) -> FloatArra
         raise ValueError(f"`delta` must be at least 1e-100 here; got {delta!r}.")
     found, all_of = np.broadcast_arrays(np.asarray(hits, float), np.asarray(trials, float))
     if not ((found >= 0.0) & (found <= all_of)).all():
-        raise ValueError(f"`hits` must lie between 0 and `trials`; got {hits!r} of {trials!r}.")
+        raise ValueError(f"`hits` must be counts from 0 to `trials`; got {hits!r} of {trials!r}.")
     counts = np.stack([found, all_of - found])
     # The upper end is a lower tail too, of the misses: so it is right for the smallest `delta`.
     ends = beta_quantile(np.where(counts > 0.0, counts, 1.0), counts[::-1] + 1.0, 0.5 * delta)
@@ -152,7 +152,8 @@ def calibration_bound(
     if brier is not None and method in ("union", "paper"):
         raise ValueError(f'`brier` cannot be used by method="{method}"; leave it out.')
     if brier is None and method == "bousquet":
-        raise ValueError('`method="bousquet"` needs `brier`, the top-label Brier score; got None.')
+        rule = '`method="bousquet"` needs `brier`, the top-label Brier score; got None'
+        raise ValueError(f'{rule}. Pass it, or use `method="mcdiarmid"`.')
     mean_square, rest = 1.0, delta
     if brier is not None:  # a tenth of delta is spent on bounding the true Brier score
         mean_square, rest = brier_upper_bound(brier, n, 0.1 * delta), 0.9 * delta

@@ -21,12 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hokical._core.arrays import AnyArray, Array, BoolArray, FloatArray, IntArray
-from hokical._core.checks import ArrayOf, check_choice, sum_by
+from hokical._core.checks import ArrayOf, check_array, check_choice, sum_by
 from hokical._core.groups import GroupNames, read_columns, take_rows
 from hokical._core.logits import Logits, TopK, as_logits, by_blocks
 from hokical._core.reading import Rows, as_clusters
 from hokical._core.runtime import FitDataWarning, warn_user
-from hokical._core.special import clip
+from hokical._core.special import clip, safe_log
 from hokical._core.storage import pack_array, storable
 from hokical.guarantees import scores
 from hokical.guarantees.scores import CLASS_LEVELS, LEVELS, ScoreTable
@@ -112,18 +112,16 @@ class RowSketch:
     counts: Annotated[IntArray, ArrayOf(("rows",), 1, 1 << 62, np.int64)]
 
     @classmethod
-    def from_hashes(cls, hashes: FloatArray, counts: IntArray | None = None) -> Self:
-        """From hashes (n,) in any order, and how often each was seen."""
-        own = np.unique(hashes)[:_KEPT]
-        kept = hashes <= own[-1] if own.size else np.zeros(0, np.bool_)
-        place = np.searchsorted(own, hashes[kept])
-        total = np.bincount(place, None if counts is None else counts[kept], own.size)
-        return cls(own, total.astype(np.int64))
+    def from_hashes(cls, hashes: FloatArray) -> Self:
+        """From hashes (n,) in any order."""
+        own, counts = np.unique(hashes, return_counts=True)
+        return cls(own[:_KEPT], counts[:_KEPT].astype(np.int64))
 
     def __add__(self, other: Self) -> Self:
         """Of both lots of rows."""
-        pairs = zip((self.hashes, self.counts), (other.hashes, other.counts), strict=True)
-        return self.from_hashes(*(np.concatenate(pair) for pair in pairs))
+        own, place = np.unique(np.append(self.hashes, other.hashes), return_inverse=True)
+        counts = np.bincount(place, np.append(self.counts, other.counts), own.size)
+        return type(self)(own[:_KEPT], counts[:_KEPT].astype(np.int64))
 
     def to_stored(self) -> dict[str, Any]:
         return {"hashes": pack_array(self.hashes), "counts": pack_array(self.counts)}
@@ -161,7 +159,8 @@ def warn_of_rows_of_fit(found: bool, name: str | None = None) -> None:
     if found:
         warn_user(
             f"{name or 'the test set'} holds the examples that the calibrator was fitted on, so it "
-            "looks too good. Use others, or `hokical.evaluate(method, x, y, folds=10)`.",
+            "looks better than it is. Use other examples, or `hokical.evaluate(method, x, y, "
+            "folds=10)`.",
             FitDataWarning,
         )
 
@@ -211,7 +210,7 @@ def label_distances(block: Logits) -> tuple[Array, Array, Array]:
     """
     fused = None if block.is_numpy else block.backend.kernels.label_distances(block)
     if fused is not None:
-        return scores.block_log_odds(block), *fused[1:]
+        return -safe_log(fused[0], block.xp), *fused[1:]
     xp, margins, second = block.xp, block.margins, block.gaps
     known = margins if block.all_possible else xp.where(block.possible, margins, 0.0)
     mean = xp.sum(known, axis=1) / block.possible_counts
@@ -226,9 +225,9 @@ class ClassScores:
     that calibrated probabilities assume, if known.
     """
 
-    count: FloatArray
-    square: FloatArray
-    hit: FloatArray
+    count: Annotated[FloatArray, ArrayOf(("classes",), 0.0, 1e300)]
+    square: Annotated[FloatArray, ArrayOf(("classes",), 0.0, 1e300)]
+    hit: Annotated[FloatArray, ArrayOf(("classes",), 0.0, 1e300)]
     cells: FloatArray
     implied: FloatArray | None = None
 
@@ -350,11 +349,11 @@ class ClassScores:
         cells = np.zeros((stored["n_cells"], stored["count"].size))
         cells.ravel()[stored["place"]] = stored["held"]
         found = cls(stored["count"], stored["square"], stored["hit"], cells, stored.get("implied"))
-        arrays = [array for array in vars(found).values() if array is not None]
-        known = all(((a >= 0.0) & (a < np.inf)).all() for a in arrays) and found.count.any()
-        shapes = {a.shape[-1:] for a in arrays} | {found.count.shape, found.square.shape}
-        if len(shapes) > 1 or not known or found.square[found.count == 0.0].any():
-            raise ValueError("`class_scores` must hold counts of one number of classes.")
+        if not found.count.any() or found.square[found.count == 0.0].any():
+            raise ValueError("`class_scores` must hold counts, and squares of nothing else.")
+        check_array("cells", cells, cells.shape, 0.0, 1e300)
+        if found.implied is not None:
+            check_array("implied", found.implied, found.count.shape, 0.0, 1e300)
         return found
 
 

@@ -115,8 +115,9 @@ def find_thresholds(
     """
     if delta is not None and not (unit == 1.0 and can_be_counts(weights)):
         raise ValueError(
-            "`delta` needs examples that all count alike, without `sample_weight` or other class "
-            "frequencies. Leave it out, or certify with `counts=True` or with new examples."
+            "`delta` needs examples that all count alike, without `sample_weight` in `certify` or "
+            "other class frequencies. Leave `delta` out, for a guarantee on average, pass "
+            "`counts=True` if the weights are numbers of examples, or certify with new examples."
         )
     counts = np.ones(scores.size) if weights is None else weights
     fewest, sizes = fewest_examples(1.0 - coverage, delta), np.bincount(cells, counts, n_cells)
@@ -135,7 +136,7 @@ def find_thresholds(
         goal = examples_to_cover(np.rint(sums), coverage, delta).astype(np.float64) - 0.5
     place = np.searchsorted(reached, before[:-1] + goal)
     known = np.append(scores[order], np.inf)
-    found = np.where(place < ends[1:], known[np.minimum(place, scores.size)], np.inf)
+    found = np.where(place < ends[1:], known[place], np.inf)
     return Thresholds(np.where(pooled, found[-1], found[:-1]), pooled, fewest)
 
 
@@ -215,8 +216,7 @@ class Losses(NamedTuple):
     def shown(self) -> BoolArray:
         """Where a group's examples show a mean loss, (groups, thresholds)."""
         least = np.minimum(least_shown(self.risk), 0.5 * self.sizes)
-        enough = self.counts >= least[:, None] * (1.0 - _ROUNDING)
-        return np.asarray(enough & (self.counts > 0.0))
+        return np.asarray(self.counts >= least[:, None] * (1.0 - _ROUNDING))
 
 
 def relax(losses: Sequence[Losses], share: float) -> list[Losses]:
@@ -338,7 +338,10 @@ def why_no_new_group(losses: Sequence[Losses], delta: float, first: str) -> str:
     words = f"{first}: {n:,} groups do not prove it with probability {1.0 - delta:.4g}."
     if n < fewest:
         best = math.ceil(1e4 / (n + 1)) / 1e4
-        return f"{words} It takes at least {fewest:,}; with these `delta` must be at least {best}."
+        words += (
+            f" It takes at least {fewest:,} groups; with these `delta` must be at least {best}."
+        )
+        return words
     share = smallest_risk(lambda s: last_for_new_group(relax(losses, s), delta) >= 0, 0.0)
     least = " and ".join(f"{each.risk:.3g}" for each in relax(losses, share))
     shown = min(int(each.shown().sum(axis=0).max()) for each in losses)
@@ -357,16 +360,17 @@ def why_none(
     best: str,
     fewest: int,
     would_prove: Callable[[float], bool],
+    what: str = "examples",
 ) -> str:
-    """What n examples prove instead of what is `wanted`, and how many more would prove it."""
+    """What n examples or groups prove instead of what is `wanted`, and how many would prove it."""
     sure = "on average" if delta is None else f"with {percent(1.0 - delta)} confidence"
-    end = "More examples will hardly help: no score has so small an error rate."
+    end = f"More {what} will hardly help: no score has so small an error rate."
     if n < fewest:
-        end = f"It takes at least {fewest:,} examples, even with zero errors."
+        end = f"It takes at least {fewest:,} {what}, even with zero errors."
     elif enough := next(filter(would_prove, np.geomspace(1.1, 1000.0, 60).tolist()), None):
-        end = f"About {math.ceil(enough * n):,} examples of this kind would prove it."
+        end = f"About {math.ceil(enough * n):,} {what} of this kind would prove {wanted}."
     return (
-        f"{first}: {n:,} examples do not prove {wanted} {sure}. The smallest risk that they prove "
+        f"{first}: {n:,} {what} do not prove {wanted} {sure}. The smallest risk that they prove "
         f"is {best}. {end}"
     )
 
@@ -397,15 +401,15 @@ class RiskControl:
 
 def known_groups(names: GroupNames | None, by: str, *, alike: bool) -> GroupNames:
     """The groups of `certify`, which `by` goes by; to be counted, where it is for a new one."""
-    unseen, lack = by == "new group", ""
     if names is None:
-        lack = "has no groups to go by. Call `certify(..., groups=groups)` first."
-    elif unseen and not alike:
-        lack = "needs examples that count alike: no `sample_weight`, or `counts=True`."
-    elif unseen and any(value is None for name in names.names for value in name):
-        lack = "needs groups; some rows of `certify` have none: drop them."
-    if names is None or lack:
-        raise ValueError(f'`by="{by}"` {lack}')
+        rule = "has no groups to go by. Call `certify(..., groups=groups)` first."
+        raise ValueError(f'`by="{by}"` {rule}')
+    if by == "new group" and not alike:
+        rule = "needs examples that count alike: certify without `sample_weight`, or with"
+        raise ValueError(f'`by="new group"` {rule} `counts=True`.')
+    if by == "new group" and any(None in name for name in names.names):
+        rule = "needs the group of every row; some rows of `certify` have none: drop them."
+        raise ValueError(f'`by="new group"` {rule}')
     return names
 
 
@@ -420,15 +424,11 @@ def control_risk(
     by: str = "all",
     groups: Any = None,
     weights: FloatArray | None = None,
-    learned: bool = False,
     kinds: str = '"all"',
 ) -> RiskControl:
-    """See `Calibrator.control_risk`; `kinds` are those of `by` that go without groups.
-
-    Then there may be groups only if predictions have `learned` from them.
-    """
+    """See `Calibrator.control_risk`; `kinds` are those of `by` that go without groups."""
     unseen, grouped = by == "new group", by in ("group", "new group")
-    if (by != "all" and not grouped) or (grouped if groups is None else not (grouped or learned)):
+    if (by != "all" and not grouped) or grouped != (groups is not None):
         raise ValueError(
             f'`by` must be {kinds}, or "group" or "new group" with `groups`; got {by!r} '
             f"{'without' if groups is None else 'with'} them."
@@ -449,8 +449,9 @@ def control_risk(
     for name, table in tables.items() if delta is None else ():
         if np.isnan(table).any() or (np.diff(table, axis=1) < -_LOSS_ROUNDING).any():
             raise ValueError(
-                f"`delta` must be given for the loss {name!r}, as 0.1: on average, losses must "
-                "never fall along the `thresholds`, the safest first, and count every example."
+                f"`delta` must be given for the loss {name!r}: on average only losses that never "
+                "fall along the `thresholds`, and count every example, can be bounded. Pass "
+                "`delta=0.1`, or order the thresholds from the safest on."
             )
     counts = np.ones(len(labels)) if weights is None else weights
     names, whom = [], "of new examples"
@@ -483,28 +484,28 @@ def control_risk(
 
 def _last_or_why(found: Mapping[str, Losses], delta: float | None, n: int) -> tuple[int, str]:
     """The last threshold; or -1, what can be guaranteed instead, and how many examples it takes."""
-    first, losses = "No threshold is proven", [*found.values()]
-    wanted = f"a mean loss of at most {_list({k: each.risk for k, each in found.items()})}"
-    fewest, sizes = max(fewest_examples(each.risk, delta) for each in losses), losses[0].sizes
+    first, losses, what = "No threshold is proven", [*found.values()], "examples"
+    sizes = losses[0].sizes
     if sizes is not None and delta is not None:
         last = last_for_new_group(losses, delta)
         return last, "" if last >= 0 else why_no_new_group(losses, delta, first)
     if sizes is not None:  # each group counts as one example, which has its mean loss
-        shares = [((each.sums / sizes[:, None]).sum(axis=0), each.risk) for each in losses]
-        means = [Losses(sums, np.full(sums.size, len(sizes)), risk) for sums, risk in shares]
-        return last_safe(means, None), (
-            f"{first}: {len(sizes):,} groups do not prove {wanted} on average over groups; it "
-            f"takes at least {fewest:,}, even with zero errors."
-        )
+        n, what = len(sizes), "groups"
+        means = [(each.sums / sizes[:, None]).sum(axis=0) for each in losses]
+        losses = [
+            Losses(sums, np.array(n), each.risk) for sums, each in zip(means, losses, strict=True)
+        ]
     if (last := last_safe(losses, delta)) >= 0:
         return last, ""
 
     def would_prove(times: float) -> bool:
         return last_safe([each.repeated(times) for each in losses], delta) >= 0
 
+    wanted = f"a mean loss of at most {_list({k: each.risk for k, each in found.items()})}"
+    fewest = max(fewest_examples(each.risk, delta) for each in losses)
     share = smallest_risk(lambda share: last_safe(relax(losses, share), delta) >= 0, 0.0)
     best = zip(found, (each.risk for each in relax(losses, share)), strict=True)
-    return -1, why_none(first, n, wanted, delta, _list(dict(best)), fewest, would_prove)
+    return -1, why_none(first, n, wanted, delta, _list(dict(best)), fewest, would_prove, what)
 
 
 def _list(numbers: Mapping[str, float]) -> str:
@@ -520,10 +521,12 @@ def _losses(loss: Loss, proba: Any, labels: Any, tried: FloatArray) -> FloatArra
     table, shape = np.asarray(loss), (len(labels), tried.size)
     if table.shape != shape or not table.size or table.dtype.kind not in "fiub":
         raise ValueError(
-            f"`loss` must be numbers of shape {shape}, a row for each example, or a function that "
-            f"gives one number per example for a threshold; got {table.dtype} of {table.shape}."
+            f"`loss` must be numbers of shape {shape}, a row for each example and a column for "
+            "each of the `thresholds`, or a function that gives one number per example, (n,), at "
+            f"each; got {table.dtype} of shape {table.shape}."
         )
     table = table.astype(np.float64)
     if ((table < 0.0) | (table > 1.0)).any():
-        raise ValueError("`loss` must lie in [0, 1], or be NaN; divide it by the largest possible.")
+        rule = "`loss` must lie in [0, 1], or be NaN where an example does not count"
+        raise ValueError(f"{rule}. Divide it by the largest possible loss.")
     return table

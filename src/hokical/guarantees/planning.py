@@ -111,8 +111,8 @@ def plan(
         ends = beta_quantile(hits, rest, 0.05), 1.0 - beta_quantile(rest, hits, 0.05)
         low, high = np.where(needed > counts, 1.0, ends).tolist()
         return Plan(fewest_examples(1.0 - coverage, delta), tried, tuple(low), tuple(high))
-    allowed, sure = check_guarantee(risk, 0.1 if delta is None else delta)
-    share = (sure or 0.1) / starting_levels(allowed, "held-out").size
+    allowed, sure = check_chance("risk", risk), 0.1 if delta is None else delta
+    share = check_chance("delta", sure) / starting_levels(allowed, "held-out").size
     fewest = fewest_examples(allowed, share)
     if confidence is None:
         return Plan(fewest, tried)
@@ -177,7 +177,9 @@ def _plan_validation(
 def _read_confidence(confidence: Any, name: str = "confidence") -> FloatArray:
     values = np.asarray(confidence, np.float64)
     if values.ndim != 1 or not values.size or not ((values >= 0.0) & (values <= 1.0)).all():
-        raise ValueError(f"`{name}` must be (m,) numbers in [0, 1]; got shape {values.shape}.")
+        remedy = "`predict_confidence`" if name == "confidence" else "one column of probabilities"
+        rule = f"`{name}` must be (m,) numbers in [0, 1]; got shape {values.shape}"
+        raise ValueError(f"{rule}. Use {remedy}.")
     return values
 
 
@@ -233,6 +235,7 @@ def density_ratios(
     if effective < fewest:
         raise ValueError(
             f"`probability` must leave at least {fewest:,} effective examples; got "
-            f"{effective:,.0f}. Label some of the new rows, or pass a smaller `fewest`."
+            f"{effective:,.0f} of {new.size:,}: the new rows lie where few labelled ones do. Label "
+            "some of the new rows and certify with those, or pass a smaller `fewest`."
         )
     return DensityRatios(weights, float(most), effective, float((ratios > most).mean()))

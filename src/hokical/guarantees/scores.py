@@ -16,12 +16,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 
 from hokical._core.arrays import Array, BoolArray, FloatArray, IntArray, to_input_library
-from hokical._core.checks import check_choice, sum_by
+from hokical._core.checks import ArrayOf, check_choice, sum_by
 from hokical._core.groups import GroupNames
 from hokical._core.logits import Logits, by_blocks
 from hokical._core.special import exponential, safe_log
@@ -119,14 +119,15 @@ class Support:
     4 / (n + 1).
     """
 
-    log_odds: FloatArray
-    top: FloatArray
+    log_odds: Annotated[FloatArray, ArrayOf((2,), -np.inf, np.inf)]
+    top: Annotated[FloatArray, ArrayOf((2,), -np.inf, np.inf)]
 
-    def __post_init__(self) -> None:
-        for name, ends in vars(self).items():
-            array = isinstance(ends, np.ndarray) and ends.dtype == np.float64
-            if not array or ends.shape != (2,) or not ends[0] <= ends[1]:
-                raise ValueError(f"`{name}` must be two numbers, the smaller one first.")
+    @classmethod
+    def from_stored(cls, stored: dict[str, Any]) -> Self:
+        """Of a file, whose numbers may be in any order."""
+        if not all(low <= high for low, high in stored.values()):
+            raise ValueError("`support` must hold ranges, each with the smaller end first.")
+        return cls(**stored)
 
     @classmethod
     def from_rows(cls, log_odds: FloatArray, top: FloatArray) -> Self:
@@ -225,15 +226,9 @@ class ScoreTable:
     def to_stored(self) -> dict[str, Any]:
         """The levels that hold examples, as arrays (occupied,): most are empty."""
         level = np.flatnonzero(self.count).astype(np.int64)
-        parts = {"count": self.count.ravel()[level], "wrong": self.wrong.ravel()[level]}
-        return {
-            "level": level,
-            **parts,
-            "shape": list(self.count.shape),
-            "groups": self.groups,
-            "unseen": self.unseen,
-            "clustered": self.clustered,
-        }
+        held = {name: getattr(self, name).ravel()[level] for name in ("count", "wrong")}
+        beside = {name: getattr(self, name) for name in ("groups", "unseen", "clustered")}
+        return {"level": level, "shape": list(self.count.shape), **held, **beside}
 
     @classmethod
     def from_stored(cls, stored: dict[str, Any]) -> Self:
@@ -244,14 +239,12 @@ class ScoreTable:
         right &= bool(((wrong >= 0) & (wrong <= count) & (count <= 1 << 62)).all())
         shape, groups = tuple(stored.get("shape", (LEVELS,))), stored.get("groups")
         cells = (LEVELS,) if groups is None else (len(groups.names), LEVELS)
-        unseen, clustered = stored.get("unseen"), bool(stored.get("clustered", False))
-        fits = shape == cells or shape[1:] == (CLASS_LEVELS,)
-        if not (right and fits and isinstance(unseen, cls | None)):
+        if not right or (shape != cells and shape[1:] != (CLASS_LEVELS,)):
             raise ValueError("a table must hold counts at rising levels, of which a part is wrong")
         whole = np.zeros((2, math.prod(shape)), np.int64)
         whole[:, level] = count, wrong
         counts, wrongs = whole.reshape(2, *shape)
-        return cls(counts, wrongs, groups, unseen, clustered)
+        return cls(counts, wrongs, groups, stored.get("unseen"), stored.get("clustered", False))
 
     def intervals(self, wanted: IntArray, values: FloatArray, delta: float) -> FloatArray:
         """Clopper-Pearson interval (n, 2) of the share of right ones among examples of a part.
@@ -393,28 +386,27 @@ class ScoredLabels:
         nothing is accepted. With `by="new group"` it is that of a further group like the table's.
         """
         risk, delta = check_chance("risk", risk), check_chance("delta", delta)
-        table, names, cell = self.table, self.table.groups, np.zeros(1, np.int64)
         check_choice("by", by, Literal["all", "group", "new group"])
         if by == "group" and groups is None:
             raise ValueError('`groups` must be given with `by="group"`, as in `certify`; got None.')
+        table, names, cell = self.table, self.table.groups, np.zeros(1, np.int64)
         if by != "all":
             names = control.known_groups(names, by, alike=True)
         if by == "new group":
             table = table.unseen or table
-        elif groups is not None and names is not None:
-            fates = {"group": "are not accepted"}
-            fate = fates.get(by, "may have another error rate than the guarantee's")
-            place, _ = names.match(groups, self.level.size, fate)
-            cell = place if by == "group" else cell
+        elif by == "group" and names is not None:
+            cell, _ = names.match(groups, self.level.size, "are not accepted")
+        elif groups is not None and names is not None:  # for the warning
+            fate = "may have another error rate than the guarantee's"
+            names.match(groups, self.level.size, fate)
         tested = self.untested is None
         least, coverage, words = _prove(table, risk, delta, self.certified_on, by, tested)
         log_odds = level_log_odds(least[:-1])
         accepted = self.level >= least[cell]
         if self.untested is not None:
             accepted &= ~self.untested
-        labels, confidence, accepted = (
-            to_input_library(array, like) for array in (self.labels, self.confidence, accepted)
-        )
+        rows = (self.labels, self.confidence, accepted)
+        labels, confidence, accepted = (to_input_library(array, like) for array in rows)
         threshold = log_odds if by == "group" else float(log_odds[0])
         proven = (risk, delta, threshold, coverage, self.certified_on, words)
         return SelectivePrediction(labels, confidence, accepted, *proven)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 
 from hokical._core import arrays
 from hokical._core.arrays import NUMPY, AnyArray, Array, BoolArray, FloatArray, IntArray
-from hokical._core.checks import check_choice, check_count
+from hokical._core.checks import ArrayOf, check_choice, check_count
 from hokical._core.groups import GroupNames, count_groups, read_columns, take_rows
 from hokical._core.logits import Logits, map_blocks
 from hokical._core.storage import pack_array, storable
@@ -68,10 +68,10 @@ class Conformity(_Held):
     Examples may be `clustered`: one of each cluster was noted.
     """
 
-    labels: IntArray
-    proba: FloatArray
-    above: FloatArray
-    rank: IntArray
+    labels: Annotated[IntArray, ArrayOf(("n",), 0, 1 << 31, np.int64)]
+    proba: Annotated[FloatArray, ArrayOf(("n",), 0.0, 1.0)]
+    above: Annotated[FloatArray, ArrayOf(("n",), 0.0, 1e300)]
+    rank: Annotated[IntArray, ArrayOf(("n",), 1, 1 << 31, np.int64)]
     weights: FloatArray | None = None
     unit: float = 1.0
     group: IntArray | None = None
@@ -124,7 +124,8 @@ class Conformity(_Held):
         if kind == "smallest":
             return -self.proba
         if self.run is None:
-            raise ValueError("ordered sets need new rows. Call `certify(logits, labels)` first.")
+            remedy = "Call `certify(logits, labels)` first, with rows that nothing was fitted on."
+            raise ValueError(f"ordered sets need examples that were noted for them. {remedy}")
         return -self.run
 
     def take(self, rows: AnyArray | slice) -> Self:
@@ -158,20 +159,12 @@ class Conformity(_Held):
         grouped = isinstance(stored.get("group_names"), GroupNames)
         old = {"draw"} if grouped else {"draw", "group", "group_names"}
         found = super().from_stored({k: each for k, each in stored.items() if k not in old})
-        limits = [
-            (found.labels, 0, 1 << 31),
-            (found.rank, 1, 1 << 31),
-            (found.proba, 0.0, 1.0),
-            (found.above, 0.0, 1e300),
-            (found.counts, 1e-300, 1e300),
-        ]
+        right = 0.0 < found.unit < np.inf and (found.group is not None) == grouped
+        right &= bool(((found.counts >= 1e-300) & (found.counts <= 1e300)).all())
         if found.group is not None and found.group_names is not None:
-            limits += [(found.group, 0, len(found.group_names.names) - 1)]
-        right = all(((a >= low) & (a <= most)).all() for a, low, most in limits)
-        right &= 0.0 < found.unit < np.inf and (found.group is not None) == grouped
-        right &= {array.shape for array in found._arrays().values()} == {(found.n,)}
-        if not (right and isinstance(found.unseen, cls | None)):
-            raise ValueError("`conformity` must hold labels, ranks, probabilities and weights.")
+            right &= bool(np.isin(found.group, np.arange(len(found.group_names.names))).all())
+        if not right or any(a.shape != (found.n,) for a in found._arrays().values()):
+            raise ValueError("`conformity` must hold a weight and a group for each label.")
         return found
 
 
@@ -208,11 +201,12 @@ class SetOptions:
         if self.kind != "adaptive" and self.penalty:
             raise ValueError(f'`penalty` goes with kind="adaptive"; got kind="{self.kind}".')
         if self.pooled and not smallest:
-            raise ValueError(
-                f'`pooled=True` goes with kind="smallest", by="class" and no `delta`; got {self}.'
-            )
+            rule = '`pooled=True` goes with kind="smallest", by="class" and no `delta`'
+            got = f'kind="{self.kind}", by="{self.by}", delta={self.delta!r}'
+            raise ValueError(f"{rule}; got {got}.")
         if self.kind == "ordered" and self.by == "class":
-            raise ValueError('`by="class"` does not go with kind="ordered": sets would have gaps.')
+            reason = "with a threshold for each class, sets would have gaps"
+            raise ValueError(f'`by="class"` does not go with kind="ordered": {reason}.')
 
 
 class CertifiedSets:
@@ -300,10 +294,8 @@ class CertifiedSets:
             # Positions of an item share its weight, which is 1 if nobody gave one.
             weighted=not known.counted if rows else known.unit != 1.0,
         )
-        found, needed = (
-            self.thresholds,
-            f"{self.thresholds.fewest:,} {'groups' if unseen else what}",
-        )
+        found = self.thresholds
+        needed = f"{found.fewest:,} {'groups' if unseen else what}"
         pooled = found.pooled[: found.values.size - (asked.by == "group")]
         if (together or unseen) and not np.isfinite(found.values[0]):
             words += f" Nothing is left out: it takes at least {needed} whose {true} is possible."

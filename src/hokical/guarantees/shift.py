@@ -446,11 +446,19 @@ def estimate_shift(
     `rule` is that of the calibrator, or without groups. If it needs groups, rows of a group are
     compared with the examples of that group in the fit.
     """
-    kept, coding, codes = calibrator.kept_, rule.needed_groups, data.codes
-    known = None if coding is None else kept.group_scores
+    every = calibrator.kept_.class_scores
+    if (k := every.farthest_off) is not None:
+        warn_user(
+            f"`estimate_shift` needs probabilities that are calibrated for each class: those of "
+            f"{calibrator.name} assume {every.assumed_frequencies[k]:.1%} of class {k}, where "
+            f"{every.frequencies[k]:.1%} of the labels of the fit are. Alarms may be false, and "
+            "frequencies and intervals wrong. Fit `hokical.auto`.",
+        )
+    coding, codes = rule.needed_groups, data.codes
+    known = None if coding is None else calibrator.kept_.group_scores
     if coding is None and groups is not None:
         coding, codes = GroupCoding.read(groups, data.n_rows)
-    whole, by_group = _estimate(calibrator, rule, data, counts, delta, kept.class_scores), {}
+    whole, by_group = _estimate(calibrator, rule, data, counts, delta, every), {}
     if coding is None:
         return whole
     cells, place = np.unique(codes, axis=0, return_inverse=True)
@@ -460,7 +468,7 @@ def estimate_shift(
         if not counts[own].any():
             continue
         options: dict[str, Any] = {"n_tests": len(cells), "around": whole.class_frequencies}
-        scores = kept.class_scores
+        scores = every
         if known is not None:  # of the group, if it had enough examples
             same = np.flatnonzero((known.codes == cell).all(axis=1))
             scores = known.scores[same[0]] if same.size else scores
@@ -610,18 +618,6 @@ def in_order(frequencies: Mapping[Any, Any], names: Sequence[Any]) -> list[Any]:
             f"{lacking}, not classes: {other}. A class that does not occur has the frequency 0."
         )
     return [frequencies[name] for name in names]
-
-
-def warn_of_other_frequencies(known: ClassScores, name: str) -> None:
-    """Warn if the probabilities of the fit are not calibrated for each class."""
-    k = known.farthest_off
-    if k is not None:
-        warn_user(
-            f"`estimate_shift` needs probabilities that are calibrated for each class: those of "
-            f"{name} assume {known.assumed_frequencies[k]:.1%} of class {k}, where "
-            f"{known.frequencies[k]:.1%} of the labels of the fit are. Alarms may be false, and "
-            "frequencies and intervals wrong. Fit `hokical.auto`.",
-        )
 
 
 def reweight(rule: Rule, kept: CalibrationData, ratio: FloatArray) -> tuple[Rule, CalibrationData]:

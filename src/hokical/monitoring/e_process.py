@@ -32,7 +32,7 @@ from hokical._core.storage import storable
 from hokical.calibrators import Calibrator
 from hokical.guarantees.bounds import check_chance
 from hokical.guarantees.planning import plan
-from hokical.guarantees.sets import PredictionSets
+from hokical.guarantees.sets import PredictionSets, SetOptions
 
 Direction = Literal["over", "under"]
 DIRECTIONS: tuple[Direction, Direction] = ("over", "under")
@@ -96,7 +96,8 @@ class EProcess:
 
     def add(self, confidence: FloatArray, correct: BoolArray, bins: IntArray | None = None) -> None:
         """Bet on examples, (n,) each, in order of arrival; without `bins` on all of them alone."""
-        gap, places = correct - confidence, np.full(confidence.size, -1) if bins is None else bins
+        gap = correct - confidence
+        places = np.full(confidence.size, -1) if bins is None else bins
         for first in range(0, gap.size, _ROWS):
             own, where = gap[first : first + _ROWS], places[first : first + _ROWS]
             payoff = np.stack([-own, own], axis=1)[:, :, None]
@@ -106,7 +107,8 @@ class EProcess:
             # Never a loss of all: the share of the stake is below 1.
             ratio = STAKES * (payoff - allowed)[..., None] / (1.0 + allowed)[..., None]
             # Log gains in units, integers, (n, 2, 2, stakes): overall and in the row's bin.
-            gains, done = np.asarray(np.floor(np.log1p(ratio) * _UNITS)), 0
+            gains = np.asarray(np.floor(np.log1p(ratio) * _UNITS))
+            done = 0
             while done < own.size:
                 block = slice(done, done + BLOCK - self.n % BLOCK)
                 self._bet(gains[block], where[block])
@@ -226,9 +228,7 @@ class CoverageMonitor:
         Few certified examples may leave the true coverage below what was asked for, by the Beta
         distribution: what they cannot exclude with 95 % is tolerated, if that is more.
         """
-        calibrator.predict_set(np.zeros((1, calibrator.n_classes_)), coverage=coverage)  # or raise
-        known = calibrator.kept_.held_out_conformity or calibrator.kept_.fit_conformity
-        assert known is not None
+        known = calibrator._certified_sets(SetOptions(coverage)).examples
         n = max(1, int(known.counts.sum() / known.unit))
         low = plan(coverage=coverage, examples=(n,)).low[0]
         return cls(coverage, delta, max(tolerance, coverage - low))
@@ -239,9 +239,8 @@ class CoverageMonitor:
         if given.ndim != 1 or not np.isin(given, (0, 1)).all():
             raise ValueError("`covered` must be 1-D with True or False for each set.")
         hits = given.astype(np.bool_)
-        if hits.size:
-            self._test.add(np.full(hits.size, self.coverage), hits)
-            self._covered += int(hits.sum())
+        self._test.add(np.full(hits.size, self.coverage), hits)
+        self._covered += int(hits.sum())
         return self
 
     def update_sets(self, found: PredictionSets, labels: Any) -> Self:

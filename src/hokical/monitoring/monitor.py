@@ -127,15 +127,15 @@ class Status:
 
 def _judge(state: MonitorState, shifted: bool, classes: Parts, groups: Parts) -> Verdict:
     """The verdict on a stream, from its window and all tests: of all rows, then of the parts."""
-    found = _judge_all(state, shifted)
+    found, tolerance = _judge_all(state, shifted), state.options.class_tolerance
     kinds: tuple[tuple[Parts, VerdictKind, str], ...] = (
         (groups, "group miscalibrated", "group"),
         (classes, "class miscalibrated", "predicted class"),
     )
     for parts, kind, noun in kinds:
         alarms = [each for each in parts if each.alarm is not None]
-        gaps = ((each, abs(each.mean_confidence - each.accuracy)) for each in alarms if each.n)
-        off = [each for each, gap in gaps if gap > state.options.class_tolerance]
+        # NaN without rows in the window: not off there.
+        off = [each for each in alarms if abs(each.mean_confidence - each.accuracy) > tolerance]
         if alarms and not off:
             text = f"{found}; a {noun} was miscalibrated, not in the window"
             found = replace(found, text=text)
@@ -184,7 +184,7 @@ def _judge_alarm(state: MonitorState, alarm: Alarm, shifted: bool) -> Verdict:
         where = f" at confidences of {low:.0%} to {high:.0%}"
     where += f", started no later than label {alarm.n:,}"
     also = "; inputs have shifted too" if shifted else ""
-    recent = state.window.take(slice(-int(min(state.n - alarm.since + 1, len(state.window))), None))
+    recent = state.window.take(slice(-(state.n - alarm.since + 1), None))
     says, right = recent.shares(alarm.bin, n_bins)
     if math.isnan(says):
         return Verdict(kind, f"{kind}{where}; no labels there lately{also}")
@@ -325,8 +325,8 @@ class CalibrationMonitor(SavedStream):
         allowed = (Calibrator, ConfidenceCalibrator, Reference, type(None))
         if not isinstance(reference, allowed):
             rule = f"`reference` must be a fitted calibrator or None; got {reference!r}"
-            remedy = "For examples `from_validation`; for a `Dense`, its `fitted_calibrator`."
-            raise TypeError(f"{rule}. {remedy}")
+            dense = "its `fitted_calibrator()` and rows of `draw_positions(logits, labels)`"
+            raise TypeError(f"{rule}. For examples use `from_validation`; for a `Dense`, {dense}.")
         if n_classes is None and isinstance(reference, Calibrator):
             reference._check_fitted()
             n_classes = reference.n_classes_
@@ -350,10 +350,10 @@ class CalibrationMonitor(SavedStream):
         if isinstance(reference, Calibrator):
             table = reference.kept_.held_out_scores or reference.kept_.fit_confidences
             if table is None:
-                rule = f"`reference` must keep a histogram of its confidence; {reference.name!r}"
-                why = "has none (weights that are not whole, maps, or a file before 0.4)"
+                rule = "`reference` must keep a histogram of its confidence"
+                why = "weights that are not whole numbers, positions of maps, or a file before 0.4"
                 remedy = "Use `CalibrationMonitor.from_validation(calibrator, logits, labels)`."
-                raise ValueError(f"{rule} {why}. {remedy}")
+                raise ValueError(f"{rule}; this {reference.name!r} has none ({why}). {remedy}")
             count, right = table.whole.count, table.whole.count - table.whole.wrong
             levels = 0.5 * (1.0 + np.tanh(0.5 * middle_log_odds(count.size)))
             histogram = Reference.from_counts(levels, count, right, options.n_bins)
@@ -447,7 +447,8 @@ class CalibrationMonitor(SavedStream):
         n_classes, classes = self.options.n_classes, np.full(values.size, -1)
         if predicted is not None:
             if n_classes is None:
-                raise ValueError("`predicted` needs the number of classes: give `n_classes`.")
+                remedy = "Make the monitor with `n_classes`."
+                raise ValueError(f"`predicted` needs the number of classes. {remedy}")
             given = np.atleast_1d(predicted)
             classes = reading.as_labels(given, values.size, n_classes, name="predicted")
         numbers = self.options.group_numbers(groups, values.size)
@@ -509,16 +510,15 @@ class CalibrationMonitor(SavedStream):
         counts = reading.are_known(given)
         with self._lock:
             state, waiting = self._state, self._state.waiting
-            if len(set(keys)) < len(keys):
-                kept.check_ids(keys, waiting)  # which says what comes twice
+            kept.refuse_repeated(keys)
             if unknown == "skip":
-                counts &= np.array([each in waiting.rows for each in keys], bool)
+                counts &= self.waits_for(ids)
             if not counts.any():
                 return self
             keys, given = [keys[k] for k in np.flatnonzero(counts).tolist()], given[counts]
             kept.check_ids(keys, waiting, waiting.limit)
-            found = zip(*(waiting.rows[each] for each in keys), strict=True)
-            confidence, predicted, groups, of_logits, members = found
+            rows = [waiting.rows[each] for each in keys]
+            confidence, predicted, groups, of_logits, members = zip(*rows, strict=True)
             if len({*of_logits}) > 1:
                 rule = "must be of one kind; got rows of `update` and of `update_logits`"
                 raise ValueError(f"`ids` {rule}. Add their labels in two calls.")

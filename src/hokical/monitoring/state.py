@@ -133,9 +133,12 @@ class SeenRows:
         counts = np.unique(known, return_counts=True)[1]
         surprise = float(counts @ np.log(known.size / counts))
         if known.size > hashes.size / 2 and surprise > _LEAST_SURPRISE:
-            why = f"{known.size:,} of these {hashes.size:,} rows were counted before"
-            remedy = "pass `ids` with the predictions and then `add_labels(ids, labels)`"
-            raise ValueError(f"{why}. For new labels {remedy}; to count them again, `again=True`.")
+            raise ValueError(
+                f"predictions must be counted once; {known.size:,} of these {hashes.size:,} rows "
+                "were counted before. If only their labels are new, pass `ids` with the "
+                "predictions and then `add_labels(ids, labels)`; if they are to count again, "
+                "`again=True`."
+            )
         table = self.named if have_ids else self.counts
         # Rows with ids leave no trace of how they were cut into batches.
         for each in [*hashes[-self.limit :].tolist(), *([] if have_ids else [batch])]:
@@ -168,28 +171,33 @@ def as_ids(ids: Any, n_rows: int | None = None) -> list[str]:
     return [str(each) for each in found]
 
 
+def refuse_repeated(ids: list[str]) -> None:
+    """Raise if an id comes twice."""
+    if len(set(ids)) < len(ids):
+        twice = next(each for each in ids if ids.count(each) > 1)
+        raise ValueError(f"`ids` must be different; got {twice!r} twice. Leave one of them out.")
+
+
 def check_ids(ids: list[str], held: Any, limit: int | None = None) -> None:
     """Raise if an id comes twice, or one was used before, in `held.rows` or `held.labelled`.
 
     With a `limit` of rows that may wait, raise if one does not wait for a label.
     """
-    if len(set(ids)) < len(ids):
-        twice = next(each for each in ids if ids.count(each) > 1)
-        raise ValueError(f"`ids` must be different; got {twice!r} twice. Leave one of them out.")
+    refuse_repeated(ids)
     for each in ids:
         waits, counted = each in held.rows, each in held.labelled
         if limit is None and waits:
-            why = f"must be new; {each!r} waits for its label. Pass that alone, to `add_labels`."
+            why = f"must be new; {each!r} waits for its label. Pass the label to `add_labels(ids, "
+            why += "labels)`, and not the prediction again."
         elif limit is None and counted:
-            why = f"must be new; {each!r} was counted with its label before. Leave the row out."
+            why = f"must be new; {each!r} was counted with its label before. Leave the row out, "
+            why += "or give a new prediction a new id."
         elif counted:
             why = f"must wait for a label; {each!r} has one already. Leave it out."
         elif limit is not None and not waits:
-            why = (
-                f"must be those of predictions without labels; {each!r} is unknown. Pass `ids` "
-                f"with the predictions; if its row was one of more than {limit:,} that waited, "
-                'make the monitor with a larger `max_waiting`; `unknown="skip"` leaves such out.'
-            )
+            why = f"must be those of predictions without labels; {each!r} is unknown. Pass `ids` "
+            why += f"with the predictions; if its row was one of more than {limit:,} that waited, "
+            why += 'make the monitor with a larger `max_waiting`; `unknown="skip"` leaves such out.'
         else:
             continue
         raise ValueError(f"`ids` {why}")
@@ -253,7 +261,8 @@ class PartTests:
     ) -> tuple[PartStatus, ...]:
         """The parts to show: alarms first, then by evidence; `parts` (n, columns) of the window."""
         found = []
-        for part, test in ((int(number), test) for number, test in self.tests.items()):
+        for number, test in self.tests.items():
+            part = int(number)
             own = window.take((parts == part).any(axis=1))
             name = names[part] if part < len(names) else str(part)
             found.append(PartStatus(part, len(own), *own.shares(), test.log_e, test.alarm, name))
@@ -382,7 +391,7 @@ class MonitorOptions:
             return np.full((n_rows, len(self.group_sizes)), -1)
         if self.groups is None:
             rule = "must be None for this monitor, which was made without them"
-            raise ValueError(f"`groups` {rule}. Give it `groups` of the reference.")
+            raise ValueError(f"`groups` {rule}. Give `groups` of the reference to the monitor.")
         codes = self.groups.codes([groups] if np.isscalar(groups) else groups, n_rows)
         return np.asarray(codes + np.cumsum([0, *self.group_sizes[:-1]]))
 
@@ -426,7 +435,8 @@ class MonitorState:
         `members` (n, classes) are their prediction sets, where these are tested. Rows without ids
         are recognized by their `hashes`, also among those with ids.
         """
-        known, keys = truth >= 0, None if ids is None else as_ids(ids, len(rows))
+        known = truth >= 0
+        keys = None if ids is None else as_ids(ids, len(rows))
         if keys is not None:
             check_ids(keys, self.waiting)
         if hashes is not None:
@@ -451,9 +461,8 @@ class MonitorState:
         if not len(rows):
             return
         size = self.options.window
-        pairs = {name: (own, getattr(rows, name)) for name, own in vars(self.window).items()}
-        newest = {name: np.concatenate(pair)[-size:] for name, pair in pairs.items()}
-        self.window = LabelledRows(**newest)
+        pairs = zip(vars(self.window).values(), vars(rows).values(), strict=True)
+        self.window = LabelledRows(*(np.concatenate(pair)[-size:] for pair in pairs))
         bins = bin_index(rows.confidence, self.options.n_bins)
         self.test.add(rows.confidence, rows.correct, bins)
         self.classes.add(rows.predicted, rows)
