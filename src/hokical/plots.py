@@ -19,7 +19,8 @@ from hokical._core.checks import bin_edges, bin_index, check_count
 from hokical._core.runtime import import_optional
 from hokical.guarantees.bounds import clopper_pearson
 from hokical.metrics import risk_models
-from hokical.metrics.calibration import Bins, Levels, aurc, ece, read_levels, risk_coverage_curve
+from hokical.metrics.calibration import aurc, ece, risk_coverage_curve
+from hokical.metrics.levels import Bins, Levels, read_levels
 from hokical.metrics.summaries import summarize_sets
 
 __all__ = [

@@ -18,7 +18,7 @@ from hokical import FitDataWarning, Hoki, TemperatureScaling, TopK, compare, eva
 from hokical.calibrators import MethodInfo, method_names
 from hokical.demo import demo_logits
 from hokical.metrics import brier, ece
-from hokical.report.results import paired_differences
+from hokical.report.output import paired_differences
 from tests.conftest import hold_often, repetitions, synthetic_logits
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import hokical
-from hokical.report.results import paired_differences
+from hokical.report.output import paired_differences
 from tests.calibrators.test_confidence import answers
 from tests.calibrators.test_multilabel import tags
 from tests.conftest import synthetic_logits

@@ -21,9 +21,9 @@ import numpy as np
 
 from hokical._core.arrays import BoolArray, FloatArray, IntArray
 from hokical._core.groups import GroupCoding, GroupNames, count_rows
-from hokical._core.reading import as_labels, as_weights, to_numpy
+from hokical._core.reading import as_labels, as_weights, refuse, to_floats
 from hokical.guarantees.bounds import check_chance
-from hokical.metrics.calibration import Outcomes, as_confidence, as_examples, as_predictions
+from hokical.metrics.levels import Outcomes, as_examples, as_predictions
 from hokical.metrics.summaries import share_ends
 
 #: More events than this are merged if their probabilities agree to 1/256.
@@ -538,8 +538,12 @@ def prediction_powered_accuracy(
 
 def _columns(values: Any, name: str) -> FloatArray:
     """Each of the confidences (n, signals) and its log-odds, (n, 2 signals)."""
-    array = to_numpy(values, name)
-    several = array.ndim == 2 and array.shape[1]
-    table = np.stack([as_confidence(a, name) for a in (array.T if several else [array])], axis=1)
+    array = to_floats(values, name, "fiub")
+    table = array[:, None] if array.ndim == 1 else array
+    if table.ndim != 2 or not table.size:
+        rule = "numbers (n,), or several signals (n, k), of at least one entry"
+        raise ValueError(f"`{name}` must be {rule}; got shape {array.shape}.")
+    remedy = "Divide percentages by 100, and drop rows without a confidence."
+    refuse(~((table >= 0.0) & (table <= 1.0)), table, f"`{name}` must lie in [0, 1]", remedy)
     inside = np.clip(table, _LEAST, 1.0 - _LEAST)
     return np.hstack([table, np.log(inside / (1.0 - inside))])

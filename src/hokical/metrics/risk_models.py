@@ -16,8 +16,9 @@ from hokical._core.arrays import FloatArray
 from hokical._core.runtime import warn_user
 from hokical.guarantees import bounds
 from hokical.metrics import groups, summaries
-from hokical.metrics.calibration import Levels, read_levels, squared_errors
-from hokical.metrics.summaries import Estimate, Estimates, mean_ends
+from hokical.metrics.calibration import squared_errors
+from hokical.metrics.levels import Levels, read_levels
+from hokical.metrics.summaries import Estimate, Estimates, Metric, mean_ends
 
 #: With fewer true or false positives an interval of net benefit is that of both shares at once: the
 #: interval of the mean held in 73 to 91 % of simulations of five rows that are treated.
@@ -28,57 +29,37 @@ _LEAST = 1e-12
 _KNOTS, _CELLS, _POINTS = 10, 512, 101
 
 _UNKNOWN = Estimate(math.nan)
-_TITLES = {
-    "prevalence": "share of events",
-    "mean_probability": "mean probability",
-    "oe_ratio": "O:E ratio",
-    "intercept": "intercept",
-    "slope": "slope",
-    "auroc": "AUROC",
-    "gini": "Gini",
-    "ks": "KS",
-    "brier": "Brier score",
-    "scaled_brier": "scaled Brier score",
-    "log_loss": "log loss",
-    "ici": "ICI (Eavg)",
-    "e50": "E50",
-    "e90": "E90",
-    "emax": "Emax",
-    "spiegelhalter_z": "Spiegelhalter's z",
-    "spiegelhalter_p": "p-value of z",
-    "logistic_intercept": "intercept beside slope",
-    "r2": "Nagelkerke's R2",
-    "discrimination": "discrimination D",
-    "unreliability": "unreliability U",
-    "unreliability_p": "p-value of U",
-    "quality": "quality Q",
-}
-_FORMS = {
-    "prevalence": ".1%",
-    "mean_probability": ".1%",
-    "oe_ratio": ".3f",
-    "intercept": ".3f",
-    "slope": ".3f",
-    "spiegelhalter_z": ".3f",
-    "spiegelhalter_p": ".3g",
-    "logistic_intercept": ".3f",
-    "unreliability_p": ".3g",
-}
+_TABLE = (
+    Metric("prevalence", "share of events", form=".1%"),
+    Metric("mean_probability", "mean probability", form=".1%"),
+    Metric("oe_ratio", "O:E ratio", form=".3f"),
+    Metric("intercept", "intercept", form=".3f"),
+    Metric("slope", "slope", form=".3f"),
+    Metric("auroc", "AUROC", better="higher", ranking=True),
+    Metric("gini", "Gini"),
+    Metric("ks", "KS"),
+    Metric("brier", "Brier score", ranking=True),
+    Metric("scaled_brier", "scaled Brier score"),
+    Metric("log_loss", "log loss", ranking=True),
+    Metric("ici", "ICI (Eavg)"),
+    Metric("e50", "E50"),
+    Metric("e90", "E90"),
+    Metric("emax", "Emax"),
+    Metric("spiegelhalter_z", "Spiegelhalter's z", form=".3f"),
+    Metric("spiegelhalter_p", "p-value of z", form=".3g"),
+    Metric("logistic_intercept", "intercept beside slope", form=".3f"),
+    Metric("r2", "Nagelkerke's R2"),
+    Metric("discrimination", "discrimination D"),
+    Metric("unreliability", "unreliability U"),
+    Metric("unreliability_p", "p-value of U", form=".3g"),
+    Metric("quality", "quality Q"),
+)
 #: What a summary of an event has, in order.
-EVENT_METRICS = {
-    name: summaries.Metric(
-        name,
-        title,
-        form=_FORMS.get(name, ".4f"),
-        better="higher" if name == "auroc" else "lower",
-        ranking=name in ("auroc", "brier", "log_loss"),
-    )
-    for name, title in _TITLES.items()
-}
+EVENT_METRICS = {metric.name: metric for metric in _TABLE}
 #: What small tables show of it.
 EVENT_COLUMNS = ("mean_probability", "oe_ratio", "intercept", "slope", "auroc", "brier", "log_loss")
 #: What evaluations show of it; the rest is that of `val.prob`.
-EVENT_MAIN = tuple(_TITLES)[: list(_TITLES).index("spiegelhalter_p") + 1]
+EVENT_MAIN = tuple(EVENT_METRICS)[: list(EVENT_METRICS).index("spiegelhalter_p") + 1]
 
 
 @dataclass(frozen=True)
@@ -305,7 +286,7 @@ def summarize_event(levels: Levels, delta: float, event: str = "the event") -> B
     area, share = found["auroc"], found["prevalence"].value
     gini, low, high = (2.0 * end - 1.0 for end in (area.value, area.low, area.high))
     found["gini"] = Estimate(gini, low, high, area.reason)
-    if float(levels.weight @ levels.confidence) > 0.0:
+    if levels.mean_confidence > 0.0:
         found["oe_ratio"] = _ratio(gaps, found["prevalence"], delta)
     if 0.0 < share < 1.0:
         brier = found["brier"].value
@@ -415,8 +396,8 @@ def smooth_calibration_curve(
     bounds.check_chance("delta", delta)
     _, curve = _fit_models(read_levels(probability, outcome, sample_weight, event=True), delta)
     if curve is None:
-        rule = "must have both outcomes, not separated by `probability`, for a curve"
-        raise ValueError(f"`outcome` {rule}. Pass more examples.")
+        rule = "`outcome` must have both outcomes, not separated by `probability`"
+        raise ValueError(f"{rule}; got a curve that is not determined. Pass more examples.")
     return curve
 
 
@@ -532,7 +513,7 @@ def decision_curve(
     own, other = bounds.clopper_pearson(hits, n, delta=0.5 * delta)  # (thresholds, 2) each
     low = np.where(few, own[:, 0] - odds * other[:, 1], low)
     high = np.where(few, own[:, 1] - odds * other[:, 0], high)
-    share = float(levels.correct.sum()) / levels.total
+    share = levels.accuracy
     return DecisionCurve(t, powers[:, 0], low, high, share - (1.0 - share) * odds)
 
 

@@ -37,7 +37,8 @@ from hokical.dense import Dense
 from hokical.guarantees.calibration_data import warn_of_rows_of_fit
 from hokical.metrics import groups as audits
 from hokical.metrics import summaries
-from hokical.metrics.calibration import Outcomes, add_known, as_examples, row_scores
+from hokical.metrics.calibration import row_scores
+from hokical.metrics.levels import Outcomes, add_known, as_examples
 from hokical.metrics.risk_models import summarize_event
 from hokical.report.results import Comparison, DataFacts, Evaluation
 from hokical.rules.base import predict_all
