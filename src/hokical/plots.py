@@ -395,10 +395,9 @@ def draw_histogram(
     _bars(ax, edges[:-1], edges[1:], right, **({"color": BLUE, "label": "correct"} | style))
     stacked = {"color": ORANGE, "label": "errors", "bottom": right, "hatch": "////"}
     _bars(ax, edges[:-1], edges[1:], wrong, **(stacked | style))
-    mean = float(levels.weight @ levels.confidence) / levels.total
-    accuracy = float(levels.correct.sum()) / levels.total
+    mean, share = levels.mean_confidence, levels.accuracy
     ax.axvline(mean, color=ink(ax), label=f"mean confidence {mean:.1%}")
-    ax.axvline(accuracy, color=ink(ax), linestyle=":", label=f"accuracy {accuracy:.1%}")
+    ax.axvline(share, color=ink(ax), linestyle=":", label=f"accuracy {share:.1%}")
     return _finish(ax, "upper left", "confidence", "examples", xlim=(0, 1))
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -312,13 +312,11 @@ def audit(
         ends = np.quantile(rows.confidence, np.arange(1, SEGMENTS) / SEGMENTS)
         place = np.searchsorted(ends, rows.confidence, side="right")
         edges = [f"{end:.2f}" for end in (0.0, *ends, 1.0)]
-        inside = [
-            (f"{name}, confidence {edges[k]} to {edges[k + 1]}", some)
-            for name, own in cells
-            for k in range(SEGMENTS)
-            if LEAST_OF_PAIR <= (some := own[place[own] == k]).size < own.size
-        ]
-        parts += _test(rows, inside, asked)
+        for (name, own), k in product(cells, range(SEGMENTS)):
+            some = own[place[own] == k]
+            if LEAST_OF_PAIR <= some.size < own.size:
+                segment = f"{name}, confidence {edges[k]} to {edges[k + 1]}"
+                parts += _test(rows, [(segment, some)], asked)
     found = _make_rows(parts, delta, SEGMENT_SHARE * delta) if parts else ()
     worst = sorted((row for row in found if row.flagged), key=lambda row: row.p_value)
     return GroupTable(_make_rows(tests, delta, (1.0 - SEGMENT_SHARE) * delta), delta, tuple(worst))

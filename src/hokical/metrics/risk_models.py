@@ -300,16 +300,10 @@ def summarize_event(levels: Levels, delta: float, event: str = "the event") -> B
     z = float(gaps.gap @ lean) / math.sqrt(variance) if variance > 0.0 else math.nan
     tail = float(bounds.scipy_special().ndtr(-abs(z)))
     found |= {"spiegelhalter_z": Estimate(z), "spiegelhalter_p": Estimate(2.0 * tail)}
-    return BinarySummary(
-        levels.n_rows,
-        float(levels.correct.sum()),
-        {name: found.get(name, _UNKNOWN) for name in EVENT_METRICS},
-        curve,
-        float(levels.weight[certain].sum()),
-        delta,
-        event,
-        levels=levels,
-    )
+    n_events, n_certain = float(levels.correct.sum()), float(levels.weight[certain].sum())
+    estimates = {name: found.get(name, _UNKNOWN) for name in EVENT_METRICS}
+    known = (levels.n_rows, n_events, estimates, curve, n_certain, delta, event)
+    return BinarySummary(*known, levels=levels)
 
 
 def _ratio(levels: Levels, share: Estimate, delta: float) -> Estimate:
@@ -581,7 +575,8 @@ def _fit_models(
     smooth curve has the mean, quantiles and maximum of its distance from the predictions.
     """
     kept = (levels.confidence > 0.0) & (levels.confidence < 1.0)
-    p, weight, found = levels.confidence[kept], levels.weight[kept], dict[str, Estimate]()
+    p, weight = levels.confidence[kept], levels.weight[kept]
+    found: dict[str, Estimate] = {}
     sides = (side[kept] * levels.rows_per_weight for side in (levels.weight, levels.correct))
     cells = _Cells(_log_odds(p), *sides)
     n, events = float(cells.weight.sum()), float(cells.events.sum())

@@ -128,8 +128,8 @@ def judge(
         n = int(place.max()) + 1
         share, weight = n / float(own.sum()), None
         scores = {key: share * sum_by(place, own * one, n) for key, one in scores.items()}
-        data, tables = replace(data, n_clusters=n), (classes, groups)
-        classes, groups = (each and audits.count_items(each, n) for each in tables)
+        data = replace(data, n_clusters=n)
+        classes, groups = (each and audits.count_items(each, n) for each in (classes, groups))
     parts = (summaries.summarize(levels, options), levels, data, None, classes, groups)
     return Evaluation(name, calibrator, *parts, sets, scores, weight, binary=binary)
 
@@ -220,8 +220,11 @@ def evaluate(
                 raise TypeError(f"`{name}` cannot be given for {kind}; leave it out.")
 
     if not (cal is None or isinstance(cal, (Calibrator, outcomes.OutcomeCalibrator, Dense))):
-        rule = f"`cal` must be a fitted calibrator of hokical, or None; got {type(cal).__name__}"
-        raise TypeError(f"{rule}. Else: `evaluate(None, hokical.from_probabilities(proba), y)`.")
+        raise TypeError(
+            "`cal` must be a fitted calibrator of hokical, or None; got "
+            f"{type(cal).__name__}. Evaluate the probabilities of other models: "
+            "`evaluate(None, hokical.from_probabilities(model.predict_proba(X)), y)`."
+        )
     if isinstance(cal, Calibrator):
         cal._check_fitted()
     if y is not None and not isinstance(cal, Dense):
@@ -238,8 +241,9 @@ def evaluate(
         return _evaluate_dense(cal, (x, y, sample_weight, mask), setting)
     if y is None:
         if isinstance(cal, outcomes.OutcomeCalibrator):
-            raise TypeError("`y` must be given for confidences and for several labels; got None.")
-        refuse("a stream (without `y`)", "positive")
+            rule = "`y` must be given for confidences and for several labels"
+            raise TypeError(f"{rule}; got None. Streams are of logits.")
+        refuse("a stream (without `y`), whose chunks may have weights,", "positive")
         return _evaluate_source(cal, x, setting, positive)
     if isinstance(cal, outcomes.MultilabelCalibrator):
         refuse("several labels")
@@ -317,32 +321,34 @@ def measure_sets(
 
 def _evaluate_folds(method: Any, test: Rows, setting: Setting, folds: int) -> Evaluation:
     """Each fold predicted by a fit on the others."""
-    logits, labels, weight = test[:3]
-    check_count(folds, name="folds", least=2, most=labels.size)
-    groups = None if setting.groups is None else read_columns(setting.groups, labels.size)
+    labels, remedy = test.labels, "There cannot be more folds than examples."
+    check_count(folds, name="folds", least=2, most=labels.size, remedy=remedy)
+    groups = {} if setting.groups is None else read_columns(setting.groups, labels.size)
     # The folds of each class in turn, in an order that is drawn once.
     drawn = np.random.default_rng(0).permutation(labels.size)
     place = np.empty(labels.size, np.int64)
     place[drawn[np.argsort(labels[drawn], kind="stable")]] = np.arange(labels.size) % folds
 
     def fit(rows: IntArray) -> Any:
-        own: dict[str, Any] = {} if weight is None else {"sample_weight": weight[rows]}
-        if groups is not None and method.method.learns_groups:
+        some = test.take(rows)
+        own = {} if some.weights is None else {"sample_weight": some.weights}
+        if groups and method.method.learns_groups:
             own["groups"] = take_rows(groups, rows)
-        return clone(method).fit(logits.take(rows), labels[rows], **own)
+        return clone(method).fit(some.scores, some.labels, **own)
 
     parts = []
     for k in range(folds):
-        rows, cal = np.flatnonzero(place == k), fit(np.flatnonzero(place != k))
-        beside = None if groups is None else take_rows(groups, rows)
-        parts.append(Predicted.of_logits(cal, logits.take(rows), labels[rows], None, beside))
-    order, joined = np.argsort(np.argsort(place, kind="stable")), dict[str, Any]()
+        cal, rows = fit(np.flatnonzero(place != k)), np.flatnonzero(place == k)
+        beside = take_rows(groups, rows) or None
+        parts.append(Predicted.of_logits(cal, *test.take(rows)[:3], beside))
+    order = np.argsort(np.argsort(place, kind="stable"))
+    joined: dict[str, Any] = {}
     for name in (each.name for each in fields(Predicted)):
         columns = [getattr(part, name) for part in parts]
         joined[name] = None if columns[0] is None else np.concatenate(columns)[order]
     whole = fit(np.arange(labels.size))
     before = _evaluate_logits(None, test, setting)
-    found = judge(whole.name, whole, Predicted(**joined | {"weight": weight}), setting, before.data)
+    found = judge(whole.name, whole, Predicted(**joined), setting, before.data)
     summary = replace(found.summary, bounds={})  # proven for one calibrator, not for several
     return replace(found, before=before, summary=summary, folds=folds)
 
@@ -547,10 +553,12 @@ def compare(
     columns = {tuple(getattr(each, "_columns", ())) for each in named} - {()}
     if len(columns) > 1:
         given = ", ".join(map(str, sorted(columns)))
-        raise ValueError(f"fitted `methods` must have the same columns in one order; got {given}.")
+        rule = "`methods` that are fitted must have the same columns in the same order"
+        raise ValueError(f"{rule}; got {given}. Compare them one by one.")
     frame = validation[0] if isinstance(validation, (tuple, list)) and validation else None
     order = next(iter(columns), reading.column_names(frame))
-    known, new = _read_pair(validation, order, groups[0]), _read_pair(test, order, groups[1])
+    known = _read_pair("validation", validation, order, groups[0])
+    new = _read_pair("test", test, order, groups[1])
     names = check_names(class_names, new.n_classes)
     entrants, skipped = _choose_entrants(methods, random_state, (known, new))
     # The subject is chosen by its name and never by test scores: a guarantee for whichever method
@@ -585,11 +593,13 @@ def compare(
     return Comparison(tuple(linked), subject, fitted_on, same, skipped)
 
 
-def _read_pair(examples: Any, columns: tuple[str, ...], groups: Any) -> Rows:
+def _read_pair(name: str, examples: Any, columns: tuple[str, ...], groups: Any) -> Rows:
     """Rows of a pair (logits, labels), columns of a frame in the order of these names."""
-    if not isinstance(examples, (tuple, list)) or len(examples) != 2:
-        kind = type(examples).__name__
-        raise TypeError(f"each data set must be a pair (logits, labels); got {kind}.")
+    pair = isinstance(examples, (tuple, list))
+    if not pair or len(examples) != 2:
+        got = f"{type(examples).__name__}{f' of {len(examples)}' if pair else ''}"
+        remedy = "`hokical.compare((val_logits, val_labels), (test_logits, test_labels))`"
+        raise TypeError(f"`{name}` must be a pair (logits, labels); got {got}. Use {remedy}.")
     reader = make("uncalibrated")
     reader._columns = columns
     reader.class_names = tuple(map(reading.class_of_column, columns))
@@ -602,7 +612,8 @@ def _choose_entrants(
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Calibrators by name, and the names of those that the data do not allow, with the reason."""
     if isinstance(methods, str):
-        raise TypeError(f"`methods` must be a list or dict of methods; got {methods!r}.")
+        rule = "`methods` must be a list or dict of methods"
+        raise TypeError(f"{rule}; got {methods!r}. Use [{methods!r}].")
     given = [*method_names(2), "auto"] if methods is None else methods
     named = given.items() if isinstance(given, Mapping) else ((None, each) for each in given)
     n_classes, top_k = data[0].n_classes, any(isinstance(rows.scores, TopK) for rows in data)
@@ -637,7 +648,10 @@ def _as_calibrator(given: Any, random_state: int) -> Calibrator:
     if isinstance(given, type) and issubclass(given, Calibrator):
         return given()
     if not isinstance(given, Calibrator):
-        rule = f"`methods` must hold names or calibrators; got {type(given).__name__}"
-        raise TypeError(f"{rule}. For probabilities of other models use `hokical.metrics.summary`.")
+        raise TypeError(
+            f"`methods` must hold names or calibrators; got {type(given).__name__}. Use a name of "
+            "`hokical.calibrators.method_names()`; for the probabilities of other models, "
+            "`hokical.metrics.summary`."
+        )
     found: Calibrator = given if hasattr(given, "rule_") else clone(given)
     return found

@@ -207,7 +207,7 @@ class Evaluation(TableOutput):
 
         The bound is always Bousquet's: the smallest of several would hold less often.
         """
-        now, by = f"{self.score('ece'):.4f}", f" with {self.label}"
+        now = f"{self.score('ece'):.4f}"
         verdict = f"is {now}"
         if self.before is not None:
             first = f"{self.before.score('ece'):.4f}"
@@ -224,7 +224,7 @@ class Evaluation(TableOutput):
         if bound and (most := self.summary.bounds.get("bousquet")) is not None:
             level = f"{1.0 - self.summary.options.delta:.0%}"
             details += f" With {level} confidence the true error is below {most:.4f}."
-        by = "" if self.name == "uncalibrated" else by
+        by = "" if self.name == "uncalibrated" else f" with {self.label}"
         return f"The calibration error {verdict}{by}.", details
 
     def _event_words(self) -> tuple[str, str]:
