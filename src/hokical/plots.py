@@ -131,19 +131,16 @@ class EventPicture:
         top = axis_top(found) if top is None else top
         cuts = np.linspace(0.0, top, _BARS + 1)
         place = np.minimum((levels.confidence / top * _BARS).astype(np.int64), _BARS - 1)
-        sides = (levels.correct, levels.errors)
-        events, others = (
-            np.bincount(place, weight, _BARS) / (float(weight.sum()) or 1.0) for weight in sides
-        )
-        rugs = []
-        for weight in sides:
+        shares, rugs = [], []
+        for weight in (levels.correct, levels.errors):
             reached = np.cumsum(weight)
+            shares.append(np.bincount(place, weight, _BARS) / (reached[-1] or 1.0))
             count = int(min(_MARKS, np.ceil(reached[-1])))
             wanted = (np.arange(count) + 0.5) / max(count, 1) * reached[-1]
             spots = np.minimum(np.searchsorted(reached, wanted), reached.size - 1)
             rugs.append(np.asarray(levels.confidence[spots]))
         net = found.decision_curve(top * np.arange(1, 100) / 100.0)
-        return cls(top, found.curve, bands, cuts, events, others, rugs[0], rugs[1], net)
+        return cls(top, found.curve, bands, cuts, shares[0], shares[1], rugs[0], rugs[1], net)
 
     def draw_curve(self, ax: Axes | None, delta: float, **style: Any) -> Axes:
         """The smooth curve with its band, points of bands with intervals, and rugs."""

@@ -14,16 +14,8 @@ from hokical.metrics.levels import Levels
 from hokical.metrics.risk_models import EVENT_MAIN, EVENT_METRICS, BinarySummary
 from hokical.metrics.summaries import METRICS, Estimate, SetSummary, Summary
 from hokical.plots import EventPicture, reliability
-from hokical.report.output import (
-    Cell,
-    Difference,
-    TableOutput,
-    TextCells,
-    best_of,
-    method_cells,
-    paired_differences,
-    write_page,
-)
+from hokical.report import output
+from hokical.report.output import Cell, TextCells
 
 #: A class is worth a warning if its gap is at least this, and at least twice the ECE.
 _MATERIAL_GAP = 0.05
@@ -65,7 +57,7 @@ class DataFacts:
 
 
 @dataclass(frozen=True, eq=False)
-class Evaluation(TableOutput):
+class Evaluation(output.TableOutput):
     """One method on one data set; `hokical.evaluate` makes it.
 
     `summary` has the metrics with their intervals and the bounds on the true calibration error;
@@ -280,11 +272,11 @@ class Evaluation(TableOutput):
 
     def to_html(self, path: StrPath, *, title: str | None = None) -> Path:
         """Write a report as one self-contained HTML file, which is returned."""
-        return write_page(self.both, self, path, title)
+        return output.write_page(self.both, self, path, title)
 
     def cells(self) -> TextCells:
         """A small table, before and after."""
-        return method_cells(self.both)
+        return output.method_cells(self.both)
 
     def metric_cells(self, of: Of) -> TextCells:
         """A row for each metric: its value and interval, before and after."""
@@ -293,7 +285,7 @@ class Evaluation(TableOutput):
         found: list[Any] = [each.binary if event else each.summary for each in both]
         rows = []
         for name in EVENT_MAIN if event else self.summary.estimates:
-            best = best_of(both, name, event) if len(both) > 1 else []
+            best = output.best_of(both, name, event) if len(both) > 1 else []
             row = [Cell(known[name].full_title)]
             for each, own in zip(both, found, strict=True):
                 value, ends = known[name].show(own[name], " to ")
@@ -336,7 +328,7 @@ def _align(heads: list[str], rows: list[list[Cell]]) -> list[str]:
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison(TableOutput):
+class Comparison(output.TableOutput):
     """Evaluations of methods, in the given order, and the headline's `subject`.
 
     `skipped` has the methods that the data do not allow, and why. `validation` describes the data
@@ -367,14 +359,14 @@ class Comparison(TableOutput):
 
     def differences(
         self, metric: str = "log_loss", *, against: str | None = None, delta: float = 0.05
-    ) -> tuple[Difference, ...]:
+    ) -> tuple[output.Difference, ...]:
         """Paired differences of every other method to one, with intervals and verdicts.
 
         `metric` is "log_loss" or "brier"; `against` None is the subject. `delta` is the probability
         that an interval misses, and the level of verdicts, which allow for the number of methods
         (Holm).
         """
-        return paired_differences(self.results, self[against or self.subject], metric, delta)
+        return output.paired_differences(self.results, self[against or self.subject], metric, delta)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and strings, for JSON."""
@@ -391,11 +383,11 @@ class Comparison(TableOutput):
 
     def to_html(self, path: StrPath, *, title: str | None = None) -> Path:
         """Write a report as one self-contained HTML file, which is returned."""
-        return write_page(self.results, self[self.subject], path, title, self)
+        return output.write_page(self.results, self[self.subject], path, title, self)
 
     def cells(self) -> TextCells:
         """A small table of the methods."""
-        return method_cells(self.results)
+        return output.method_cells(self.results)
 
     def records(self) -> list[dict[str, Any]]:
         """Every metric and its interval, the difference to the subject."""
