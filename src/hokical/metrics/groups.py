@@ -334,8 +334,8 @@ def label_table(names: Sequence[str], sums: FloatArray, delta: float) -> GroupTa
     z = (observed - predicted) / np.sqrt(np.maximum(predicted * (1.0 - predicted), 1e-12) / worth)
     p = mean_p_values(worth, predicted, observed)
     columns = (count.astype(np.int64), worth, predicted, observed, z, p)
-    numbers = zip(*(column.tolist() for column in columns), strict=True)
-    tests = [(names[k], LABEL, *row) for k, row in zip(places.tolist(), numbers, strict=True)]
+    named = ([names[k] for k in places], [LABEL] * places.size)
+    tests = list(zip(*named, *(column.tolist() for column in columns), strict=True))
     return GroupTable(_make_rows(tests, delta, delta), delta)
 
 

@@ -259,8 +259,7 @@ def binary_summary(
     (True, True)
     """
     bounds.check_chance("delta", delta)
-    columns = (probability, outcome, sample_weight)
-    levels = summaries.clustered_levels(cluster, *columns, event=True)
+    levels = summaries.clustered_levels(cluster, probability, outcome, sample_weight, event=True)
     return summarize_event(levels, delta)
 
 
@@ -441,9 +440,9 @@ def risk_bands(
         risks = np.split(levels.confidence[rows], np.searchsorted(rows, starts[1:]))
         known = zip(risks, np.rint(events), strict=True)
         p = np.array([groups.sum_p_value(r, np.arange(r.size) < k, None) for r, k in known])
-    shares: Any = (lower, upper, n, events, predicted, observed, low, 1.0 - missed)
-    columns = (*shares, p, groups.holm(p) <= delta)
-    bands = zip(*(np.asarray(column).tolist() for column in columns), strict=True)
+    flags = groups.holm(p) <= delta
+    columns = (lower, upper, n, events, predicted, observed, low, 1.0 - missed, p, flags)
+    bands = zip(*(column.tolist() for column in columns), strict=True)
     spread, statistic = worth * predicted * (1.0 - predicted), math.nan
     if (spread > 0.0).all():
         statistic = float(((worth * (observed - predicted)) ** 2 / spread).sum())

@@ -439,8 +439,9 @@ def summary(
     >>> round(result["brier"].value, 4), round(result.bounds["bousquet"], 4)
     (0.1641, 0.1351)
     """
-    options, columns = SummaryOptions(n_bins, delta), (proba, labels, sample_weight)
-    return summarize(clustered_levels(cluster, *columns, n_bins=n_bins), options)
+    options = SummaryOptions(n_bins, delta)
+    levels = clustered_levels(cluster, proba, labels, sample_weight, n_bins=n_bins)
+    return summarize(levels, options)
 
 
 def clustered_levels(cluster: Any, *columns: Any, n_bins: int = 15, event: bool = False) -> Levels:

@@ -260,7 +260,7 @@ def evaluate(
         if folds is None:
             return _evaluate_logits(cal, test, setting, coverage)
         if coverage is not None:
-            raise TypeError("`coverage` cannot be given for `folds`; leave it out.")
+            raise TypeError("`coverage` cannot be given with `folds`; leave one out.")
         return _evaluate_folds(method, test, setting, folds)
 
 
