@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from hokical._core.arrays import FloatArray
-from hokical._core.checks import bin_index, check_count, sum_by
+from hokical._core.checks import bin_index, check_count, check_positive, sum_by
 from hokical._core.logits import row_slices
 from hokical.metrics.levels import (
     Bins,
@@ -316,8 +316,7 @@ def smooth_ece(
 
     levels = read_levels(proba, labels, sample_weight)
     if bandwidth is not None:
-        if not bandwidth > 0.0:
-            raise ValueError(f"`bandwidth` must be above 0; got {bandwidth!r}.")
+        check_positive("bandwidth", bandwidth, "Leave it out for the one that equals its error.")
         return _smoothed_error(levels, bandwidth)(bandwidth)
     # The s with smECE_s = s, which decreases in s.
     low, high = abs(float(levels.gap.sum())), float(np.abs(levels.gap).sum())

@@ -292,8 +292,17 @@ def group_table(
     data = as_predictions(proba, labels)
     questions = {LABEL: data.top_label}
     if data.proba.shape[1] == 2:
-        questions[str(class_names[1]) if class_names else "class 1"] = data.event()
+        names = check_names(class_names, 2)
+        questions[names[1] if names else "class 1"] = data.event()
     return audit(questions, groups, weights, delta)
+
+
+def check_names(names: Sequence[str], n_classes: int) -> tuple[str, ...]:
+    """Names of all classes, or none."""
+    if isinstance(names, str) or len(names) not in (0, n_classes):
+        rule = f"`class_names` must have a name for each of the {n_classes} columns, in their order"
+        raise ValueError(f"{rule}; got {names!r}.")
+    return tuple(map(str, names))
 
 
 def audit(
@@ -334,7 +343,7 @@ def label_table(names: Sequence[str], sums: FloatArray, delta: float) -> GroupTa
     z = (observed - predicted) / np.sqrt(np.maximum(predicted * (1.0 - predicted), 1e-12) / worth)
     p = mean_p_values(worth, predicted, observed)
     columns = (count.astype(np.int64), worth, predicted, observed, z, p)
-    named = ([names[k] for k in places], [LABEL] * places.size)
+    named = ([names[k] for k in places.tolist()], [LABEL] * places.size)
     tests = list(zip(*named, *(column.tolist() for column in columns), strict=True))
     return GroupTable(_make_rows(tests, delta, delta), delta)
 

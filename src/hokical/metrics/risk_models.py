@@ -493,7 +493,7 @@ def decision_curve(
     bounds.check_chance("delta", delta)
     levels = read_levels(proba, labels, sample_weight, event=True)
     t = np.arange(1, 100) / 100 if thresholds is None else np.atleast_1d(np.asarray(thresholds))
-    if t.ndim != 1 or not ((t > 0.0) & (t < 1.0)).all():
+    if t.ndim != 1 or not t.size or not ((t > 0.0) & (t < 1.0)).all():
         raise ValueError(f"`thresholds` must lie strictly between 0 and 1; got {thresholds!r}.")
     place, n = np.searchsorted(levels.confidence, t), levels.worth
     above = np.pad([levels.weight_above, levels.errors_above], ((0, 0), (0, 1)))

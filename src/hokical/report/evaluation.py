@@ -84,7 +84,7 @@ class Setting:
     options: summaries.SummaryOptions
     data_name: str | None = None
     groups: Any = None
-    class_names: tuple[str, ...] = ()
+    class_names: Sequence[str] = ()
     positive: int = 1
     cluster: IntArray | None = None
 
@@ -92,14 +92,6 @@ class Setting:
     def event(self) -> str:
         """The name of the event, of two classes."""
         return self.class_names[self.positive] if self.class_names else f"class {self.positive}"
-
-
-def check_names(names: Sequence[str], n_classes: int) -> tuple[str, ...]:
-    """Names of all classes, or none."""
-    if isinstance(names, str) or len(names) not in (0, n_classes):
-        rule = f"`class_names` must have a name for each of the {n_classes} columns, in their order"
-        raise ValueError(f"{rule}; got {names!r}.")
-    return tuple(map(str, names))
 
 
 def judge(
@@ -116,8 +108,7 @@ def judge(
         codes = codes[rows.weight > 0.0]
     rows = rows.counted()
     scores, weight = row_scores(rows), rows.weight
-    known: dict[str, Any] = {"n_bins": options.n_bins, "scores": scores, "codes": codes}
-    levels = summaries.count_levels(rows, **known)
+    levels = summaries.count_levels(rows, n_bins=options.n_bins, scores=scores, codes=codes)
     if (event := rows.event(setting.positive)) is not None:
         events = summaries.count_levels(event, codes=codes)
         binary = summarize_event(events, options.delta, setting.event)
@@ -210,7 +201,7 @@ def evaluate(
     method = None if folds is None else new_calibrator(cal, argument="cal")
     if method is not None:
         cal = None
-    names = tuple(map(str, class_names or getattr(cal, "class_names", ())))
+    names = class_names if len(class_names) else getattr(cal, "class_names", ())
     given = {"sample_weight": sample_weight, "groups": groups, "coverage": coverage, "mask": mask}
     given |= {"positive": positive, "folds": folds, "cluster": cluster}
 
@@ -232,7 +223,7 @@ def evaluate(
         fitted = cal if isinstance(cal, Calibrator) else None
         rows = reader._pair(x, y, sample_weight, groups, fitted_by=fitted)
         x, y, sample_weight, groups = rows[:4]
-        names = names or rows.classes
+        names = names if len(names) else rows.classes
     codes = None if cluster is None or y is None else reading.as_clusters(cluster, len(y))
     options = summaries.SummaryOptions(n_bins, delta)
     setting = Setting(options, data_name, groups, names, cluster=codes)
@@ -254,8 +245,7 @@ def evaluate(
         return _evaluate_confidence(cal, x, y, weight, setting)
     refuse("logits", "sample_weight", "groups", "cluster", "coverage", "positive", "folds")
     test = reader._read(x, y, sample_weight, groups, plain=True)
-    check_names(names, test.n_classes)
-    setting = replace(setting, positive=_find_event(positive, names, test.n_classes))
+    setting = _name_classes(setting, test.n_classes, positive)
     with progress_bar("Evaluating", None):
         if folds is None:
             return _evaluate_logits(cal, test, setting, coverage)
@@ -264,17 +254,22 @@ def evaluate(
         return _evaluate_folds(method, test, setting, folds)
 
 
-def _find_event(positive: Any, names: Sequence[str], n_classes: int) -> int:
-    """The event among two classes, by the name or number of a class; by default the second."""
+def _name_classes(setting: Setting, n_classes: int, positive: Any = None) -> Setting:
+    """The setting with checked names, and the event among two classes, by its name or number.
+
+    By default it is the second.
+    """
+    names = audits.check_names(setting.class_names, n_classes)
+    setting = replace(setting, class_names=names)
     if positive is None:
-        return 1
+        return setting
     if n_classes != 2:
         rule = f"`positive` must be None for {n_classes} classes, as it names the event of two"
         raise ValueError(f"{rule}; got {positive!r}.")
     choices = [*names, 0, 1]
     if isinstance(positive, bool) or positive not in choices:
         raise ValueError(f"`positive` must be one of {choices}; got {positive!r}.")
-    return choices.index(positive) % 2
+    return replace(setting, positive=choices.index(positive) % 2)
 
 
 def _softmax(n_classes: int) -> Any:
@@ -359,8 +354,7 @@ def _evaluate_source(
     """The evaluation of a source of chunks."""
     options, chunks = setting.options, open_source(source, fitted_by=cal)
     n_classes = chunks.n_classes if cal is None else cal.n_classes_
-    names = check_names(setting.class_names, n_classes)
-    setting = replace(setting, positive=_find_event(positive, names, n_classes))
+    setting = _name_classes(setting, n_classes, positive)
     methods = {"uncalibrated": _softmax(n_classes)} | ({} if cal is None else {cal.name: cal})
     sums: dict[str, tuple[Any, ...]] = {}
     n_rows = 0
@@ -387,7 +381,7 @@ def _evaluate_source(
     found: Any = None
     for name, (levels, by_label, events) in sums.items():
         whole = (summaries.summarize(levels, options), levels, data, found)
-        called = names or tuple(map(str, range(n_classes)))
+        called = setting.class_names or tuple(map(str, range(n_classes)))
         classes = audits.label_table(called, by_label, options.delta)
         binary = events and summarize_event(events, options.delta, setting.event)
         found = Evaluation(name, methods[name], *whole, classes, binary=binary)
@@ -463,7 +457,7 @@ def _evaluate_labels(cal: Any, scores: Any, labels: Any, setting: Setting) -> Ev
     own = cal._uncalibrated(scores)
     given = cal._read(scores, labels)
     marks = given.labels
-    names = check_names(setting.class_names, own.shape[1])
+    names = audits.check_names(setting.class_names, own.shape[1])
     called = np.array(names or cal._columns or [f"label {k}" for k in range(own.shape[1])])
     known = ~np.isnan(marks)
     there, example = marks[known] == 1.0, np.nonzero(known)[0]
@@ -559,7 +553,6 @@ def compare(
     order = next(iter(columns), reading.column_names(frame))
     known = _read_pair("validation", validation, order, groups[0])
     new = _read_pair("test", test, order, groups[1])
-    names = check_names(class_names, new.n_classes)
     entrants, skipped = _choose_entrants(methods, random_state, (known, new))
     # The subject is chosen by its name and never by test scores: a guarantee for whichever method
     # came out best would hold less often than it says.
@@ -571,7 +564,8 @@ def compare(
     data = DataFacts(new.n_rows, new.n_classes, data_names[1])
     codes = None if cluster is None else reading.as_clusters(cluster, new.n_rows)
     options = summaries.SummaryOptions(delta=delta)
-    setting = Setting(options, data_names[1], groups[1], names, cluster=codes)
+    setting = Setting(options, data_names[1], groups[1], class_names, cluster=codes)
+    setting = _name_classes(setting, new.n_classes)
     results = []
     for name in track(list(entrants), "Comparing {}", len(entrants), progress):
         method, seconds, sets = entrants[name], None, None
