@@ -12,7 +12,7 @@ confidences of many rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations, product
 from typing import Any
@@ -297,8 +297,10 @@ def group_table(
     return audit(questions, groups, weights, delta)
 
 
-def check_names(names: Sequence[str], n_classes: int) -> tuple[str, ...]:
+def check_names(names: Sequence[str] | None, n_classes: int) -> tuple[str, ...]:
     """Names of all classes, or none."""
+    if names is None:
+        return ()
     if isinstance(names, str) or len(names) not in (0, n_classes):
         rule = f"`class_names` must have a name for each of the {n_classes} columns, in their order"
         raise ValueError(f"{rule}; got {names!r}.")
@@ -316,7 +318,7 @@ def audit(
     tests, parts = [], []
     for asked, given in questions.items():
         rows = Outcomes(given.confidence, given.correct, weights).counted()
-        tests += _test(rows, cells, asked)
+        tests += [_test(rows, name, own, asked) for name, own in cells]
         # What of each group lies in each quarter of the confidences.
         ends = np.quantile(rows.confidence, np.arange(1, SEGMENTS) / SEGMENTS)
         place = np.searchsorted(ends, rows.confidence, side="right")
@@ -325,7 +327,7 @@ def audit(
             some = own[place[own] == k]
             if LEAST_OF_PAIR <= some.size < own.size:
                 segment = f"{name}, confidence {edges[k]} to {edges[k + 1]}"
-                parts += _test(rows, [(segment, some)], asked)
+                parts.append(_test(rows, segment, some, asked))
     found = _make_rows(parts, delta, SEGMENT_SHARE * delta) if parts else ()
     worst = sorted((row for row in found if row.flagged), key=lambda row: row.p_value)
     return GroupTable(_make_rows(tests, delta, (1.0 - SEGMENT_SHARE) * delta), delta, tuple(worst))
@@ -352,8 +354,8 @@ def label_rows(
     rows: Outcomes, predicted: IntArray, names: Sequence[str], delta: float
 ) -> GroupTable:
     """The table of the groups that got each predicted label, with exact tests."""
-    cells = [(str(names[k] if names else k), own) for k, own in _split(predicted)]
-    return GroupTable(_make_rows(_test(rows, cells), delta, delta), delta)
+    tests = [_test(rows, str(names[k] if names else k), own) for k, own in _split(predicted)]
+    return GroupTable(_make_rows(tests, delta, delta), delta)
 
 
 def count_items(table: GroupTable, n_items: int) -> GroupTable:
@@ -393,23 +395,18 @@ def _split(codes: IntArray) -> Iterator[tuple[int, IntArray]]:
         yield int(codes[rows[0]]), rows
 
 
-def _test(
-    rows: Outcomes, cells: Iterable[tuple[str, IntArray]], asked: str = LABEL
-) -> list[tuple[Any, ...]]:
-    """Of each cell: name, what was asked, rows, how many they are worth, shares, z and p-value."""
-    found = []
-    for name, own in cells:
-        confidence, correct = rows.confidence[own], rows.correct[own]
-        weight = None if rows.weight is None else rows.weight[own]
-        share = np.ones(own.size) if weight is None else weight / weight.mean()
-        predicted, observed = float((share * confidence).mean()), float((share * correct).mean())
-        spread = float(np.sqrt((share**2 * confidence * (1.0 - confidence)).mean() / own.size))
-        gap = observed - predicted
-        certain = 0.0 if abs(gap) < 1e-9 else math.copysign(math.inf, gap)  # a certainty was wrong
-        z = gap / spread if spread > 0.0 else certain
-        worth, p = own.size / float((share**2).mean()), sum_p_value(confidence, correct, weight)
-        found.append((name, asked, own.size, worth, predicted, observed, z, p))
-    return found
+def _test(rows: Outcomes, name: str, own: IntArray, asked: str = LABEL) -> tuple[Any, ...]:
+    """Of some rows: name, what was asked, rows, how many they are worth, shares, z and p-value."""
+    confidence, correct = rows.confidence[own], rows.correct[own]
+    weight = None if rows.weight is None else rows.weight[own]
+    share = np.ones(own.size) if weight is None else weight / weight.mean()
+    predicted, observed = float((share * confidence).mean()), float((share * correct).mean())
+    spread = float(np.sqrt((share**2 * confidence * (1.0 - confidence)).mean() / own.size))
+    gap = observed - predicted
+    certain = 0.0 if abs(gap) < 1e-9 else math.copysign(math.inf, gap)  # a certainty was wrong
+    z = gap / spread if spread > 0.0 else certain
+    worth, p = own.size / float((share**2).mean()), sum_p_value(confidence, correct, weight)
+    return name, asked, own.size, worth, predicted, observed, z, p
 
 
 #: Confidences are clipped here before their log-odds; the ridge on each standardized column.

@@ -501,8 +501,9 @@ def with_ends(metric: Metric, value: float, ends: Ends) -> Estimate:
 
 def proven_bounds(ece: float, brier: float, n: int, options: SummaryOptions) -> dict[str, float]:
     """Every bound on the calibration error, from ECE and Brier score of n independent examples."""
-    given, methods = (min(ece, 1.0), n, options.n_bins, options.delta), get_args(bounds.Method)
+    given = (min(ece, 1.0), n, options.n_bins, options.delta)
     used = dict.fromkeys(("mcdiarmid", "bousquet"), min(brier, 1.0))
+    methods = get_args(bounds.Method)
     return {m: bounds.calibration_bound(*given, method=m, brier=used.get(m)) for m in methods}
 
 

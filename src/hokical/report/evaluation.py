@@ -201,7 +201,9 @@ def evaluate(
     method = None if folds is None else new_calibrator(cal, argument="cal")
     if method is not None:
         cal = None
-    names = class_names if len(class_names) else getattr(cal, "class_names", ())
+    names = getattr(cal, "class_names", ())
+    if class_names is not None and len(class_names):
+        names = class_names
     given = {"sample_weight": sample_weight, "groups": groups, "coverage": coverage, "mask": mask}
     given |= {"positive": positive, "folds": folds, "cluster": cluster}
 
@@ -316,7 +318,8 @@ def measure_sets(
 
 def _evaluate_folds(method: Any, test: Rows, setting: Setting, folds: int) -> Evaluation:
     """Each fold predicted by a fit on the others."""
-    labels, remedy = test.labels, "There cannot be more folds than examples."
+    labels = test.labels
+    remedy = "There cannot be more folds than examples."
     check_count(folds, name="folds", least=2, most=labels.size, remedy=remedy)
     groups = {} if setting.groups is None else read_columns(setting.groups, labels.size)
     # The folds of each class in turn, in an order that is drawn once.
