@@ -295,3 +295,5 @@ def test_data_must_be_a_pair() -> None:
     data = synthetic_logits(400, 4, seed=0)
     with pytest.raises(TypeError, match=r"must be a pair \(logits, labels\); got dict"):
         compare({"one": data}, {"one": data})
+    with pytest.raises(TypeError, match=r"`test` must be a pair .*; got tuple of 3\. Use `hokical"):
+        compare(data, (*data, data[1]))

@@ -594,7 +594,8 @@ def _read_pair(name: str, examples: Any, columns: tuple[str, ...], groups: Any) 
     """Rows of a pair (logits, labels), columns of a frame in the order of these names."""
     pair = isinstance(examples, (tuple, list))
     if not pair or len(examples) != 2:
-        got = f"{type(examples).__name__}{f' of {len(examples)}' if pair else ''}"
+        got = type(examples).__name__
+        got += f" of {len(examples)}" if pair else ""
         remedy = "`hokical.compare((val_logits, val_labels), (test_logits, test_labels))`"
         raise TypeError(f"`{name}` must be a pair (logits, labels); got {got}. Use {remedy}.")
     reader = make("uncalibrated")
