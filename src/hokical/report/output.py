@@ -342,9 +342,10 @@ def _script_data(results: Sequence[Any], chosen: Any) -> Any:
     """
     event = all(each.binary is not None for each in results)
     top = max(axis_top(each.binary) for each in results) if event else 1.0
-    curve, methods = ("area", "threshold", "coverage", "risk"), []
+    methods = []
     for each in results:
         bound, delta, levels = each.name == chosen.name, each.summary.options.delta, each.levels
+        risk = RiskCoverage.from_levels(levels)
         found = {
             "name": each.name,
             "label": each.label,
@@ -360,7 +361,7 @@ def _script_data(results: Sequence[Any], chosen: Any) -> Any:
                 }
                 for scheme in SCHEMES
             },
-            "risk": _round(RiskCoverage.from_levels(levels), *curve),
+            "risk": _round(risk, *vars(risk)),
             "event": None,
         }
         if event:
