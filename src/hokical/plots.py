@@ -19,7 +19,8 @@ from hokical._core.checks import bin_edges, bin_index, check_count
 from hokical._core.runtime import import_optional
 from hokical.guarantees.bounds import clopper_pearson
 from hokical.metrics import risk_models
-from hokical.metrics.calibration import Bins, Levels, aurc, ece, read_levels, risk_coverage_curve
+from hokical.metrics.calibration import aurc, ece, risk_coverage_curve
+from hokical.metrics.levels import Bins, Levels, read_levels
 from hokical.metrics.summaries import summarize_sets
 
 __all__ = [
@@ -130,19 +131,16 @@ class EventPicture:
         top = axis_top(found) if top is None else top
         cuts = np.linspace(0.0, top, _BARS + 1)
         place = np.minimum((levels.confidence / top * _BARS).astype(np.int64), _BARS - 1)
-        sides = (levels.correct, levels.errors)
-        events, others = (
-            np.bincount(place, weight, _BARS) / (float(weight.sum()) or 1.0) for weight in sides
-        )
-        rugs = []
-        for weight in sides:
+        shares, rugs = [], []
+        for weight in (levels.correct, levels.errors):
             reached = np.cumsum(weight)
+            shares.append(np.bincount(place, weight, _BARS) / (reached[-1] or 1.0))
             count = int(min(_MARKS, np.ceil(reached[-1])))
             wanted = (np.arange(count) + 0.5) / max(count, 1) * reached[-1]
             spots = np.minimum(np.searchsorted(reached, wanted), reached.size - 1)
             rugs.append(np.asarray(levels.confidence[spots]))
         net = found.decision_curve(top * np.arange(1, 100) / 100.0)
-        return cls(top, found.curve, bands, cuts, events, others, rugs[0], rugs[1], net)
+        return cls(top, found.curve, bands, cuts, shares[0], shares[1], rugs[0], rugs[1], net)
 
     def draw_curve(self, ax: Axes | None, delta: float, **style: Any) -> Axes:
         """The smooth curve with its band, points of bands with intervals, and rugs."""
@@ -394,10 +392,9 @@ def draw_histogram(
     _bars(ax, edges[:-1], edges[1:], right, **({"color": BLUE, "label": "correct"} | style))
     stacked = {"color": ORANGE, "label": "errors", "bottom": right, "hatch": "////"}
     _bars(ax, edges[:-1], edges[1:], wrong, **(stacked | style))
-    mean = float(levels.weight @ levels.confidence) / levels.total
-    accuracy = float(levels.correct.sum()) / levels.total
+    mean, share = levels.mean_confidence, levels.accuracy
     ax.axvline(mean, color=ink(ax), label=f"mean confidence {mean:.1%}")
-    ax.axvline(accuracy, color=ink(ax), linestyle=":", label=f"accuracy {accuracy:.1%}")
+    ax.axvline(share, color=ink(ax), linestyle=":", label=f"accuracy {share:.1%}")
     return _finish(ax, "upper left", "confidence", "examples", xlim=(0, 1))
 
 

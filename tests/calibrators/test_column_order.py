@@ -48,7 +48,7 @@ def test_compare_refuses_methods_of_other_columns() -> None:
         "first": hokical.make("temps").fit(FRAME, LABELS),
         "second": hokical.make("temps").fit(TURNED, 2 - LABELS),
     }
-    with pytest.raises(ValueError, match="the same columns in one order"):
+    with pytest.raises(ValueError, match="the same columns in the same order"):
         hokical.compare((FRAME, LABELS), (FRAME, LABELS), methods)
 
 

@@ -103,7 +103,7 @@ def test_mistakes_are_named() -> None:
         prediction_powered_accuracy(score, right, score, groups=np.zeros(200))
     with pytest.raises(ValueError, match="`correct`"):
         prediction_powered_accuracy(score, right[:5], score)
-    with pytest.raises(ValueError, match=r"`unlabelled` must be 1-D .* at least one entry"):
+    with pytest.raises(ValueError, match=r"`unlabelled` must be numbers .* got shape \(0,\)"):
         prediction_powered_accuracy(score, right, [])
     few = prediction_powered_accuracy(score[:20], np.ones(20, bool), score)
     assert (few.accuracy, few.low, few.high) == few.labels_alone

@@ -122,6 +122,8 @@ def test_a_wrong_risk_is_found_where_labels_are_right_as_often_as_predicted() ->
     table = group_table(np.column_stack([1 - risk, risk]), labels, site, class_names=("no", "yes"))
     assert [row.full_name for row in table.flagged] == ["b (yes)"]
     assert table["b (yes)"].gap < -0.05
+    with pytest.raises(ValueError, match="`class_names` must have a name for each of the 2"):
+        group_table(np.column_stack([1 - risk, risk]), labels, site, class_names=("yes",))
 
 
 def test_a_wrong_certainty_is_infinite() -> None:

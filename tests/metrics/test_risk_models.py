@@ -105,6 +105,8 @@ def test_net_benefit_is_its_definition() -> None:
     assert decision_curve(risk, event).threshold.size == 99
     with pytest.raises(ValueError, match="`thresholds` must lie strictly between 0 and 1"):
         decision_curve(risk, event, [0.0])
+    with pytest.raises(ValueError, match="`thresholds` must lie strictly between 0 and 1"):
+        decision_curve(risk, event, [])
 
 
 def test_the_summary_is_that_of_plain_formulas() -> None:

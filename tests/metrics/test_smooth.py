@@ -69,7 +69,7 @@ def test_it_is_no_smaller_than_the_mean_gap() -> None:
     assert smooth_ece(confidence, correct) >= abs((correct - confidence).mean())
 
 
-@pytest.mark.parametrize("bandwidth", [0.0, -1.0, float("nan")])
+@pytest.mark.parametrize("bandwidth", [0.0, -1.0, float("nan"), float("inf")])
 def test_bad_bandwidth_is_named(bandwidth: float) -> None:
-    with pytest.raises(ValueError, match="`bandwidth` must be above 0; got"):
+    with pytest.raises(ValueError, match="`bandwidth` must be a finite number above 0; got"):
         smooth_ece([0.5], [True], bandwidth=bandwidth)

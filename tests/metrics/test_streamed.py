@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import hokical
 from hokical import metrics
 from hokical.calibrators import make
-from hokical.metrics import calibration
-from hokical.metrics.calibration import MOST_LEVELS, confidence_level, level_confidence
+from hokical.metrics import levels
+from hokical.metrics.levels import MOST_LEVELS, confidence_level, level_confidence
 from hokical.streams import open_source
 from tests.conftest import max_examples
 
@@ -47,7 +47,7 @@ def test_metrics_do_not_depend_on_the_chunks(
     data = scores(250, seed)
     metric = getattr(metrics, name)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(calibration, "MOST_EXACT", most)
+        patch.setattr(levels, "MOST_EXACT", most)
         assert np.array_equal(metric(cut(data, sizes)), metric(*data), equal_nan=True)
 
 
@@ -57,7 +57,7 @@ def test_levels_change_little(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
     data = scores(30_000, 1)
     metric = getattr(metrics, name)
     exact = metric(*data)
-    monkeypatch.setattr(calibration, "MOST_EXACT", 100)
+    monkeypatch.setattr(levels, "MOST_EXACT", 100)
     allowed = 1e-4 if name in ("ece", "debiased_ece") else 2e-6
     assert metric(*data) == pytest.approx(exact, rel=2e-5, abs=allowed)
 
@@ -70,7 +70,7 @@ def test_stated_confidences_keep_their_bins_and_values_at_levels() -> None:
     for n_bins in (5, 10, 15):
         exact = metrics.ece(confidence, correct, n_bins=n_bins, norm=2)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(calibration, "MOST_EXACT", 100)
+            patch.setattr(levels, "MOST_EXACT", 100)
             found = metrics.ece(confidence, correct, n_bins=n_bins, norm=2)
         assert found == pytest.approx(exact, rel=1e-12)
 
@@ -106,7 +106,7 @@ def test_order_among_the_nearly_sure_is_kept(seed: int) -> None:
         metric = getattr(metrics, name)
         known = metric(confidence, correct)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(calibration, "MOST_EXACT", 100)
+            patch.setattr(levels, "MOST_EXACT", 100)
             assert metric(confidence, correct) == pytest.approx(known, abs=allowed), name
 
 
@@ -117,7 +117,7 @@ def test_millions_of_rows_to_seven_digits() -> None:
     correct = rng.random(4_000_000) < confidence**1.1
     found = metrics.summary(confidence, correct)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(calibration, "MOST_EXACT", 10_000_000)
+        patch.setattr(levels, "MOST_EXACT", 10_000_000)
         exact = metrics.summary(confidence, correct)
     for name, estimate in exact.estimates.items():
         # The debiased ECE is a small difference of squares, by which its error grows; of equal

@@ -195,5 +195,5 @@ def test_folds_take_weights_groups_and_a_method() -> None:
         hokical.evaluate("platt", scores, truth, folds=1)
     with pytest.raises(ValueError, match="`cal`"):
         hokical.evaluate("plat", scores, truth, folds=4)
-    with pytest.raises(TypeError, match="`coverage` cannot be given for `folds`"):
+    with pytest.raises(TypeError, match="`coverage` cannot be given with `folds`"):
         hokical.evaluate("platt", scores, truth, folds=4, coverage=0.9)

@@ -18,7 +18,7 @@ from hokical import FitDataWarning, Hoki, TemperatureScaling, TopK, compare, eva
 from hokical.calibrators import MethodInfo, method_names
 from hokical.demo import demo_logits
 from hokical.metrics import brier, ece
-from hokical.report.results import paired_differences
+from hokical.report.output import paired_differences
 from tests.conftest import hold_often, repetitions, synthetic_logits
 
 
@@ -295,3 +295,5 @@ def test_data_must_be_a_pair() -> None:
     data = synthetic_logits(400, 4, seed=0)
     with pytest.raises(TypeError, match=r"must be a pair \(logits, labels\); got dict"):
         compare({"one": data}, {"one": data})
+    with pytest.raises(TypeError, match=r"`test` must be a pair .*; got tuple of 3\. Use `hokical"):
+        compare(data, (*data, data[1]))

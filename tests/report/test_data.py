@@ -13,7 +13,7 @@ import pytest
 
 from hokical import compare
 from hokical.metrics import ece, selective_risk
-from hokical.report.results import BIN_COUNTS, SCHEMES, best_of
+from hokical.report.output import BIN_COUNTS, SCHEMES, best_of
 from tests.conftest import synthetic_logits
 
 Data = Callable[..., dict[str, Any]]

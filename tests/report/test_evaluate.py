@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import hokical
-from hokical.report.results import paired_differences
+from hokical.report.output import paired_differences
 from tests.calibrators.test_confidence import answers
 from tests.calibrators.test_multilabel import tags
 from tests.conftest import synthetic_logits
@@ -192,6 +192,8 @@ def test_bad_arguments_are_named(cal: hokical.Calibrator) -> None:
     scores, labels = tags(50)
     with pytest.raises(ValueError, match="`class_names` must have a name for each of the 12"):
         hokical.evaluate(hokical.MultilabelCalibrator(), scores, labels, class_names=["a", "b"])
+    with pytest.raises(ValueError, match=r"`class_names` must have a name .* got 'abc'"):
+        hokical.evaluate(None, *synthetic_logits(90, 3, seed=0), class_names="abc")
     with pytest.raises(TypeError, match=r"hokical, or None; got int.*`evaluate\(None, "):
         hokical.evaluate(3, *TEST)
     with pytest.raises(TypeError, match="`groups` cannot be given for a stream"):

@@ -20,7 +20,7 @@ import numpy as np
 from hokical import Gaussian, Gumbel, TopK, Uniform, label_distribution, label_stability, load, make
 from hokical.calibrators import method_names
 from hokical.guarantees import calibration_bound
-from hokical.report.results import json_for_script
+from hokical.report.output import json_for_script
 from tests.conftest import synthetic_logits
 from tests.references import gaussian_stability, uniform_stability
 

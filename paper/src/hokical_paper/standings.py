@@ -15,7 +15,8 @@ from hokical import compare
 from hokical._core.arrays import FloatArray
 from hokical.guarantees.bounds import check_chance
 from hokical.metrics.summaries import METRICS
-from hokical.report.results import Cell, Comparison, TableOutput, TextCells
+from hokical.report.output import Cell, TableOutput, TextCells
+from hokical.report.results import Comparison
 
 
 def compare_data_sets(

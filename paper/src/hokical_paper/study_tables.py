@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from hokical.report.results import Cell, TableOutput, TextCells
+from hokical.report.output import Cell, TableOutput, TextCells
 from hokical_paper.standings import Standing
 from hokical_paper.study import SCORES, Outcome
 

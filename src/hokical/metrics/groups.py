@@ -12,18 +12,18 @@ confidences of many rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
 
 from hokical._core.arrays import BoolArray, FloatArray, IntArray
 from hokical._core.groups import GroupCoding, GroupNames, count_rows
-from hokical._core.reading import as_labels, as_weights, to_numpy
+from hokical._core.reading import as_labels, as_weights, refuse, to_floats
 from hokical.guarantees.bounds import check_chance
-from hokical.metrics.calibration import Outcomes, as_confidence, as_examples, as_predictions
+from hokical.metrics.levels import Outcomes, as_examples, as_predictions
 from hokical.metrics.summaries import share_ends
 
 #: More events than this are merged if their probabilities agree to 1/256.
@@ -292,8 +292,19 @@ def group_table(
     data = as_predictions(proba, labels)
     questions = {LABEL: data.top_label}
     if data.proba.shape[1] == 2:
-        questions[str(class_names[1]) if class_names else "class 1"] = data.event()
+        names = check_names(class_names, 2)
+        questions[names[1] if names else "class 1"] = data.event()
     return audit(questions, groups, weights, delta)
+
+
+def check_names(names: Sequence[str] | None, n_classes: int) -> tuple[str, ...]:
+    """Names of all classes, or none."""
+    if names is None:
+        return ()
+    if isinstance(names, str) or len(names) not in (0, n_classes):
+        rule = f"`class_names` must have a name for each of the {n_classes} columns, in their order"
+        raise ValueError(f"{rule}; got {names!r}.")
+    return tuple(map(str, names))
 
 
 def audit(
@@ -307,18 +318,16 @@ def audit(
     tests, parts = [], []
     for asked, given in questions.items():
         rows = Outcomes(given.confidence, given.correct, weights).counted()
-        tests += _test(rows, cells, asked)
+        tests += [_test(rows, name, own, asked) for name, own in cells]
         # What of each group lies in each quarter of the confidences.
         ends = np.quantile(rows.confidence, np.arange(1, SEGMENTS) / SEGMENTS)
         place = np.searchsorted(ends, rows.confidence, side="right")
         edges = [f"{end:.2f}" for end in (0.0, *ends, 1.0)]
-        inside = [
-            (f"{name}, confidence {edges[k]} to {edges[k + 1]}", some)
-            for name, own in cells
-            for k in range(SEGMENTS)
-            if LEAST_OF_PAIR <= (some := own[place[own] == k]).size < own.size
-        ]
-        parts += _test(rows, inside, asked)
+        for (name, own), k in product(cells, range(SEGMENTS)):
+            some = own[place[own] == k]
+            if LEAST_OF_PAIR <= some.size < own.size:
+                segment = f"{name}, confidence {edges[k]} to {edges[k + 1]}"
+                parts.append(_test(rows, segment, some, asked))
     found = _make_rows(parts, delta, SEGMENT_SHARE * delta) if parts else ()
     worst = sorted((row for row in found if row.flagged), key=lambda row: row.p_value)
     return GroupTable(_make_rows(tests, delta, (1.0 - SEGMENT_SHARE) * delta), delta, tuple(worst))
@@ -336,8 +345,8 @@ def label_table(names: Sequence[str], sums: FloatArray, delta: float) -> GroupTa
     z = (observed - predicted) / np.sqrt(np.maximum(predicted * (1.0 - predicted), 1e-12) / worth)
     p = mean_p_values(worth, predicted, observed)
     columns = (count.astype(np.int64), worth, predicted, observed, z, p)
-    numbers = zip(*(column.tolist() for column in columns), strict=True)
-    tests = [(names[k], LABEL, *row) for k, row in zip(places.tolist(), numbers, strict=True)]
+    named = ([names[k] for k in places.tolist()], [LABEL] * places.size)
+    tests = list(zip(*named, *(column.tolist() for column in columns), strict=True))
     return GroupTable(_make_rows(tests, delta, delta), delta)
 
 
@@ -345,8 +354,8 @@ def label_rows(
     rows: Outcomes, predicted: IntArray, names: Sequence[str], delta: float
 ) -> GroupTable:
     """The table of the groups that got each predicted label, with exact tests."""
-    cells = [(str(names[k] if names else k), own) for k, own in _split(predicted)]
-    return GroupTable(_make_rows(_test(rows, cells), delta, delta), delta)
+    tests = [_test(rows, str(names[k] if names else k), own) for k, own in _split(predicted)]
+    return GroupTable(_make_rows(tests, delta, delta), delta)
 
 
 def count_items(table: GroupTable, n_items: int) -> GroupTable:
@@ -386,23 +395,18 @@ def _split(codes: IntArray) -> Iterator[tuple[int, IntArray]]:
         yield int(codes[rows[0]]), rows
 
 
-def _test(
-    rows: Outcomes, cells: Iterable[tuple[str, IntArray]], asked: str = LABEL
-) -> list[tuple[Any, ...]]:
-    """Of each cell: name, what was asked, rows, how many they are worth, shares, z and p-value."""
-    found = []
-    for name, own in cells:
-        confidence, correct = rows.confidence[own], rows.correct[own]
-        weight = None if rows.weight is None else rows.weight[own]
-        share = np.ones(own.size) if weight is None else weight / weight.mean()
-        predicted, observed = float((share * confidence).mean()), float((share * correct).mean())
-        spread = float(np.sqrt((share**2 * confidence * (1.0 - confidence)).mean() / own.size))
-        gap = observed - predicted
-        certain = 0.0 if abs(gap) < 1e-9 else math.copysign(math.inf, gap)  # a certainty was wrong
-        z = gap / spread if spread > 0.0 else certain
-        worth, p = own.size / float((share**2).mean()), sum_p_value(confidence, correct, weight)
-        found.append((name, asked, own.size, worth, predicted, observed, z, p))
-    return found
+def _test(rows: Outcomes, name: str, own: IntArray, asked: str = LABEL) -> tuple[Any, ...]:
+    """Of some rows: name, what was asked, rows, how many they are worth, shares, z and p-value."""
+    confidence, correct = rows.confidence[own], rows.correct[own]
+    weight = None if rows.weight is None else rows.weight[own]
+    share = np.ones(own.size) if weight is None else weight / weight.mean()
+    predicted, observed = float((share * confidence).mean()), float((share * correct).mean())
+    spread = float(np.sqrt((share**2 * confidence * (1.0 - confidence)).mean() / own.size))
+    gap = observed - predicted
+    certain = 0.0 if abs(gap) < 1e-9 else math.copysign(math.inf, gap)  # a certainty was wrong
+    z = gap / spread if spread > 0.0 else certain
+    worth, p = own.size / float((share**2).mean()), sum_p_value(confidence, correct, weight)
+    return name, asked, own.size, worth, predicted, observed, z, p
 
 
 #: Confidences are clipped here before their log-odds; the ridge on each standardized column.
@@ -538,8 +542,12 @@ def prediction_powered_accuracy(
 
 def _columns(values: Any, name: str) -> FloatArray:
     """Each of the confidences (n, signals) and its log-odds, (n, 2 signals)."""
-    array = to_numpy(values, name)
-    several = array.ndim == 2 and array.shape[1]
-    table = np.stack([as_confidence(a, name) for a in (array.T if several else [array])], axis=1)
+    array = to_floats(values, name, "fiub")
+    table = array[:, None] if array.ndim == 1 else array
+    if table.ndim != 2 or not table.size:
+        rule = "numbers (n,), or several signals (n, k), of at least one entry"
+        raise ValueError(f"`{name}` must be {rule}; got shape {array.shape}.")
+    remedy = "Divide percentages by 100, and drop rows without a confidence."
+    refuse(~((table >= 0.0) & (table <= 1.0)), table, f"`{name}` must lie in [0, 1]", remedy)
     inside = np.clip(table, _LEAST, 1.0 - _LEAST)
     return np.hstack([table, np.log(inside / (1.0 - inside))])

@@ -16,8 +16,9 @@ from hokical._core.arrays import FloatArray
 from hokical._core.runtime import warn_user
 from hokical.guarantees import bounds
 from hokical.metrics import groups, summaries
-from hokical.metrics.calibration import Levels, read_levels, squared_errors
-from hokical.metrics.summaries import Estimate, Estimates, mean_ends
+from hokical.metrics.calibration import squared_errors
+from hokical.metrics.levels import Levels, read_levels
+from hokical.metrics.summaries import Estimate, Estimates, Metric, mean_ends
 
 #: With fewer true or false positives an interval of net benefit is that of both shares at once: the
 #: interval of the mean held in 73 to 91 % of simulations of five rows that are treated.
@@ -28,57 +29,37 @@ _LEAST = 1e-12
 _KNOTS, _CELLS, _POINTS = 10, 512, 101
 
 _UNKNOWN = Estimate(math.nan)
-_TITLES = {
-    "prevalence": "share of events",
-    "mean_probability": "mean probability",
-    "oe_ratio": "O:E ratio",
-    "intercept": "intercept",
-    "slope": "slope",
-    "auroc": "AUROC",
-    "gini": "Gini",
-    "ks": "KS",
-    "brier": "Brier score",
-    "scaled_brier": "scaled Brier score",
-    "log_loss": "log loss",
-    "ici": "ICI (Eavg)",
-    "e50": "E50",
-    "e90": "E90",
-    "emax": "Emax",
-    "spiegelhalter_z": "Spiegelhalter's z",
-    "spiegelhalter_p": "p-value of z",
-    "logistic_intercept": "intercept beside slope",
-    "r2": "Nagelkerke's R2",
-    "discrimination": "discrimination D",
-    "unreliability": "unreliability U",
-    "unreliability_p": "p-value of U",
-    "quality": "quality Q",
-}
-_FORMS = {
-    "prevalence": ".1%",
-    "mean_probability": ".1%",
-    "oe_ratio": ".3f",
-    "intercept": ".3f",
-    "slope": ".3f",
-    "spiegelhalter_z": ".3f",
-    "spiegelhalter_p": ".3g",
-    "logistic_intercept": ".3f",
-    "unreliability_p": ".3g",
-}
+_TABLE = (
+    Metric("prevalence", "share of events", form=".1%"),
+    Metric("mean_probability", "mean probability", form=".1%"),
+    Metric("oe_ratio", "O:E ratio", form=".3f"),
+    Metric("intercept", "intercept", form=".3f"),
+    Metric("slope", "slope", form=".3f"),
+    Metric("auroc", "AUROC", better="higher", ranking=True),
+    Metric("gini", "Gini"),
+    Metric("ks", "KS"),
+    Metric("brier", "Brier score", ranking=True),
+    Metric("scaled_brier", "scaled Brier score"),
+    Metric("log_loss", "log loss", ranking=True),
+    Metric("ici", "ICI (Eavg)"),
+    Metric("e50", "E50"),
+    Metric("e90", "E90"),
+    Metric("emax", "Emax"),
+    Metric("spiegelhalter_z", "Spiegelhalter's z", form=".3f"),
+    Metric("spiegelhalter_p", "p-value of z", form=".3g"),
+    Metric("logistic_intercept", "intercept beside slope", form=".3f"),
+    Metric("r2", "Nagelkerke's R2"),
+    Metric("discrimination", "discrimination D"),
+    Metric("unreliability", "unreliability U"),
+    Metric("unreliability_p", "p-value of U", form=".3g"),
+    Metric("quality", "quality Q"),
+)
 #: What a summary of an event has, in order.
-EVENT_METRICS = {
-    name: summaries.Metric(
-        name,
-        title,
-        form=_FORMS.get(name, ".4f"),
-        better="higher" if name == "auroc" else "lower",
-        ranking=name in ("auroc", "brier", "log_loss"),
-    )
-    for name, title in _TITLES.items()
-}
+EVENT_METRICS = {metric.name: metric for metric in _TABLE}
 #: What small tables show of it.
 EVENT_COLUMNS = ("mean_probability", "oe_ratio", "intercept", "slope", "auroc", "brier", "log_loss")
 #: What evaluations show of it; the rest is that of `val.prob`.
-EVENT_MAIN = tuple(_TITLES)[: list(_TITLES).index("spiegelhalter_p") + 1]
+EVENT_MAIN = tuple(EVENT_METRICS)[: list(EVENT_METRICS).index("spiegelhalter_p") + 1]
 
 
 @dataclass(frozen=True)
@@ -278,8 +259,7 @@ def binary_summary(
     (True, True)
     """
     bounds.check_chance("delta", delta)
-    columns = (probability, outcome, sample_weight)
-    levels = summaries.clustered_levels(cluster, *columns, event=True)
+    levels = summaries.clustered_levels(cluster, probability, outcome, sample_weight, event=True)
     return summarize_event(levels, delta)
 
 
@@ -305,7 +285,7 @@ def summarize_event(levels: Levels, delta: float, event: str = "the event") -> B
     area, share = found["auroc"], found["prevalence"].value
     gini, low, high = (2.0 * end - 1.0 for end in (area.value, area.low, area.high))
     found["gini"] = Estimate(gini, low, high, area.reason)
-    if float(levels.weight @ levels.confidence) > 0.0:
+    if levels.mean_confidence > 0.0:
         found["oe_ratio"] = _ratio(gaps, found["prevalence"], delta)
     if 0.0 < share < 1.0:
         brier = found["brier"].value
@@ -319,16 +299,10 @@ def summarize_event(levels: Levels, delta: float, event: str = "the event") -> B
     z = float(gaps.gap @ lean) / math.sqrt(variance) if variance > 0.0 else math.nan
     tail = float(bounds.scipy_special().ndtr(-abs(z)))
     found |= {"spiegelhalter_z": Estimate(z), "spiegelhalter_p": Estimate(2.0 * tail)}
-    return BinarySummary(
-        levels.n_rows,
-        float(levels.correct.sum()),
-        {name: found.get(name, _UNKNOWN) for name in EVENT_METRICS},
-        curve,
-        float(levels.weight[certain].sum()),
-        delta,
-        event,
-        levels=levels,
-    )
+    n_events, n_certain = float(levels.correct.sum()), float(levels.weight[certain].sum())
+    estimates = {name: found.get(name, _UNKNOWN) for name in EVENT_METRICS}
+    known = (levels.n_rows, n_events, estimates, curve, n_certain, delta, event)
+    return BinarySummary(*known, levels=levels)
 
 
 def _ratio(levels: Levels, share: Estimate, delta: float) -> Estimate:
@@ -415,8 +389,8 @@ def smooth_calibration_curve(
     bounds.check_chance("delta", delta)
     _, curve = _fit_models(read_levels(probability, outcome, sample_weight, event=True), delta)
     if curve is None:
-        rule = "must have both outcomes, not separated by `probability`, for a curve"
-        raise ValueError(f"`outcome` {rule}. Pass more examples.")
+        rule = "`outcome` must have both outcomes, not separated by `probability`"
+        raise ValueError(f"{rule}; got a curve that is not determined. Pass more examples.")
     return curve
 
 
@@ -466,9 +440,9 @@ def risk_bands(
         risks = np.split(levels.confidence[rows], np.searchsorted(rows, starts[1:]))
         known = zip(risks, np.rint(events), strict=True)
         p = np.array([groups.sum_p_value(r, np.arange(r.size) < k, None) for r, k in known])
-    shares: Any = (lower, upper, n, events, predicted, observed, low, 1.0 - missed)
-    columns = (*shares, p, groups.holm(p) <= delta)
-    bands = zip(*(np.asarray(column).tolist() for column in columns), strict=True)
+    flags = groups.holm(p) <= delta
+    columns = (lower, upper, n, events, predicted, observed, low, 1.0 - missed, p, flags)
+    bands = zip(*(column.tolist() for column in columns), strict=True)
     spread, statistic = worth * predicted * (1.0 - predicted), math.nan
     if (spread > 0.0).all():
         statistic = float(((worth * (observed - predicted)) ** 2 / spread).sum())
@@ -519,7 +493,7 @@ def decision_curve(
     bounds.check_chance("delta", delta)
     levels = read_levels(proba, labels, sample_weight, event=True)
     t = np.arange(1, 100) / 100 if thresholds is None else np.atleast_1d(np.asarray(thresholds))
-    if t.ndim != 1 or not ((t > 0.0) & (t < 1.0)).all():
+    if t.ndim != 1 or not t.size or not ((t > 0.0) & (t < 1.0)).all():
         raise ValueError(f"`thresholds` must lie strictly between 0 and 1; got {thresholds!r}.")
     place, n = np.searchsorted(levels.confidence, t), levels.worth
     above = np.pad([levels.weight_above, levels.errors_above], ((0, 0), (0, 1)))
@@ -532,7 +506,7 @@ def decision_curve(
     own, other = bounds.clopper_pearson(hits, n, delta=0.5 * delta)  # (thresholds, 2) each
     low = np.where(few, own[:, 0] - odds * other[:, 1], low)
     high = np.where(few, own[:, 1] - odds * other[:, 0], high)
-    share = float(levels.correct.sum()) / levels.total
+    share = levels.accuracy
     return DecisionCurve(t, powers[:, 0], low, high, share - (1.0 - share) * odds)
 
 
@@ -600,7 +574,8 @@ def _fit_models(
     smooth curve has the mean, quantiles and maximum of its distance from the predictions.
     """
     kept = (levels.confidence > 0.0) & (levels.confidence < 1.0)
-    p, weight, found = levels.confidence[kept], levels.weight[kept], dict[str, Estimate]()
+    p, weight = levels.confidence[kept], levels.weight[kept]
+    found: dict[str, Estimate] = {}
     sides = (side[kept] * levels.rows_per_weight for side in (levels.weight, levels.correct))
     cells = _Cells(_log_odds(p), *sides)
     n, events = float(cells.weight.sum()), float(cells.events.sum())

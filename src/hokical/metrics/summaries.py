@@ -22,9 +22,9 @@ from hokical._core.arrays import BoolArray, FloatArray, IntArray
 from hokical._core.checks import bin_index, check_count
 from hokical._core.reading import as_clusters, as_labels, as_weights, to_numpy
 from hokical._core.special import normal_quantile
-from hokical.guarantees.bounds import Method, calibration_bound, check_chance, clopper_pearson
+from hokical.guarantees import bounds
 from hokical.metrics import calibration
-from hokical.metrics.calibration import Bins, Levels, Outcomes, add_chunks, as_examples, is_chunked
+from hokical.metrics.levels import Bins, Levels, Outcomes, add_chunks, as_examples, is_chunked
 
 Ends = tuple[float, float]
 NONE: Ends = (math.nan, math.nan)
@@ -41,7 +41,7 @@ class SummaryOptions:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "n_bins", check_count(self.n_bins))
-        check_chance("delta", self.delta)
+        bounds.check_chance("delta", self.delta)
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Metric:
 def share_ends(share: Any, n: Any, delta: float) -> Any:
     """Clopper and Pearson's interval, low and high, of a share of n rows; a list of several."""
     hits = np.minimum(np.round(np.multiply(share, n), 9), n)
-    return clopper_pearson(hits, n, delta=delta).tolist()
+    return bounds.clopper_pearson(hits, n, delta=delta).tolist()
 
 
 def mean_ends(powers: FloatArray, n: float, delta: float, worst: float = 0.0) -> Ends:
@@ -110,8 +110,6 @@ def mean_ends(powers: FloatArray, n: float, delta: float, worst: float = 0.0) ->
     is Fay and Feuer's for sums of rare events (1997, Statistics in Medicine 16, 791-801).
     None for scores so large that their cubes are no numbers.
     """
-    from scipy.special import gammaincinv, stdtrit
-
     mean, second, third = powers.tolist()
     if not n > 2.0 or second > 1e180 or (second < 1e-180 and worst == 0.0):
         return NONE
@@ -119,16 +117,21 @@ def mean_ends(powers: FloatArray, n: float, delta: float, worst: float = 0.0) ->
     low, high = NONE
     if second >= 1e-180 and variance > 1e-14 * second:
         skewness = (third - 3.0 * mean * second + 2.0 * mean**3) / variance**1.5
-        a, z = skewness / math.sqrt(n), -float(stdtrit(n - 1.0, 0.5 * delta))
+        a, z = skewness / math.sqrt(n), -float(bounds.scipy_special().stdtrit(n - 1.0, 0.5 * delta))
         low, high = (mean - math.sqrt(variance / (n - 1.0)) * unskewed(a, z)).tolist()
     if worst > 0.0:
-        for step, tail in ((0.0, 0.5 * delta), (worst / n, 1.0 - 0.5 * delta)):
-            middle, spread = mean + step, variance / (n - 1.0) + step**2
-            end = middle
-            if spread > 1e-14 * middle**2:
-                end = float(gammaincinv(middle**2 / spread, tail)) * spread / middle
-            low, high = (min(end, low), high) if step == 0.0 else (low, max(end, high))
+        spread, step = variance / (n - 1.0), worst / n
+        low = min(gamma_quantile(mean, spread, 0.5 * delta), low)
+        high = max(gamma_quantile(mean + step, spread + step**2, 1.0 - 0.5 * delta), high)
     return low, high
+
+
+def gamma_quantile(mean: float, variance: float, tail: float) -> float:
+    """Below which a gamma distribution has the probability `tail`; its mean if it hardly varies."""
+    if not variance > 1e-14 * mean**2:
+        return mean
+    shape = mean**2 / variance
+    return float(bounds.scipy_special().gammaincinv(shape, tail)) * variance / mean
 
 
 def unskewed(a: float, z: float) -> FloatArray:
@@ -152,7 +155,7 @@ def worst_score(levels: Levels, right: FloatArray, wrong: FloatArray) -> float:
 
 def confidence_ends(levels: Levels, options: SummaryOptions) -> Ends:
     """Interval of the mean confidence: of its distance to 0 or 1, whichever is smaller."""
-    low_side = float(levels.weight @ levels.confidence) < 0.5 * levels.total
+    low_side = levels.mean_confidence < 0.5
     distance = levels.confidence if low_side else 1.0 - levels.confidence
     powers = levels.power_means(distance, distance)
     worst = max(0.5, float(distance.max()))
@@ -175,16 +178,14 @@ def _error(name: str, bins: Bins) -> Metric:
         return calibration.ece(levels, n_bins=options.n_bins, bins=bins)
 
     def ends(levels: Levels, options: SummaryOptions) -> Ends:
-        from scipy.special import gammaincinv, ndtri
-
+        ndtri = bounds.scipy_special().ndtri
         (gap, weight, right), unit = levels.by_bin(options.n_bins, bins), levels.rows_per_weight
         share = (right * unit + 0.5) / (weight * unit + 1.0)
         variance = weight / unit * share * (1.0 - share)
         total, whole = float(weight.sum()), float(variance.sum())
         error = float(np.abs(gap).sum()) / total
         mean = math.sqrt(2.0 / math.pi) * float(np.sqrt(variance).sum())
-        scale = (1.0 - 2.0 / math.pi) * whole / mean
-        noise = scale * float(gammaincinv(mean / scale, 1.0 - 0.25 * options.delta))
+        noise = gamma_quantile(mean, (1.0 - 2.0 / math.pi) * whole, 1.0 - 0.25 * options.delta)
         common = float(ndtri(0.125 * options.delta)) * math.sqrt(whole)
         common += abs(float(gap.sum()))
         high = error - float(ndtri(0.5 * options.delta)) * math.sqrt(whole) / total
@@ -224,9 +225,8 @@ _TABLE = (
     Metric(
         "accuracy",
         "accuracy",
-        "",
-        lambda t, _: float(t.correct.sum()) / t.total,
-        lambda t, o: share_ends(float(t.correct.sum()) / t.total, t.worth, o.delta),
+        function=lambda t, _: t.accuracy,
+        interval=lambda t, o: share_ends(t.accuracy, t.worth, o.delta),
         better="higher",
         form=".1%",
     ),
@@ -234,8 +234,8 @@ _TABLE = (
         "mean_confidence",
         "confidence",
         "mean",
-        lambda t, _: float(t.weight @ t.confidence) / t.total,
-        confidence_ends,
+        function=lambda t, _: t.mean_confidence,
+        interval=confidence_ends,
         better=None,
         form=".1%",
     ),
@@ -244,8 +244,7 @@ _TABLE = (
     Metric(
         "debiased_ece",
         "debiased ECE (L2)",
-        "",
-        lambda t, o: calibration.debiased_ece(t, n_bins=o.n_bins),
+        function=lambda t, o: calibration.debiased_ece(t, n_bins=o.n_bins),
     ),
     Metric(
         "smooth_ece", "smooth ECE", "no bins", lambda t, _: calibration.smooth_ece(t), ranking=True
@@ -255,19 +254,20 @@ _TABLE = (
     Metric(
         "auroc",
         "AUROC",
-        "",
-        lambda t, _: calibration.auroc(t),
-        roc_ends,
+        function=lambda t, _: calibration.auroc(t),
+        interval=roc_ends,
         better="higher",
         lacking="it takes five correct and five wrong labels, not perfectly separated",
     ),
-    Metric("aurc", "AURC", "", lambda t, _: calibration.aurc(t)),
-    Metric("selective_risk", "selective risk", "", lambda t, _: calibration.selective_risk(t)),
+    Metric("aurc", "AURC", function=lambda t, _: calibration.aurc(t)),
+    Metric("selective_risk", "selective risk", function=lambda t, _: calibration.selective_risk(t)),
     Metric(
         "classwise_ece",
         "classwise ECE",
         "mean of classes",
-        lambda t, _: float(np.abs(t.of_classes["classwise_ece"]).sum(axis=1).mean()) / t.total,
+        function=lambda t, _: (
+            float(np.abs(t.of_classes["classwise_ece"]).sum(axis=1).mean()) / t.total
+        ),
         ranking=True,
         vectors=True,
     ),
@@ -439,8 +439,9 @@ def summary(
     >>> round(result["brier"].value, 4), round(result.bounds["bousquet"], 4)
     (0.1641, 0.1351)
     """
-    options, columns = SummaryOptions(n_bins, delta), (proba, labels, sample_weight)
-    return summarize(clustered_levels(cluster, *columns, n_bins=n_bins), options)
+    options = SummaryOptions(n_bins, delta)
+    levels = clustered_levels(cluster, proba, labels, sample_weight, n_bins=n_bins)
+    return summarize(levels, options)
 
 
 def clustered_levels(cluster: Any, *columns: Any, n_bins: int = 15, event: bool = False) -> Levels:
@@ -463,19 +464,19 @@ def summarize(levels: Levels, options: SummaryOptions) -> Summary:
     """The summary of a table: all metrics, and bounds where proofs allow them: not with weights."""
     metrics = [each for each in METRICS.values() if levels.of_classes or not each.vectors]
     found = {each.name: metric_estimate(each, levels.of(each.name), options) for each in metrics}
-    bounds = {}
+    proven = {}
     if not levels.weighted:
         brier = levels.power_means(*calibration.squared_errors(levels.confidence))[0]
-        bounds = proven_bounds(found["ece"].value, float(brier), levels.n_rows, options)
-    return Summary(levels.n_rows, found, bounds, options, bool(levels.of_classes))
+        proven = proven_bounds(found["ece"].value, float(brier), levels.n_rows, options)
+    return Summary(levels.n_rows, found, proven, options, bool(levels.of_classes))
 
 
 def metric_estimate(metric: Metric, levels: Levels, options: SummaryOptions) -> Estimate:
     """A metric: a mean of scores, of all classes if known, or else of the table of levels."""
     if metric.function is not None:
         value = metric.function(levels, options)
-        if metric.interval is None or not math.isfinite(value):
-            return Estimate(value, reason="" if metric.interval is None else metric.lacking)
+        if metric.interval is None:
+            return Estimate(value)
         return with_ends(metric, value, metric.interval(levels, options))
     assert metric.scores is not None
     if (sums := levels.of_classes.get(metric.name)) is None:
@@ -500,10 +501,10 @@ def with_ends(metric: Metric, value: float, ends: Ends) -> Estimate:
 
 def proven_bounds(ece: float, brier: float, n: int, options: SummaryOptions) -> dict[str, float]:
     """Every bound on the calibration error, from ECE and Brier score of n independent examples."""
-    given, square = (min(ece, 1.0), n, options.n_bins, options.delta), min(brier, 1.0)
-    used = {"mcdiarmid": square, "bousquet": square}
-    methods: tuple[Method, ...] = get_args(Method)
-    return {name: calibration_bound(*given, method=name, brier=used.get(name)) for name in methods}
+    given = (min(ece, 1.0), n, options.n_bins, options.delta)
+    used = dict.fromkeys(("mcdiarmid", "bousquet"), min(brier, 1.0))
+    methods = get_args(bounds.Method)
+    return {m: bounds.calibration_bound(*given, method=m, brier=used.get(m)) for m in methods}
 
 
 #: Sizes up to here are rows of their own; the rest is one.
@@ -556,9 +557,9 @@ def summarize_sets(
     """
     inside = np.asarray(to_numpy(members, "members"))
     if inside.ndim != 2 or inside.dtype != np.bool_ or not inside.size:
-        found = f"got {inside.dtype} {inside.shape}. `predict_set(...).members` has them."
-        raise ValueError(f"`members` must be 2-D (n, classes), bool; {found}")
-    delta = check_chance("delta", delta)
+        got = f"shape {inside.shape}, dtype {inside.dtype}. `predict_set(...).members` has them."
+        raise ValueError(f"`members` must be 2-D (n, classes), bool; got {got}")
+    delta = bounds.check_chance("delta", delta)
     truth = as_labels(labels, *inside.shape)
     covered, sizes = inside[np.arange(truth.size), truth], inside.sum(axis=1)
     mean, error = float(sizes.mean()), sizes.std() / np.sqrt(sizes.size)
@@ -576,7 +577,7 @@ def _rows(
     """A row for each group that occurs; one above `most` is named so."""
     names, place = np.unique(group, return_inverse=True)
     n, hits, total = (np.bincount(place, part) for part in (None, covered, sizes))
-    ends = clopper_pearson(hits, n, delta=delta)
+    ends = bounds.clopper_pearson(hits, n, delta=delta)
     shown = [str(name) if name <= most else f"> {most}" for name in names]
     columns = (column.tolist() for column in (n, hits / n, *ends.T, total / n))
     return tuple(SetRow(*row) for row in zip(shown, *columns, strict=True))

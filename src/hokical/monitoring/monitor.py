@@ -27,7 +27,7 @@ from hokical.guarantees.bounds import calibration_bound, check_chance
 from hokical.guarantees.calibration_data import row_hashes
 from hokical.guarantees.scores import confidence_log_odds, middle_log_odds
 from hokical.guarantees.sets import PredictionSets, SetOptions
-from hokical.metrics.calibration import as_confidence
+from hokical.metrics.levels import as_confidence
 from hokical.metrics.summaries import Estimate
 from hokical.monitoring import state as kept
 from hokical.monitoring.e_process import DIRECTIONS, Alarm, CoverageMonitor, EProcess, SetStatus

@@ -22,7 +22,7 @@ from hokical._core.reading import check_length, to_numpy
 from hokical._core.storage import pack_array, storable
 from hokical.guarantees.bounds import check_chance, chi_square_tail, merge_cells
 from hokical.guarantees.calibration_data import number_hashes
-from hokical.metrics.calibration import as_examples
+from hokical.metrics.levels import as_examples
 from hokical.monitoring.e_process import Alarm, CoverageMonitor, EProcess
 
 #: Classes or groups in a status.

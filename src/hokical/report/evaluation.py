@@ -37,7 +37,8 @@ from hokical.dense import Dense
 from hokical.guarantees.calibration_data import warn_of_rows_of_fit
 from hokical.metrics import groups as audits
 from hokical.metrics import summaries
-from hokical.metrics.calibration import Outcomes, add_known, as_examples, row_scores
+from hokical.metrics.calibration import row_scores
+from hokical.metrics.levels import Outcomes, add_known, as_examples
 from hokical.metrics.risk_models import summarize_event
 from hokical.report.results import Comparison, DataFacts, Evaluation
 from hokical.rules.base import predict_all
@@ -83,7 +84,7 @@ class Setting:
     options: summaries.SummaryOptions
     data_name: str | None = None
     groups: Any = None
-    class_names: tuple[str, ...] = ()
+    class_names: Sequence[str] = ()
     positive: int = 1
     cluster: IntArray | None = None
 
@@ -91,14 +92,6 @@ class Setting:
     def event(self) -> str:
         """The name of the event, of two classes."""
         return self.class_names[self.positive] if self.class_names else f"class {self.positive}"
-
-
-def check_names(names: Sequence[str], n_classes: int) -> tuple[str, ...]:
-    """Names of all classes, or none."""
-    if isinstance(names, str) or len(names) not in (0, n_classes):
-        rule = f"`class_names` must have a name for each of the {n_classes} columns, in their order"
-        raise ValueError(f"{rule}; got {names!r}.")
-    return tuple(map(str, names))
 
 
 def judge(
@@ -115,8 +108,7 @@ def judge(
         codes = codes[rows.weight > 0.0]
     rows = rows.counted()
     scores, weight = row_scores(rows), rows.weight
-    known: dict[str, Any] = {"n_bins": options.n_bins, "scores": scores, "codes": codes}
-    levels = summaries.count_levels(rows, **known)
+    levels = summaries.count_levels(rows, n_bins=options.n_bins, scores=scores, codes=codes)
     if (event := rows.event(setting.positive)) is not None:
         events = summaries.count_levels(event, codes=codes)
         binary = summarize_event(events, options.delta, setting.event)
@@ -127,8 +119,8 @@ def judge(
         n = int(place.max()) + 1
         share, weight = n / float(own.sum()), None
         scores = {key: share * sum_by(place, own * one, n) for key, one in scores.items()}
-        data, tables = replace(data, n_clusters=n), (classes, groups)
-        classes, groups = (each and audits.count_items(each, n) for each in tables)
+        data = replace(data, n_clusters=n)
+        classes, groups = (each and audits.count_items(each, n) for each in (classes, groups))
     parts = (summaries.summarize(levels, options), levels, data, None, classes, groups)
     return Evaluation(name, calibrator, *parts, sets, scores, weight, binary=binary)
 
@@ -209,7 +201,9 @@ def evaluate(
     method = None if folds is None else new_calibrator(cal, argument="cal")
     if method is not None:
         cal = None
-    names = tuple(map(str, class_names or getattr(cal, "class_names", ())))
+    names = getattr(cal, "class_names", ())
+    if class_names is not None and len(class_names):
+        names = class_names
     given = {"sample_weight": sample_weight, "groups": groups, "coverage": coverage, "mask": mask}
     given |= {"positive": positive, "folds": folds, "cluster": cluster}
 
@@ -219,8 +213,11 @@ def evaluate(
                 raise TypeError(f"`{name}` cannot be given for {kind}; leave it out.")
 
     if not (cal is None or isinstance(cal, (Calibrator, outcomes.OutcomeCalibrator, Dense))):
-        rule = f"`cal` must be a fitted calibrator of hokical, or None; got {type(cal).__name__}"
-        raise TypeError(f"{rule}. Else: `evaluate(None, hokical.from_probabilities(proba), y)`.")
+        raise TypeError(
+            "`cal` must be a fitted calibrator of hokical, or None; got "
+            f"{type(cal).__name__}. Evaluate the probabilities of other models: "
+            "`evaluate(None, hokical.from_probabilities(model.predict_proba(X)), y)`."
+        )
     if isinstance(cal, Calibrator):
         cal._check_fitted()
     if y is not None and not isinstance(cal, Dense):
@@ -228,7 +225,7 @@ def evaluate(
         fitted = cal if isinstance(cal, Calibrator) else None
         rows = reader._pair(x, y, sample_weight, groups, fitted_by=fitted)
         x, y, sample_weight, groups = rows[:4]
-        names = names or rows.classes
+        names = names if len(names) else rows.classes
     codes = None if cluster is None or y is None else reading.as_clusters(cluster, len(y))
     options = summaries.SummaryOptions(n_bins, delta)
     setting = Setting(options, data_name, groups, names, cluster=codes)
@@ -237,8 +234,9 @@ def evaluate(
         return _evaluate_dense(cal, (x, y, sample_weight, mask), setting)
     if y is None:
         if isinstance(cal, outcomes.OutcomeCalibrator):
-            raise TypeError("`y` must be given for confidences and for several labels; got None.")
-        refuse("a stream (without `y`)", "positive")
+            rule = "`y` must be given for confidences and for several labels"
+            raise TypeError(f"{rule}; got None. Streams are of logits.")
+        refuse("a stream (without `y`), whose chunks may have weights,", "positive")
         return _evaluate_source(cal, x, setting, positive)
     if isinstance(cal, outcomes.MultilabelCalibrator):
         refuse("several labels")
@@ -249,27 +247,31 @@ def evaluate(
         return _evaluate_confidence(cal, x, y, weight, setting)
     refuse("logits", "sample_weight", "groups", "cluster", "coverage", "positive", "folds")
     test = reader._read(x, y, sample_weight, groups, plain=True)
-    check_names(names, test.n_classes)
-    setting = replace(setting, positive=_find_event(positive, names, test.n_classes))
+    setting = _name_classes(setting, test.n_classes, positive)
     with progress_bar("Evaluating", None):
         if folds is None:
             return _evaluate_logits(cal, test, setting, coverage)
         if coverage is not None:
-            raise TypeError("`coverage` cannot be given for `folds`; leave it out.")
+            raise TypeError("`coverage` cannot be given with `folds`; leave one out.")
         return _evaluate_folds(method, test, setting, folds)
 
 
-def _find_event(positive: Any, names: Sequence[str], n_classes: int) -> int:
-    """The event among two classes, by the name or number of a class; by default the second."""
+def _name_classes(setting: Setting, n_classes: int, positive: Any = None) -> Setting:
+    """The setting with checked names, and the event among two classes, by its name or number.
+
+    By default it is the second.
+    """
+    names = audits.check_names(setting.class_names, n_classes)
+    setting = replace(setting, class_names=names)
     if positive is None:
-        return 1
+        return setting
     if n_classes != 2:
         rule = f"`positive` must be None for {n_classes} classes, as it names the event of two"
         raise ValueError(f"{rule}; got {positive!r}.")
     choices = [*names, 0, 1]
     if isinstance(positive, bool) or positive not in choices:
         raise ValueError(f"`positive` must be one of {choices}; got {positive!r}.")
-    return choices.index(positive) % 2
+    return replace(setting, positive=choices.index(positive) % 2)
 
 
 def _softmax(n_classes: int) -> Any:
@@ -316,32 +318,35 @@ def measure_sets(
 
 def _evaluate_folds(method: Any, test: Rows, setting: Setting, folds: int) -> Evaluation:
     """Each fold predicted by a fit on the others."""
-    logits, labels, weight = test[:3]
-    check_count(folds, name="folds", least=2, most=labels.size)
-    groups = None if setting.groups is None else read_columns(setting.groups, labels.size)
+    labels = test.labels
+    remedy = "There cannot be more folds than examples."
+    check_count(folds, name="folds", least=2, most=labels.size, remedy=remedy)
+    groups = {} if setting.groups is None else read_columns(setting.groups, labels.size)
     # The folds of each class in turn, in an order that is drawn once.
     drawn = np.random.default_rng(0).permutation(labels.size)
     place = np.empty(labels.size, np.int64)
     place[drawn[np.argsort(labels[drawn], kind="stable")]] = np.arange(labels.size) % folds
 
     def fit(rows: IntArray) -> Any:
-        own: dict[str, Any] = {} if weight is None else {"sample_weight": weight[rows]}
-        if groups is not None and method.method.learns_groups:
+        some = test.take(rows)
+        own = {} if some.weights is None else {"sample_weight": some.weights}
+        if groups and method.method.learns_groups:
             own["groups"] = take_rows(groups, rows)
-        return clone(method).fit(logits.take(rows), labels[rows], **own)
+        return clone(method).fit(some.scores, some.labels, **own)
 
     parts = []
     for k in range(folds):
-        rows, cal = np.flatnonzero(place == k), fit(np.flatnonzero(place != k))
-        beside = None if groups is None else take_rows(groups, rows)
-        parts.append(Predicted.of_logits(cal, logits.take(rows), labels[rows], None, beside))
-    order, joined = np.argsort(np.argsort(place, kind="stable")), dict[str, Any]()
+        cal, rows = fit(np.flatnonzero(place != k)), np.flatnonzero(place == k)
+        beside = take_rows(groups, rows) or None
+        parts.append(Predicted.of_logits(cal, *test.take(rows)[:3], beside))
+    order = np.argsort(np.argsort(place, kind="stable"))
+    joined: dict[str, Any] = {}
     for name in (each.name for each in fields(Predicted)):
         columns = [getattr(part, name) for part in parts]
         joined[name] = None if columns[0] is None else np.concatenate(columns)[order]
     whole = fit(np.arange(labels.size))
     before = _evaluate_logits(None, test, setting)
-    found = judge(whole.name, whole, Predicted(**joined | {"weight": weight}), setting, before.data)
+    found = judge(whole.name, whole, Predicted(**joined), setting, before.data)
     summary = replace(found.summary, bounds={})  # proven for one calibrator, not for several
     return replace(found, before=before, summary=summary, folds=folds)
 
@@ -352,8 +357,7 @@ def _evaluate_source(
     """The evaluation of a source of chunks."""
     options, chunks = setting.options, open_source(source, fitted_by=cal)
     n_classes = chunks.n_classes if cal is None else cal.n_classes_
-    names = check_names(setting.class_names, n_classes)
-    setting = replace(setting, positive=_find_event(positive, names, n_classes))
+    setting = _name_classes(setting, n_classes, positive)
     methods = {"uncalibrated": _softmax(n_classes)} | ({} if cal is None else {cal.name: cal})
     sums: dict[str, tuple[Any, ...]] = {}
     n_rows = 0
@@ -380,7 +384,7 @@ def _evaluate_source(
     found: Any = None
     for name, (levels, by_label, events) in sums.items():
         whole = (summaries.summarize(levels, options), levels, data, found)
-        called = names or tuple(map(str, range(n_classes)))
+        called = setting.class_names or tuple(map(str, range(n_classes)))
         classes = audits.label_table(called, by_label, options.delta)
         binary = events and summarize_event(events, options.delta, setting.event)
         found = Evaluation(name, methods[name], *whole, classes, binary=binary)
@@ -456,7 +460,7 @@ def _evaluate_labels(cal: Any, scores: Any, labels: Any, setting: Setting) -> Ev
     own = cal._uncalibrated(scores)
     given = cal._read(scores, labels)
     marks = given.labels
-    names = check_names(setting.class_names, own.shape[1])
+    names = audits.check_names(setting.class_names, own.shape[1])
     called = np.array(names or cal._columns or [f"label {k}" for k in range(own.shape[1])])
     known = ~np.isnan(marks)
     there, example = marks[known] == 1.0, np.nonzero(known)[0]
@@ -546,11 +550,12 @@ def compare(
     columns = {tuple(getattr(each, "_columns", ())) for each in named} - {()}
     if len(columns) > 1:
         given = ", ".join(map(str, sorted(columns)))
-        raise ValueError(f"fitted `methods` must have the same columns in one order; got {given}.")
+        rule = "`methods` that are fitted must have the same columns in the same order"
+        raise ValueError(f"{rule}; got {given}. Compare them one by one.")
     frame = validation[0] if isinstance(validation, (tuple, list)) and validation else None
     order = next(iter(columns), reading.column_names(frame))
-    known, new = _read_pair(validation, order, groups[0]), _read_pair(test, order, groups[1])
-    names = check_names(class_names, new.n_classes)
+    known = _read_pair("validation", validation, order, groups[0])
+    new = _read_pair("test", test, order, groups[1])
     entrants, skipped = _choose_entrants(methods, random_state, (known, new))
     # The subject is chosen by its name and never by test scores: a guarantee for whichever method
     # came out best would hold less often than it says.
@@ -562,7 +567,8 @@ def compare(
     data = DataFacts(new.n_rows, new.n_classes, data_names[1])
     codes = None if cluster is None else reading.as_clusters(cluster, new.n_rows)
     options = summaries.SummaryOptions(delta=delta)
-    setting = Setting(options, data_names[1], groups[1], names, cluster=codes)
+    setting = Setting(options, data_names[1], groups[1], class_names, cluster=codes)
+    setting = _name_classes(setting, new.n_classes)
     results = []
     for name in track(list(entrants), "Comparing {}", len(entrants), progress):
         method, seconds, sets = entrants[name], None, None
@@ -584,11 +590,14 @@ def compare(
     return Comparison(tuple(linked), subject, fitted_on, same, skipped)
 
 
-def _read_pair(examples: Any, columns: tuple[str, ...], groups: Any) -> Rows:
+def _read_pair(name: str, examples: Any, columns: tuple[str, ...], groups: Any) -> Rows:
     """Rows of a pair (logits, labels), columns of a frame in the order of these names."""
-    if not isinstance(examples, (tuple, list)) or len(examples) != 2:
-        kind = type(examples).__name__
-        raise TypeError(f"each data set must be a pair (logits, labels); got {kind}.")
+    pair = isinstance(examples, (tuple, list))
+    if not pair or len(examples) != 2:
+        got = type(examples).__name__
+        got += f" of {len(examples)}" if pair else ""
+        remedy = "`hokical.compare((val_logits, val_labels), (test_logits, test_labels))`"
+        raise TypeError(f"`{name}` must be a pair (logits, labels); got {got}. Use {remedy}.")
     reader = make("uncalibrated")
     reader._columns = columns
     reader.class_names = tuple(map(reading.class_of_column, columns))
@@ -601,7 +610,8 @@ def _choose_entrants(
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Calibrators by name, and the names of those that the data do not allow, with the reason."""
     if isinstance(methods, str):
-        raise TypeError(f"`methods` must be a list or dict of methods; got {methods!r}.")
+        rule = "`methods` must be a list or dict of methods"
+        raise TypeError(f"{rule}; got {methods!r}. Use [{methods!r}].")
     given = [*method_names(2), "auto"] if methods is None else methods
     named = given.items() if isinstance(given, Mapping) else ((None, each) for each in given)
     n_classes, top_k = data[0].n_classes, any(isinstance(rows.scores, TopK) for rows in data)
@@ -636,7 +646,10 @@ def _as_calibrator(given: Any, random_state: int) -> Calibrator:
     if isinstance(given, type) and issubclass(given, Calibrator):
         return given()
     if not isinstance(given, Calibrator):
-        rule = f"`methods` must hold names or calibrators; got {type(given).__name__}"
-        raise TypeError(f"{rule}. For probabilities of other models use `hokical.metrics.summary`.")
+        raise TypeError(
+            f"`methods` must hold names or calibrators; got {type(given).__name__}. Use a name of "
+            "`hokical.calibrators.method_names()`; for the probabilities of other models, "
+            "`hokical.metrics.summary`."
+        )
     found: Calibrator = given if hasattr(given, "rule_") else clone(given)
     return found

@@ -650,7 +650,6 @@ class SetRule(WrappedRule):
         checks.check_count(self.free_ranks, name="free_ranks", least=0)
 
     accepts_top_k = property(attrgetter("rule.accepts_top_k"))
-    draws = property(lambda self: getattr(self.rule, "draws", None))
 
     def labels(self, logits: Logits) -> Array:
         return self.rule.labels(logits)

@@ -133,8 +133,7 @@ IDENTITY_SHARE = 1e-9
 GAP = 2.0**-20
 #: Blocks of fewer rows are interpolated for all classes at once, others class by class.
 _MANY_ROWS = 64
-_LOWEST_KEY = float(np.finfo(np.float32).min)
-Knots = Annotated[FloatArray, ArrayOf(("knots",), _LOWEST_KEY, 0.0)]
+Knots = Annotated[FloatArray, ArrayOf(("knots",), -LARGEST_KEY, 0.0)]
 Heights = Annotated[FloatArray, ArrayOf(("knots",), 0.0, 1.0)]
 
 

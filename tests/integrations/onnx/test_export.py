@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import hokical  # noqa: E402
 from hokical.calibrators import TemperatureScaling, load, make  # noqa: E402
 from hokical.calibrators.catalog import AUTOMATIC, BUILT_IN  # noqa: E402
 from hokical.integrations.onnx import check, export  # noqa: E402
+from hokical.rules.base import FlooredRule  # noqa: E402
 from hokical.rules.scaling import TemperatureRule  # noqa: E402
 from tests.conftest import max_examples, synthetic_logits  # noqa: E402
 from tests.integrations.onnx.helpers import (  # noqa: E402
@@ -246,9 +248,14 @@ def test_check_sees_a_difference():
 
 
 def test_too_many_draws_are_refused(monkeypatch):
+    """Also those of a rule inside another."""
     monkeypatch.setattr("hokical.integrations.onnx.exporting.MOST_DRAWN", 1799)
-    with pytest.raises(ValueError, match=r"got 1,800. Fit with"):
-        export(fitted("hoki_sampled", 12))
+    plain = fitted("hoki_sampled", 12)
+    floored = copy(plain)
+    floored.rule_ = FlooredRule(0.01, plain.rule_)
+    for calibrator in (plain, floored):
+        with pytest.raises(ValueError, match=r"got 1,800. Fit with"):
+            export(calibrator)
 
 
 @pytest.mark.parametrize(

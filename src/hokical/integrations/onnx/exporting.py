@@ -131,7 +131,7 @@ def _count_classes(calibrator: Any) -> int:
         raise TypeError(f"{rule}. `hokical.load` reads a saved one.")
     calibrator._check_fitted()
     check_plain_logits(calibrator.rule_, "calibrator")
-    draws: Any = getattr(calibrator.rule_, "draws", None)
+    draws: Any = getattr(calibrator.rule_.core, "draws", None)
     size = 0 if draws is None else draws.n_draws * draws.n_classes
     if size > MOST_DRAWN:
         rule = f"`draws` times classes must be at most {MOST_DRAWN:,} in a graph; got {size:,}"
