@@ -126,18 +126,18 @@ def open_source(
         remedy = "give them in columns, or in chunks of (logits, labels, sample_weight)"
         raise TypeError(f"labels and weights cannot stand beside such a source: {remedy}.")
     if table:
-        named = replace(wanted, label_column=labels or label_column)
-        arrow, make = map(tables.import_arrow, ("pyarrow.dataset", "pyarrow"))
-        known = isinstance(data, arrow.Dataset)
-        return TableSource(data if known else arrow.dataset(make.table(data)), named)
+        arrow = tables.import_arrow("pyarrow.dataset")
+        if not isinstance(data, arrow.Dataset):
+            data = arrow.dataset(tables.import_arrow("pyarrow").table(data))
+        return TableSource(data, replace(wanted, label_column=labels or label_column))
     if path:
         return _open_path(Path(data), split, labels, wanted)
     if isinstance(data, ChunkSource):
         places = reading.match_columns(data.columns, known)
         if places is not None and places != sorted(places):
-            rule = f"a source must have its columns in the order of the fit, {known[:6]}"
-            remedy = "Open it by `open_source(..., fitted_by=calibrator)`."
-            raise ValueError(f"{rule}; got {data.columns[:6]}. {remedy}")
+            theirs, own = (", ".join(names[:6]) for names in (known, data.columns))
+            rule = f"a source must have its columns in the order of the fit, {theirs}; got {own}"
+            raise ValueError(f"{rule}. Open it by `open_source(..., fitted_by=calibrator)`.")
         return data
     if isinstance(data, (list, tuple)) and data and isinstance(data[0], (str, os.PathLike)):
         files = [*map(Path, data)]
@@ -150,12 +150,10 @@ def open_source(
 
 def _open_path(path: Path, split: FileSplit, labels: Any, wanted: examples.Columns) -> ChunkSource:
     """A source of a file, of the Parquet files of a folder, or of those that match a pattern."""
-    if path.is_dir():  # in which subfolders called `name=value` are columns
-        hive = {"partitioning": "hive", "partition_base_dir": str(path)}
+    if path.is_dir() or tables.is_pattern(path) or tables.find_format(path) == "parquet":
+        # In a folder, subfolders called `name=value` are columns.
+        hive = {"partitioning": "hive", "partition_base_dir": str(path)} if path.is_dir() else {}
         return TableSource(tables.open_parquet(tables.list_files(path), **hive), wanted, path)
-    if tables.is_pattern(path) or tables.find_format(path) == "parquet":
-        files = tables.list_files(path)
-        return TableSource(tables.open_parquet(files), wanted, files[0])
     table = tables.open_table(path, split)
     layout = examples.Layout(table, wanted)
     where = layout.find_labels(labels, wanted.label_column)
@@ -220,14 +218,15 @@ class ChunkSource:
     def read_groups(self, groups: Any) -> Any:
         """The groups of all rows as they are given; names of columns are for tables."""
         if isinstance(groups, str):
-            rule = f"`groups` must be arrays, or columns among {list(self.column_names)[:8]}"
-            raise ValueError(f"{rule}; got {groups!r}. Pass the groups of all rows.")
+            known = ", ".join(self.column_names[:8]) or "this source has none"
+            rule = f"`groups` must be arrays, or names of columns ({known}); got {groups!r}"
+            raise ValueError(f"{rule}. Pass the groups of all rows.")
         return groups
 
     def _new_pass(self) -> Iterator[Rows]:
         if (chunks := self.chunks) is None:
-            remedy = "Give a function that returns a new one, a list of chunks, arrays or files."
-            raise ValueError(f"an iterator of chunks can be used once, and it has been. {remedy}")
+            rule = "an iterator of chunks can be used once, and it has been. Give a function that"
+            raise ValueError(f"{rule} returns a new iterator, a list of chunks, arrays or files.")
         self.chunks = chunks if self.repeatable else None
         for item in chunks() if callable(chunks) else chunks:
             yield item if isinstance(item, Rows) else self._as_chunk(item)
@@ -361,10 +360,9 @@ def split_parts(item: Any, names: Sequence[tuple[str, ...]], rule: str) -> list[
         return [*item, None, None][: len(names)]
     elif isinstance(item, Logits) or hasattr(item, "shape") or hasattr(item, "__dlpack__"):
         return [item, *[None] * (len(names) - 1)]
-    wanted = (
-        f"or a tuple (logits, labels), or a mapping of {', '.join(words[0] for words in names)}"
-    )
-    raise TypeError(f"{rule}, {wanted}; got {type(item).__name__}.")
+    rule += ", or a tuple (logits, labels) or (logits, labels, sample_weight), or a mapping of "
+    rule += ", ".join(words[0] for words in names)
+    raise TypeError(f"{rule}; got {type(item).__name__}.")
 
 
 def rows_per_chunk(n_classes: int) -> int:
@@ -415,7 +413,8 @@ def check_row_count(rows: int, known: int | None) -> None:
     """A pass over a source must give rows, and as many as are known of."""
     if known not in (None, rows):
         rule = f"a source must give the same rows in every pass; got {rows} after {known}"
-        raise ValueError(f"{rule}. A function must return a new iterator at each call.")
+        remedy = "A function given as a source must return a new iterator whenever it is called."
+        raise ValueError(f"{rule}. {remedy}")
     if not rows:
         raise ValueError(_NO_ROWS)
 
@@ -430,7 +429,8 @@ def check_block(chunk: Rows, first: int, n_classes: int, classes: Sequence[str] 
             raise ValueError("labels are needed: give `labels`, or chunks of (logits, labels).")
         logits = as_logits(chunk.scores)
         if (width := logits.n_classes) != n_classes:
-            raise ValueError(f"chunks must have the same classes; got {width} after {n_classes}.")
+            told = f"the same classes; got {width} columns after {n_classes}"
+            raise ValueError(f"all chunks must have {told}.")
         labels = reading.as_labels(chunk.labels, logits.n_rows, n_classes, classes=classes)
         weights = reading.as_weights(chunk.weights, logits.n_rows, of_block=True)
         return Examples(logits, labels, weights, first)
@@ -558,14 +558,15 @@ def certify(
 
 def _pair_groups(chunks: Iterable[Any], groups: Any) -> Iterator[tuple[Any, int, Any]]:
     """Chunks, the number of their first row, and their groups, of which those of all are given."""
-    columns, first = None if groups is None else read_columns(groups, count_rows(groups)), 0
+    columns = None if groups is None else read_columns(groups, count_rows(groups))
+    start = stop = 0
     for chunk in chunks:
-        rows, first = slice(first, first + chunk.n_rows), first + chunk.n_rows
-        if columns is not None and count_rows(columns) < first:
+        start, stop = stop, stop + chunk.n_rows
+        if columns is not None and count_rows(columns) < stop:
             break
-        yield chunk, rows.start, None if columns is None else take_rows(columns, rows)
+        yield chunk, start, None if columns is None else take_rows(columns, slice(start, stop))
     if columns is not None:
-        read_columns(columns, first)  # which raises if there are more, or fewer
+        read_columns(columns, stop)  # which raises if there are more, or fewer
 
 
 def predict(

@@ -110,7 +110,7 @@ def test_binary_scores_and_probabilities(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--keep", "nothing_such"), "named by --keep, --cluster;"),
+        (("--keep", "nothing_such"), "named by --keep, --cluster or --id-column;"),
         (("-o", "out.xlsx"), "ends in .npz or .csv"),
     ],
 )

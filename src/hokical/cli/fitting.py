@@ -150,17 +150,17 @@ def fit(
         why = f"only auto learns from groups, not {calibrator.name}: leave out --method."
         raise ui.bad_option("--groups", why)
     start, accuracy = time.perf_counter(), dict[str, float]()
-    if whole:
-        with ui.check_options(), ui.spinner(f"Fitting {calibrator.name}"):
-            calibrator.fit(*data[:3], **own)
-        calibrator._columns = data.columns
-        if not alone:
-            calibrator.class_names = data.classes
-        right = data.labels if alone else data.scores.labels == data.labels
-        accuracy["accuracy"] = float(right.mean())
-    else:
-        with report_file(val):
+    with report_file(val):
+        if not whole:
             hokical.streams.fit(calibrator, data)
+        else:
+            with ui.spinner(f"Fitting {calibrator.name}"):
+                calibrator.fit(*data[:3], **own)
+            calibrator._columns = data.columns
+            if not alone:
+                calibrator.class_names = data.classes
+            right = data.labels if alone else data.scores.labels == data.labels
+            accuracy["accuracy"] = float(right.mean())
     seconds, about = time.perf_counter() - start, {"examples": data.n_rows, **accuracy}
     calibrator.save(output, metadata={**about, **data.about, "classes": list(data.classes)})
     values, lines = describe(hokical.load(output))
@@ -191,15 +191,13 @@ def certify(
     check_output(target)
     found, belongs = given.at(data).open(fitted), None
     own: dict[str, Any] = {"reused": "ignore" if look_alike else "refuse"}
-    with ui.spinner(f"Certifying {fitted.name}"):
+    with ui.spinner(f"Certifying {fitted.name}"), report_file(data):
         if isinstance(found, Rows):
             belongs = given.clusters(found)
-            with ui.check_options(str(data)):
-                columns = {"groups": found.groups, "cluster": belongs}
-                certified = fitted.certify(*found[:3], **own, **columns)
+            own |= {"groups": found.groups, "cluster": belongs}
+            certified = fitted.certify(*found[:3], **own)
         else:
-            with report_file(data):
-                certified = hokical.streams.certify(fitted, found, **own)
+            certified = hokical.streams.certify(fitted, found, **own)
     certified.save(target, metadata=fitted.metadata_)
     noted: Any = getattr(getattr(certified, "kept_", None), "held_out_conformity", None)
     n = certified.held_out_.total if noted is None else noted.n
