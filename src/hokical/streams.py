@@ -156,13 +156,13 @@ def _open_path(path: Path, split: FileSplit, labels: Any, wanted: examples.Colum
         return TableSource(tables.open_parquet(tables.list_files(path), **hive), wanted, path)
     table = tables.open_table(path, split)
     layout = examples.Layout(table, wanted)
-    where = layout.find_labels(labels, wanted.label_column)
+    beside = layout.find_labels(labels, wanted.label_column)
     if table.names == [NAMELESS] and layout.kind == "logits":  # a mapped array stays on disk
-        truth = where and examples.encode_labels(where[0].read_column(where[1]), ())
+        truth = beside and examples.encode_labels(beside[0].read_column(beside[1]), ())
         with tables.report_file(path):
             source = _cut_array(table.read_column(NAMELESS), truth)
     else:
-        rows = layout.read_logits(table, where)
+        rows = layout.read_logits(table, beside)
         source = _cut_array(rows.scores, rows.labels, rows.weights)
         source.columns, source.classes, source.about = rows.columns, rows.classes, rows.about
     source.path = path
@@ -306,10 +306,8 @@ class TableSource(ChunkSource):
 
     def _read_chunks(self) -> Iterator[Rows]:
         layout = self._layout
-        for path, first, table in self._batches([*layout.scores, *layout.others(layout.labels)]):
-            rows = tables.arrow_table(path, table, first)
-            labels_in = None if layout.labels is None else (rows, layout.labels)
-            yield layout.read_logits(rows, labels_in)
+        for path, first, table in self._batches([*layout.scores, *layout.others]):
+            yield layout.read_logits(tables.arrow_table(path, table, first))
 
     def _batches(self, columns: Sequence[str]) -> Iterator[tuple[Path, int, Any]]:
         """Tables of the columns, each after its file and the number of rows before it there.

@@ -162,11 +162,11 @@ def read_examples(
     )
     table = tables.open_table(Path(path), split)
     layout = Layout(table, wanted)
-    where = None if labelled == "none" else layout.find_labels(labels, label_column)
-    if where is None and labelled == "all":
+    beside = None if labelled == "none" else layout.find_labels(labels, label_column)
+    if labelled == "all" and beside is None and layout.labels is None:
         remedy = "Name the column, --label-column NAME, or the file that has them, --labels FILE."
         raise table.error(f"expected labels in `label` or `y`; found {table.listed()}.", remedy)
-    return layout.read(table, where)
+    return layout.read(table, beside)
 
 
 def read_late_labels(
@@ -229,7 +229,7 @@ def read_table(
     )
     try:
         layout = Layout(data, wanted)
-        found = layout.read(data, (data, data.require(labels, "`labels`")))
+        found = layout.read(data)
     except DataFileError as error:  # in the words of Python
         text = str(error).removeprefix(f"{TABLE}: ").replace("--label-column", "`labels`")
         raise ValueError(re.sub("--([a-z]+)-columns", r"`\1_columns`", text)) from error
@@ -266,7 +266,8 @@ class Layout:
 
     Attributes
     ----------
-    scores, labels, weights, groups, kept : names; of labels and weights None if there are none
+    scores, labels, weights, groups, kept : names; of labels and weights None if there are none,
+        or if labels are not to be read
     kind : that of the scores, None if names do not say it
     columns, classes : names of the scores' columns, if there is one for each class, and of these
     part : the part that is read, if the file has parts
@@ -308,6 +309,8 @@ class Layout:
         own_part = table.part is not None and self.scores[0].lower().startswith(f"{table.part}_")
         self.part = table.part if own_part else None
         self.unused = tuple(n for n in table.numbers if n not in used and not is_id(n))
+        if wanted.labelled == "none":
+            self.labels = None
 
     def _as_in_fit(self, found: Mapping[str, str]) -> Mapping[str, str]:
         """Columns by class in the order of the fit, if they are its columns.
@@ -415,16 +418,16 @@ class Layout:
         return {name: found[name] for name in classes} or found
 
     def find_labels(self, labels: Location | None, column: str | None) -> tuple[Table, str] | None:
-        """The table with the labels, and their name in it.
+        """Another table that has the labels, and their name in it.
 
         It is the file that the user names; else, beside an array without a name, one of a matching
-        name; else the same file.
+        name.
         """
         beside = labels_beside(self.table.path)
         if self.table.names == [NAMELESS] and beside != self.table.path and beside.exists():
             labels = labels or beside
         if labels is None:
-            return None if self.labels is None else (self.table, self.labels)
+            return None
         other = tables.open_table(Path(labels), self.table.part or "val")
         found = other.first(*(LABELS if column is None else [column]))
         rest = [name for name in other.names if not is_id(name)]
@@ -433,15 +436,16 @@ class Layout:
             raise other.error(problem, "Name them: --label-column NAME.")
         return other, found or rest[0]
 
-    def others(self, labels: str | None) -> tuple[str, ...]:
-        """The columns that are no scores, with that of the labels if they are in the table."""
-        return tuple(filter(None, (labels, self.weights, *self.groups, *self.kept)))
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The columns that are no scores."""
+        return tuple(filter(None, (self.labels, self.weights, *self.groups, *self.kept)))
 
-    def read(self, table: Table, labels_in: tuple[Table, str] | None) -> Rows:
-        """The examples of a table; their labels are in a column of it, or of another table."""
+    def read(self, table: Table, beside: tuple[Table, str] | None = None) -> Rows:
+        """The examples of a table; their labels are in a column of it, or `beside` it."""
         wanted = self.wanted
-        other, name = labels_in or (table, None)
-        scores, columns = table.read(self.scores, self.others(name if other is table else None))
+        other, name = beside or (table, self.labels)
+        scores, columns = table.read(self.scores, self.others)
         scores = scores[:, 0] if scores.ndim == 2 and scores.shape[1] == 1 else scores
         truth = np.full(len(scores), -1) if wanted.labelled == "some" else None
         if name is not None:
@@ -491,9 +495,9 @@ class Layout:
             unused=self.unused,
         )
 
-    def read_logits(self, table: Table, labels_in: tuple[Table, str] | None) -> Rows:
+    def read_logits(self, table: Table, beside: tuple[Table, str] | None = None) -> Rows:
         """The same with logits (n, classes) as an array, of which a source of chunks consists."""
-        rows = self.read(table, labels_in)
+        rows = self.read(table, beside)
         if rows.kind == "confidence":
             problem = "expected logits or probabilities; found confidences."
             raise table.error(problem, "Read the file whole.")
