@@ -334,8 +334,8 @@ class TableSource(ChunkSource):
 
     def read_groups(self, groups: Any) -> Any:
         """The groups, or the columns that are named, alone, in a tuple or in a list."""
-        names = [groups] if isinstance(groups, str) else groups
-        if not isinstance(names, (tuple, list)) or not {*map(str, names)} <= {*self.column_names}:
+        names = examples.named_columns(groups, self.column_names)
+        if not names:
             return super().read_groups(groups)
         if scores := [name for name in names if name in self._layout.scores]:
             raise ValueError(f"`groups` must be columns that are no scores; got `{scores[0]}`.")

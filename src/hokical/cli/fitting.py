@@ -11,7 +11,6 @@ import os
 import time
 import warnings
 from dataclasses import asdict, is_dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -145,8 +144,8 @@ def fit(
     opt.set_options(calibrator, settings or [])
     if keep_labels:
         calibrator.set_params(keep_labels=True)
-    own = {} if not whole or data.groups is None else {"groups": data.groups}
-    if own and calibrator.name not in ("auto", "confidence"):
+    groups = data.groups if whole else None
+    if groups is not None and calibrator.name not in ("auto", "confidence"):
         why = f"only auto learns from groups, not {calibrator.name}: leave out --method."
         raise ui.bad_option("--groups", why)
     start, accuracy = time.perf_counter(), dict[str, float]()
@@ -155,7 +154,7 @@ def fit(
             hokical.streams.fit(calibrator, data)
         else:
             with ui.spinner(f"Fitting {calibrator.name}"):
-                calibrator.fit(*data[:3], **own)
+                calibrator.fit(*data[:3], groups=groups)
             calibrator._columns = data.columns
             if not alone:
                 calibrator.class_names = data.classes
@@ -454,7 +453,7 @@ def export(
                 ui.warn(str(warning.message))
         checked = _check(model, fitted) if check else {}
     facts = {item.key.removeprefix("hokical_"): item.value for item in model.metadata_props}
-    tensor = import_module("hokical.integrations.onnx.models").describe_tensor
+    tensor = onnx.models.describe_tensor
     classes, size = facts.get("n_classes"), output.stat().st_size
     inputs, outputs = ([*map(tensor, each)] for each in (model.graph.input, model.graph.output))
     values = {"method": fitted.name, "opset": int(facts["opset"]), "precision": facts["precision"]}

@@ -190,6 +190,13 @@ def read_late_labels(
     return table.read_column(ids), found
 
 
+def named_columns(groups: Any, columns: Sequence[str]) -> tuple[str, ...]:
+    """The columns that groups name, alone or in a list; none if they are given in another way."""
+    names = [groups] if isinstance(groups, str) else groups
+    named = isinstance(names, (list, tuple)) and {*map(str, names)} <= {*columns}
+    return tuple(names) if named else ()
+
+
 def labels_beside(path: Path) -> Path:
     """The file in which the labels of an array without a name are looked for."""
     return path.with_name(path.name.replace("logits", "labels"))
@@ -214,17 +221,16 @@ def read_table(
     """
     lazy = hasattr(table, "collect") and not hasattr(table, "__arrow_c_stream__")
     rows = tables.import_arrow("pyarrow").table(table.collect() if lazy else table)
-    data, named = tables.arrow_table(TABLE, rows), [groups] if isinstance(groups, str) else groups
-    by_name = isinstance(named, (list, tuple)) and {*map(str, named)} <= {*data.names}
+    data = tables.arrow_table(TABLE, rows)
+    named = named_columns(groups, data.names)
     known = {} if fitted_by is None else options_from(fitted_by.metadata_)
     wanted = Columns(
         kind=kind or known.get("kind"),
         score_columns=tuple(score_columns),
         label_column=labels,
         weight_column=sample_weight if isinstance(sample_weight, str) else None,
-        groups=tuple(named) if by_name else (),
+        groups=named,
         classes=tuple(classes),
-        labelled="all",
         fitted_by=None if kind == "confidence" else fitted_by,
     )
     try:
@@ -243,7 +249,7 @@ def read_table(
         warn_user(f"{told}. {remedy}", FitDataWarning)
     weights = found.weights if wanted.weight_column or sample_weight is None else sample_weight
     about = {k: v for k, v in found.about.items() if k != "scores" or v != "logits"}
-    return found._replace(weights=weights, groups=found.groups if by_name else groups, about=about)
+    return found._replace(weights=weights, groups=found.groups if named else groups, about=about)
 
 
 def options_from(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -371,7 +377,7 @@ class Layout:
             if not all(name.strip().isdecimal() for name in found.values()):
                 rule = f"expected {wanted.kind}, as asked for or as in the fit"
                 problem = f"{rule}; found {kind} in `{next(iter(found.values()))}`."
-                remedy = f"Pass {wanted.kind}, or ask for {kind}, with a calibrator fitted on them."
+                remedy = f"Pass {wanted.kind}, or use a calibrator that was fitted on {kind}."
                 raise table.error(problem, remedy)
         other = "test" if table.part == "val" else "val"
         there = table.part and any(name.lower().startswith(f"{other}_") for name in table.names)
@@ -413,7 +419,8 @@ class Layout:
         classes = self.wanted.classes
         if missing := [name for name in classes if name not in found]:
             lost = ", ".join(f"`{name}`" for name in missing[:6])
-            problem = f"expected a column for each class, also {lost}; found {self.table.listed()}."
+            found_in = f"found none for {lost} among {self.table.listed()}"
+            problem = f"expected a column for each class; {found_in}."
             raise self.table.error(problem, "Check --classes and --score-columns.")
         return {name: found[name] for name in classes} or found
 

@@ -17,7 +17,7 @@ import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.metadata import entry_points
 from itertools import islice
@@ -474,15 +474,12 @@ def write_table(path: str | os.PathLike[str], columns: dict[str, AnyArray]) -> i
             table = import_arrow("pyarrow").table(lists)
             import_arrow("pyarrow.parquet").write_table(table, stream)
         else:
-            packing: Any = nullcontext(stream)
-            if name.endswith(".gz"):
-                packing = gzip.GzipFile(fileobj=stream, mode="wb", mtime=0)
-            with packing as packed:
-                text = io.TextIOWrapper(packed, encoding="utf-8", newline="", write_through=True)
-                rows = csv.writer(text, lineterminator="\n")
-                rows.writerow(cells(columns))
-                rows.writerows(zip(*(cells(c.tolist()) for c in columns.values()), strict=True))
-                text.detach()
+            text = io.StringIO(newline="")
+            rows = csv.writer(text, lineterminator="\n")
+            rows.writerow(cells(columns))
+            rows.writerows(zip(*(cells(c.tolist()) for c in columns.values()), strict=True))
+            data = text.getvalue().encode("utf-8")
+            stream.write(gzip.compress(data, mtime=0) if name.endswith(".gz") else data)
     return marked
 
 
