@@ -25,7 +25,7 @@ from hokical._core.checks import check_choice, check_count
 from hokical._core.groups import count_rows, read_columns, take_rows
 from hokical._core.logits import Logits, as_logits, rows_per_block
 from hokical._core.reading import Rows
-from hokical._core.runtime import cut_rows, progress_bar
+from hokical._core.runtime import cut_rows, track
 from hokical._core.storage import replace_file
 from hokical._fitting.examples import Examples, Partition
 from hokical.calibrators.calibrator import Calibrator
@@ -455,12 +455,11 @@ class StreamedPartition(Partition):
         state: Any = None
         rows, known = 0, self._n_rows
         count = 1 if known is None else -(-known // rows_per_chunk(self.n_classes))
-        with progress_bar("Reading the data", count, self.progress) as advance:
-            for block in checked_blocks(self.source, self.n_classes):
-                found = work(block)
-                state = found if state is None else state + found
-                rows += block.n_rows
-                advance()
+        blocks = checked_blocks(self.source, self.n_classes)
+        for block in track(blocks, "Reading the data", count, self.progress):
+            found = work(block)
+            state = found if state is None else state + found
+            rows += block.n_rows
         check_row_count(rows, known)
         self._n_rows = rows
         return state
