@@ -67,9 +67,8 @@ def evaluate(
     own: dict[str, Any] = {"class_names": data.classes, "data_name": path.name, "folds": folds}
     if whole := isinstance(data, Rows):
         own |= {"groups": data.groups, "cluster": given.clusters(data)}
-    if positive is not None:
-        n = getattr(data.scores if whole else data, "n_classes", 1)  # of confidences
-        own["positive"] = opt.event_index(positive, data.classes, n)
+    n_classes = getattr(data.scores if whole else data, "n_classes", 1)  # 1 of confidences
+    own["positive"] = opt.event_index(positive, data.classes, n_classes)
     if folds is not None:
         subject = opt.check_method(method or "auto")
     with ui.spinner("Measuring"), ui.check_options():
@@ -350,9 +349,7 @@ def monitor(
                 watching.add_labels(*late)
         if state is not None:
             watching.save(state)
-    classes, event = getattr(fitted, "n_classes_", 1), None
-    if positive is not None or classes == 2:
-        event = opt.event_index(positive, watching.class_names, classes)
+    event = opt.event_index(positive, watching.class_names, getattr(fitted, "n_classes_", 1))
     return _describe_status(watching.status(), event, watching.class_names)
 
 

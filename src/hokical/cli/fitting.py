@@ -289,6 +289,7 @@ def apply(
     if fitted.name == "confidence":
         why = "needs a calibrator of logits; this one is of confidences."
         ui.refuse(why, proba=proba, coverage=coverage, adapt=adapt, interval=interval)
+        ui.refuse(why, positive=positive)
     if interval or positive is not None:
         event = opt.event_index(positive, fitted.class_names, fitted.n_classes_)
         if event is None or not interval:
