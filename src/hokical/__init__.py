@@ -5,6 +5,7 @@ Names are loaded when they are first used, so `import hokical` costs next to not
 
 from importlib import import_module
 from importlib.util import find_spec
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 from hokical._core.arrays import announce_backend
@@ -79,22 +80,6 @@ _HOMES = {name: module for module, names in _NAMES.items() for name in names.spl
 #: Without PyTorch, `hokical.calibrate` says what to install, and `import *` works.
 __all__ = [name for name in _HOMES if name != "calibrate" or find_spec("torch")]
 
-#: Packages that are loaded when an attribute of theirs is asked for.
-_PACKAGES = {
-    "calibrators",
-    "dense",
-    "guarantees",
-    "integrations",
-    "io",
-    "metrics",
-    "monitoring",
-    "plots",
-    "report",
-    "rules",
-    "stability",
-    "streams",
-}
-
 #: Libraries of arrays that need more than the standard, and who knows how; loaded when met.
 for _library, _home in {
     "dask": "dask",
@@ -106,14 +91,19 @@ for _library, _home in {
     announce_backend(_library, f"hokical.integrations.{_home}")
 
 
+def _packages() -> list[str]:
+    """Packages and modules, which are loaded when an attribute of theirs is asked for."""
+    return [found.name for found in iter_modules(__path__) if not found.name.startswith("_")]
+
+
 def __getattr__(name: str) -> Any:
-    if name in _PACKAGES:
+    if name in _HOMES:
+        found = getattr(import_module(f"hokical.{_HOMES[name]}"), name)
+        return globals().setdefault(name, found)
+    if name in _packages():
         return import_module(f"hokical.{name}")
-    if name not in _HOMES:
-        raise AttributeError(f"module 'hokical' has no attribute {name!r}")
-    found = getattr(import_module(f"hokical.{_HOMES[name]}"), name)
-    return globals().setdefault(name, found)
+    raise AttributeError(f"module 'hokical' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, *_PACKAGES])
+    return sorted([*__all__, *_packages()])

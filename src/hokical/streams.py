@@ -25,7 +25,7 @@ from hokical._core.checks import check_choice, check_count
 from hokical._core.groups import count_rows, read_columns, take_rows
 from hokical._core.logits import Logits, as_logits, rows_per_block
 from hokical._core.reading import Rows
-from hokical._core.runtime import cut_rows, progress_bar
+from hokical._core.runtime import cut_rows, track
 from hokical._core.storage import replace_file
 from hokical._fitting.examples import Examples, Partition
 from hokical.calibrators.calibrator import Calibrator
@@ -126,18 +126,18 @@ def open_source(
         remedy = "give them in columns, or in chunks of (logits, labels, sample_weight)"
         raise TypeError(f"labels and weights cannot stand beside such a source: {remedy}.")
     if table:
-        named = replace(wanted, label_column=labels or label_column)
-        arrow, make = map(tables.import_arrow, ("pyarrow.dataset", "pyarrow"))
-        known = isinstance(data, arrow.Dataset)
-        return TableSource(data if known else arrow.dataset(make.table(data)), named)
+        arrow = tables.import_arrow("pyarrow.dataset")
+        if not isinstance(data, arrow.Dataset):
+            data = arrow.dataset(tables.import_arrow("pyarrow").table(data))
+        return TableSource(data, replace(wanted, label_column=labels or label_column))
     if path:
         return _open_path(Path(data), split, labels, wanted)
     if isinstance(data, ChunkSource):
         places = reading.match_columns(data.columns, known)
         if places is not None and places != sorted(places):
-            rule = f"a source must have its columns in the order of the fit, {known[:6]}"
-            remedy = "Open it by `open_source(..., fitted_by=calibrator)`."
-            raise ValueError(f"{rule}; got {data.columns[:6]}. {remedy}")
+            theirs, own = (", ".join(names[:6]) for names in (known, data.columns))
+            rule = f"a source must have its columns in the order of the fit, {theirs}; got {own}"
+            raise ValueError(f"{rule}. Open it by `open_source(..., fitted_by=calibrator)`.")
         return data
     if isinstance(data, (list, tuple)) and data and isinstance(data[0], (str, os.PathLike)):
         files = [*map(Path, data)]
@@ -150,21 +150,19 @@ def open_source(
 
 def _open_path(path: Path, split: FileSplit, labels: Any, wanted: examples.Columns) -> ChunkSource:
     """A source of a file, of the Parquet files of a folder, or of those that match a pattern."""
-    if path.is_dir():  # in which subfolders called `name=value` are columns
-        hive = {"partitioning": "hive", "partition_base_dir": str(path)}
+    if path.is_dir() or tables.is_pattern(path) or tables.find_format(path) == "parquet":
+        # In a folder, subfolders called `name=value` are columns.
+        hive = {"partitioning": "hive", "partition_base_dir": str(path)} if path.is_dir() else {}
         return TableSource(tables.open_parquet(tables.list_files(path), **hive), wanted, path)
-    if tables.is_pattern(path) or tables.find_format(path) == "parquet":
-        files = tables.list_files(path)
-        return TableSource(tables.open_parquet(files), wanted, files[0])
     table = tables.open_table(path, split)
     layout = examples.Layout(table, wanted)
-    where = layout.find_labels(labels, wanted.label_column)
+    beside = layout.find_labels(labels, wanted.label_column)
     if table.names == [NAMELESS] and layout.kind == "logits":  # a mapped array stays on disk
-        truth = where and examples.encode_labels(where[0].read_column(where[1]), ())
+        truth = beside and examples.encode_labels(beside[0].read_column(beside[1]), ())
         with tables.report_file(path):
             source = _cut_array(table.read_column(NAMELESS), truth)
     else:
-        rows = layout.read_logits(table, where)
+        rows = layout.read_logits(table, beside)
         source = _cut_array(rows.scores, rows.labels, rows.weights)
         source.columns, source.classes, source.about = rows.columns, rows.classes, rows.about
     source.path = path
@@ -220,14 +218,15 @@ class ChunkSource:
     def read_groups(self, groups: Any) -> Any:
         """The groups of all rows as they are given; names of columns are for tables."""
         if isinstance(groups, str):
-            rule = f"`groups` must be arrays, or columns among {list(self.column_names)[:8]}"
-            raise ValueError(f"{rule}; got {groups!r}. Pass the groups of all rows.")
+            known = ", ".join(self.column_names[:8]) or "this source has none"
+            rule = f"`groups` must be arrays, or names of columns ({known}); got {groups!r}"
+            raise ValueError(f"{rule}. Pass the groups of all rows.")
         return groups
 
     def _new_pass(self) -> Iterator[Rows]:
         if (chunks := self.chunks) is None:
-            remedy = "Give a function that returns a new one, a list of chunks, arrays or files."
-            raise ValueError(f"an iterator of chunks can be used once, and it has been. {remedy}")
+            rule = "an iterator of chunks can be used once, and it has been. Give a function that"
+            raise ValueError(f"{rule} returns a new iterator, a list of chunks, arrays or files.")
         self.chunks = chunks if self.repeatable else None
         for item in chunks() if callable(chunks) else chunks:
             yield item if isinstance(item, Rows) else self._as_chunk(item)
@@ -307,10 +306,8 @@ class TableSource(ChunkSource):
 
     def _read_chunks(self) -> Iterator[Rows]:
         layout = self._layout
-        for path, first, table in self._batches([*layout.scores, *layout.others(layout.labels)]):
-            rows = tables.arrow_table(path, table, first)
-            labels_in = None if layout.labels is None else (rows, layout.labels)
-            yield layout.read_logits(rows, labels_in)
+        for path, first, table in self._batches([*layout.scores, *layout.others]):
+            yield layout.read_logits(tables.arrow_table(path, table, first))
 
     def _batches(self, columns: Sequence[str]) -> Iterator[tuple[Path, int, Any]]:
         """Tables of the columns, each after its file and the number of rows before it there.
@@ -337,8 +334,8 @@ class TableSource(ChunkSource):
 
     def read_groups(self, groups: Any) -> Any:
         """The groups, or the columns that are named, alone, in a tuple or in a list."""
-        names = [groups] if isinstance(groups, str) else groups
-        if not isinstance(names, (tuple, list)) or not {*map(str, names)} <= {*self.column_names}:
+        names = examples.named_columns(groups, self.column_names)
+        if not names:
             return super().read_groups(groups)
         if scores := [name for name in names if name in self._layout.scores]:
             raise ValueError(f"`groups` must be columns that are no scores; got `{scores[0]}`.")
@@ -361,10 +358,9 @@ def split_parts(item: Any, names: Sequence[tuple[str, ...]], rule: str) -> list[
         return [*item, None, None][: len(names)]
     elif isinstance(item, Logits) or hasattr(item, "shape") or hasattr(item, "__dlpack__"):
         return [item, *[None] * (len(names) - 1)]
-    wanted = (
-        f"or a tuple (logits, labels), or a mapping of {', '.join(words[0] for words in names)}"
-    )
-    raise TypeError(f"{rule}, {wanted}; got {type(item).__name__}.")
+    rule += ", or a tuple (logits, labels) or (logits, labels, sample_weight), or a mapping of "
+    rule += ", ".join(words[0] for words in names)
+    raise TypeError(f"{rule}; got {type(item).__name__}.")
 
 
 def rows_per_chunk(n_classes: int) -> int:
@@ -415,7 +411,8 @@ def check_row_count(rows: int, known: int | None) -> None:
     """A pass over a source must give rows, and as many as are known of."""
     if known not in (None, rows):
         rule = f"a source must give the same rows in every pass; got {rows} after {known}"
-        raise ValueError(f"{rule}. A function must return a new iterator at each call.")
+        remedy = "A function given as a source must return a new iterator whenever it is called."
+        raise ValueError(f"{rule}. {remedy}")
     if not rows:
         raise ValueError(_NO_ROWS)
 
@@ -430,7 +427,8 @@ def check_block(chunk: Rows, first: int, n_classes: int, classes: Sequence[str] 
             raise ValueError("labels are needed: give `labels`, or chunks of (logits, labels).")
         logits = as_logits(chunk.scores)
         if (width := logits.n_classes) != n_classes:
-            raise ValueError(f"chunks must have the same classes; got {width} after {n_classes}.")
+            told = f"the same classes; got {width} columns after {n_classes}"
+            raise ValueError(f"all chunks must have {told}.")
         labels = reading.as_labels(chunk.labels, logits.n_rows, n_classes, classes=classes)
         weights = reading.as_weights(chunk.weights, logits.n_rows, of_block=True)
         return Examples(logits, labels, weights, first)
@@ -457,12 +455,11 @@ class StreamedPartition(Partition):
         state: Any = None
         rows, known = 0, self._n_rows
         count = 1 if known is None else -(-known // rows_per_chunk(self.n_classes))
-        with progress_bar("Reading the data", count, self.progress) as advance:
-            for block in checked_blocks(self.source, self.n_classes):
-                found = work(block)
-                state = found if state is None else state + found
-                rows += block.n_rows
-                advance()
+        blocks = checked_blocks(self.source, self.n_classes)
+        for block in track(blocks, "Reading the data", count, self.progress):
+            found = work(block)
+            state = found if state is None else state + found
+            rows += block.n_rows
         check_row_count(rows, known)
         self._n_rows = rows
         return state
@@ -558,14 +555,15 @@ def certify(
 
 def _pair_groups(chunks: Iterable[Any], groups: Any) -> Iterator[tuple[Any, int, Any]]:
     """Chunks, the number of their first row, and their groups, of which those of all are given."""
-    columns, first = None if groups is None else read_columns(groups, count_rows(groups)), 0
+    columns = None if groups is None else read_columns(groups, count_rows(groups))
+    start = stop = 0
     for chunk in chunks:
-        rows, first = slice(first, first + chunk.n_rows), first + chunk.n_rows
-        if columns is not None and count_rows(columns) < first:
+        start, stop = stop, stop + chunk.n_rows
+        if columns is not None and count_rows(columns) < stop:
             break
-        yield chunk, rows.start, None if columns is None else take_rows(columns, rows)
+        yield chunk, start, None if columns is None else take_rows(columns, slice(start, stop))
     if columns is not None:
-        read_columns(columns, first)  # which raises if there are more, or fewer
+        read_columns(columns, stop)  # which raises if there are more, or fewer
 
 
 def predict(

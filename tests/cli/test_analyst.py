@@ -60,6 +60,14 @@ def test_apply_writes_a_row_per_row(tmp_path: Path, fitted: Path) -> None:
         assert float(line.split(",")[4]) == pytest.approx(confidence[row])
 
 
+def test_columns_to_keep_may_have_none_in_their_names(tmp_path: Path, fitted: Path) -> None:
+    new, out = write(tmp_path / "new.csv", 2), tmp_path / "out.csv"
+    new.write_text(new.read_text().replace("place", "nonempty"))
+    for keep, kept in (("nonempty", ["nonempty"]), ("none", [])):
+        assert hokical_command("apply", fitted, new, "-o", out, "--keep", keep).code == 0
+        assert out.read_text().splitlines()[0].split(",") == [*kept, "label", "confidence"]
+
+
 @pytest.mark.parametrize("suffix", ["csv.gz", "parquet", "npz"])
 def test_apply_to_other_formats(tmp_path: Path, fitted: Path, suffix: str) -> None:
     new, out = write(tmp_path / "new.csv", 2), tmp_path / f"out.{suffix}"
@@ -110,7 +118,7 @@ def test_binary_scores_and_probabilities(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--keep", "nothing_such"), "named by --keep, --cluster;"),
+        (("--keep", "nothing_such"), "named by --keep, --cluster or --id-column;"),
         (("-o", "out.xlsx"), "ends in .npz or .csv"),
     ],
 )

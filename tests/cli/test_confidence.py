@@ -132,6 +132,7 @@ def test_what_cannot_be_is_refused(table: Path, tmp_path: Path) -> None:
         (["monitor", saved, table, "--coverage", "0.9"], "needs a calibrator of logits"),
         (["apply", saved, table, "-o", "out.csv", "--proba"], "needs a calibrator of logits"),
         (["apply", saved, table, "-o", "out.csv", "--coverage", "0.8"], "--coverage: needs a"),
+        (["apply", saved, table, "-o", "out.csv", "--positive", "yes"], "--positive: needs a"),
         (["shift", saved, table], "needs a calibrator of logits"),
         (["fit", table, "-o", saved, *columns, "--method", "temps"], "does not go with"),
     ):

@@ -360,7 +360,10 @@ def test_samples_of_lm_eval(tmp_path: Path) -> None:
     ("sample", "message"),
     [
         ({"target": "42", "filtered_resps": ["42"]}, "generation task.*`read_logprobs`"),
-        ({"target": "7", "filtered_resps": [["-1", "x"], ["-2", "y"]]}, "7 is none of its 2"),
+        ({"target": "7", "filtered_resps": [["-1", "x"], ["-2", "y"]]}, "'7' is none of its 2"),
+        ({"target": "C", "filtered_resps": [["-1", "x"], ["-2", "y"]]}, "'C' is none of its 2"),
+        ({"target": "AB", "filtered_resps": [["-1", "x"], ["-2", "y"]]}, "'AB' is none of its 2"),
+        ({"target": "", "filtered_resps": [["-1", "x"], ["-2", "y"]]}, "'' is none of its 2"),
     ],
 )
 def test_samples_without_choices_are_refused(sample: dict[str, Any], message: str) -> None:

@@ -89,11 +89,11 @@ BAD: dict[str, tuple[bytes, str]] = {
     "csv header only": (b"logit_0,logit_1,label\n", "0 rows"),
     "csv ragged": (
         b"logit_0,logit_1,label\n1,2,0\n1,2\n",
-        "expected 3 cells in a row; found 2 in line 3",
+        "expected 3 cells in a row, as in the first; found 2 in line 3",
     ),
     "csv long row": (
         b"logit_0,logit_1,label\n1,2,0\n1,2,0,9\n",
-        "expected 3 cells in a row; found 4 in line 3",
+        "expected 3 cells in a row, as in the first; found 4 in line 3",
     ),
     "csv words": (b"logit_a,logit_b,label\n1,2,0\n1,x,0\n", "line 3, column `logit_b`; found 'x'"),
     "csv gap": (b"logit_a,logit_b,label\n1,,0\n", "line 2, column `logit_b`; found none"),

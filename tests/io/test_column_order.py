@@ -97,7 +97,8 @@ def test_another_kind_of_scores_is_named(of_fit: str, tmp_path: Path) -> None:
     run("fit", val, "-o", tmp_path / "cal.json", "--method", "temps")
     kinds = ["logits", "probabilities"][:: 1 if of_fit == "logit" else -1]
     found = " ".join(run("apply", tmp_path / "cal.json", new, "-o", tmp_path / "out.csv").split())
-    assert f"expected {kinds[0]}; found {kinds[1]} in `{second.columns[0]}`" in found
+    assert f"expected {kinds[0]}, as asked for or as in the fit; " in found
+    assert f"; found {kinds[1]} in `{second.columns[0]}`" in found
 
 
 def test_chunks_may_be_frames(cal: hokical.Calibrator) -> None:

@@ -138,7 +138,7 @@ def test_one_score_is_that_of_class_1(tmp_path: Path, kind: Any) -> None:
     text = "id,risk,label\n1,0.1,no\n2,0.9,yes\n"
     path = put(tmp_path, text)
     options: Any = {"score_columns": ("risk",), "classes": ("no", "yes")}
-    with pytest.raises(DataFileError, match=r"--probabilities or --logits; .* can be either"):
+    with pytest.raises(DataFileError, match=r"can be either\..*--probabilities or --logits"):
         read_examples(path, **options)
     found = read_examples(path, kind=kind, **options)
     convert = from_probabilities if kind == "probabilities" else from_binary_scores

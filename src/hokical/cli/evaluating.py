@@ -67,9 +67,8 @@ def evaluate(
     own: dict[str, Any] = {"class_names": data.classes, "data_name": path.name, "folds": folds}
     if whole := isinstance(data, Rows):
         own |= {"groups": data.groups, "cluster": given.clusters(data)}
-    if positive is not None:
-        n = getattr(data.scores if whole else data, "n_classes", 1)  # of confidences
-        own["positive"] = opt.event_index(positive, data.classes, n)
+    n_classes = getattr(data.scores if whole else data, "n_classes", 1)  # 1 of confidences
+    own["positive"] = opt.event_index(positive, data.classes, n_classes)
     if folds is not None:
         subject = opt.check_method(method or "auto")
     with ui.spinner("Measuring"), ui.check_options():
@@ -173,7 +172,8 @@ def compare(
     entrants = None if methods == "all" else list(dict.fromkeys(["uncalibrated", *asked]))
     fitted_on = given.at(val, split=opt.Part.val, cluster=None).read()
     if test is None and fitted_on.part is None:
-        raise typer.BadParameter(f"{val} holds one set; pass TEST, which nothing was fitted on.")
+        why = "holds one set; pass TEST, data that nothing was fitted on."
+        raise typer.BadParameter(f"{val} {why}")
     names = ",".join(fitted_on.classes) or None  # in whose order the other's columns are put
     if any("," in name for name in fitted_on.classes):
         names = given.classes
@@ -252,12 +252,13 @@ def shift(
     values, said = _values(found, names), ""
     if event is not None:  # the share of events in words
         values["event"] = names[event]
-        old, new = (each[event] for each in (found.old_class_frequencies, found.class_frequencies))
-        low, high = found.class_frequencies_interval[event]
-        now = f"{new:.1%} estimated here ({low:.1%} to {high:.1%})"
-        now = now if found.holds else "unknown here"
         name = rows.classes[event] if rows.classes else f"class {event}"
-        said = f"Events ({name}): {old:.1%} among the calibration examples, {now}.\n"
+        now = "unknown here"
+        if found.holds:
+            ends = ui.interval(*found.class_frequencies_interval[event])
+            now = f"{found.class_frequencies[event]:.1%} estimated here ({ends})"
+        old = f"{found.old_class_frequencies[event]:.1%} among the calibration examples"
+        said = f"Events ({name}): {old}, {now}.\n"
     text, code = Text(f"{said}{data.name}: {found}"), 0 if found.holds else ui.ALARM
     return ui.Result(values, lambda: ui.stdout().print(text), code=code)
 
@@ -348,9 +349,7 @@ def monitor(
                 watching.add_labels(*late)
         if state is not None:
             watching.save(state)
-    classes, event = getattr(fitted, "n_classes_", 1), None
-    if positive is not None or classes == 2:
-        event = opt.event_index(positive, watching.class_names, classes)
+    event = opt.event_index(positive, watching.class_names, getattr(fitted, "n_classes_", 1))
     return _describe_status(watching.status(), event, watching.class_names)
 
 

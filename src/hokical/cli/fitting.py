@@ -11,7 +11,6 @@ import os
 import time
 import warnings
 from dataclasses import asdict, is_dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -145,22 +144,22 @@ def fit(
     opt.set_options(calibrator, settings or [])
     if keep_labels:
         calibrator.set_params(keep_labels=True)
-    own = {} if not whole or data.groups is None else {"groups": data.groups}
-    if own and calibrator.name not in ("auto", "confidence"):
+    groups = data.groups if whole else None
+    if groups is not None and calibrator.name not in ("auto", "confidence"):
         why = f"only auto learns from groups, not {calibrator.name}: leave out --method."
         raise ui.bad_option("--groups", why)
     start, accuracy = time.perf_counter(), dict[str, float]()
-    if whole:
-        with ui.check_options(), ui.spinner(f"Fitting {calibrator.name}"):
-            calibrator.fit(*data[:3], **own)
-        calibrator._columns = data.columns
-        if not alone:
-            calibrator.class_names = data.classes
-        right = data.labels if alone else data.scores.labels == data.labels
-        accuracy["accuracy"] = float(right.mean())
-    else:
-        with report_file(val):
+    with report_file(val):
+        if not whole:
             hokical.streams.fit(calibrator, data)
+        else:
+            with ui.spinner(f"Fitting {calibrator.name}"):
+                calibrator.fit(*data[:3], groups=groups)
+            calibrator._columns = data.columns
+            if not alone:
+                calibrator.class_names = data.classes
+            right = data.labels if alone else data.scores.labels == data.labels
+            accuracy["accuracy"] = float(right.mean())
     seconds, about = time.perf_counter() - start, {"examples": data.n_rows, **accuracy}
     calibrator.save(output, metadata={**about, **data.about, "classes": list(data.classes)})
     values, lines = describe(hokical.load(output))
@@ -191,15 +190,13 @@ def certify(
     check_output(target)
     found, belongs = given.at(data).open(fitted), None
     own: dict[str, Any] = {"reused": "ignore" if look_alike else "refuse"}
-    with ui.spinner(f"Certifying {fitted.name}"):
+    with ui.spinner(f"Certifying {fitted.name}"), report_file(data):
         if isinstance(found, Rows):
             belongs = given.clusters(found)
-            with ui.check_options(str(data)):
-                columns = {"groups": found.groups, "cluster": belongs}
-                certified = fitted.certify(*found[:3], **own, **columns)
+            own |= {"groups": found.groups, "cluster": belongs}
+            certified = fitted.certify(*found[:3], **own)
         else:
-            with report_file(data):
-                certified = hokical.streams.certify(fitted, found, **own)
+            certified = hokical.streams.certify(fitted, found, **own)
     certified.save(target, metadata=fitted.metadata_)
     noted: Any = getattr(getattr(certified, "kept_", None), "held_out_conformity", None)
     n = certified.held_out_.total if noted is None else noted.n
@@ -292,6 +289,7 @@ def apply(
     if fitted.name == "confidence":
         why = "needs a calibrator of logits; this one is of confidences."
         ui.refuse(why, proba=proba, coverage=coverage, adapt=adapt, interval=interval)
+        ui.refuse(why, positive=positive)
     if interval or positive is not None:
         event = opt.event_index(positive, fitted.class_names, fitted.n_classes_)
         if event is None or not interval:
@@ -456,7 +454,7 @@ def export(
                 ui.warn(str(warning.message))
         checked = _check(model, fitted) if check else {}
     facts = {item.key.removeprefix("hokical_"): item.value for item in model.metadata_props}
-    tensor = import_module("hokical.integrations.onnx.models").describe_tensor
+    tensor = onnx.models.describe_tensor
     classes, size = facts.get("n_classes"), output.stat().st_size
     inputs, outputs = ([*map(tensor, each)] for each in (model.graph.input, model.graph.output))
     values = {"method": fitted.name, "opset": int(facts["opset"]), "precision": facts["precision"]}

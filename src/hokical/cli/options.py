@@ -162,7 +162,9 @@ class Source:
     def read(self, fitted: Any = None, labelled: Literal["all", "some", "none"] = "all") -> Rows:
         """Its rows, of which all, some or none have a label that is read."""
         alone = takes_confidences(fitted)
-        keep = None if self.keep is None else split_names(self.keep.replace("none", ""))
+        keep = None if self.keep is None else split_names(self.keep)
+        if self.keep == "none":
+            keep = ()
         options: dict[str, Any] = {"labels": self.labels, "missing": self.missing.value}
         options["fitted_by"] = None if alone else fitted
         options["groups"] = split_names(self.groups) or _groups_of_fit(fitted)

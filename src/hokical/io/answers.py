@@ -115,8 +115,11 @@ def read_logprobs(
         if np.isfinite(scores).any() and np.exp(scores).sum() >= least_mass:
             answers[row] = scores, min(tokens.values())
     if not answers:
-        problem = f"no reply has one of the choices {list(choices)} with probability {least_mass:g}"
-        raise unread or ValueError(f"{problem}. A choice must be one token: a letter or a number.")
+        raise unread or ValueError(
+            f"no reply has one of the choices {list(choices)} among its tokens, with a probability "
+            f"of {least_mass:g} together. A choice must be one token: let the model answer with a "
+            "letter or a number."
+        )
     values, ceilings = zip(*answers.values(), strict=True)
     table = np.array(values)
     classes = np.where(np.isfinite(table), np.arange(len(choices)), -1)
@@ -246,17 +249,24 @@ def _choices_of_sample(sample: Any) -> tuple[list[float], int]:
     """The log-likelihoods of the choices, and which is right: by number, as a letter or by text."""
     answers, target = sample["filtered_resps"], sample["target"]
     if any(isinstance(answer, str) for answer in answers):
-        remedy = "Run a multiple-choice variant, or read its answers with `read_logprobs`"
-        raise ValueError(f"it is of a generation task, without choices. {remedy}")
+        raise ValueError(
+            "it is of a generation task, whose answers are text without log-likelihoods of choices."
+            " Run a multiple-choice variant of the task, or read the log-probabilities of the "
+            "answers' tokens with `read_logprobs`"
+        )
     scores = [float(answer[0]) for answer in answers]
     target = str(target[0] if isinstance(target, list) else target)
+    texts = [str(choice) for choice in sample.get("doc", {}).get("choices", [])]
     text = target.strip(_AROUND)
-    if not text.isdecimal():
-        texts = [str(choice) for choice in sample.get("doc", {}).get("choices", [])]
-        return scores, texts.index(target) if target in texts else "ABCDEFGHIJ".index(text)
-    if int(text) >= len(scores):
-        raise ValueError(f"its target {text} is none of its {len(scores)} choices")
-    return scores, int(text)
+    if text.isdecimal():
+        place = int(text)
+    elif target in texts:
+        place = texts.index(target)
+    else:
+        place = "ABCDEFGHIJ".find(text) if len(text) == 1 else -1
+    if not 0 <= place < len(scores):
+        raise ValueError(f"its target {target!r} is none of its {len(scores)} choices")
+    return scores, place
 
 
 def _get(record: Any, *names: str) -> Any:
@@ -275,7 +285,8 @@ def _positions(reply: Any) -> list[_Place]:
     reply = _get(reply, "response") or reply
     reply = _get(reply, "body") or reply  # a line of batch output
     if _get(reply, "type") == "message" and _get(reply, "content"):
-        remedy = "Ask for a confidence or several answers; see `hokical.calibrate_confidence`"
+        remedy = "Ask the model for its confidence, or for several answers, and use "
+        remedy += "`hokical.calibrate_confidence`"
         raise ValueError(f"Anthropic's messages have no log-probabilities. {remedy}")
     if outputs := _get(reply, "outputs"):  # vLLM
         found = _get(outputs[0], "logprobs")
@@ -341,8 +352,8 @@ def agreement(
     for row, given in enumerate(samples):
         counts = Counter() if isinstance(given, str) else Counter(map(key, given))
         if not counts:
-            rule = f"`samples` must have a list of answers for each question; got {given!r}"
-            raise ValueError(f"{rule} in row {row}. Leave out questions without an answer.")
+            rule = f"must have a list of answers for each question; got {given!r} in row {row}"
+            raise ValueError(f"`samples` {rule}. Leave out questions without an answer.")
         found.append((*counts.most_common(1)[0], counts.total()))
     return [answer for answer, _, _ in found], np.array([count / all_ for _, count, all_ in found])
 
@@ -464,7 +475,7 @@ def _stated(answer: Any, words: Mapping[str, float], pattern: re.Pattern[str] | 
             numbers = [float(each) for each in np.atleast_1d(found).tolist()]
             if unit is not None:
                 value = sum(numbers) / len(numbers) / unit
-                return _fraction(value) if unit == 1.0 else (value if value <= 1.0 else np.nan)
+                return _fraction(value) if unit == 1.0 or value <= 1.0 else np.nan
             if numbers[0] <= numbers[1] and 0.0 < numbers[1] <= 100.0:
                 return numbers[0] / numbers[1]
     found = pattern.findall(text) if pattern else []
@@ -473,4 +484,5 @@ def _stated(answer: Any, words: Mapping[str, float], pattern: re.Pattern[str] | 
 
 def _fraction(value: float) -> float:
     """A number up to 1 as it is, up to 100 as a percentage; NaN beyond."""
-    return value if value <= 1.0 else value / 100.0 if value <= 100.0 else np.nan
+    fraction = value if value <= 1.0 else value / 100.0
+    return fraction if fraction <= 1.0 else np.nan

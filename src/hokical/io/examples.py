@@ -74,8 +74,7 @@ class Columns:
     groups: tuple[str, ...] = ()
     keep: tuple[str, ...] | None = ()
     zeros: Zeros = "unlikely"
-    #: None: all rows must have labels where there are any.
-    labelled: Labelled | None = None
+    labelled: Labelled = "all"
     drop_missing: bool = False
     fitted_by: Any = None
     weight_column: str | None = None
@@ -163,11 +162,11 @@ def read_examples(
     )
     table = tables.open_table(Path(path), split)
     layout = Layout(table, wanted)
-    where = None if labelled == "none" else layout.find_labels(labels, label_column)
-    if where is None and labelled == "all":
+    beside = None if labelled == "none" else layout.find_labels(labels, label_column)
+    if labelled == "all" and beside is None and layout.labels is None:
         remedy = "Name the column, --label-column NAME, or the file that has them, --labels FILE."
         raise table.error(f"expected labels in `label` or `y`; found {table.listed()}.", remedy)
-    return layout.read(table, where)
+    return layout.read(table, beside)
 
 
 def read_late_labels(
@@ -189,6 +188,13 @@ def read_late_labels(
     with tables.report_file(table.path, table.place):
         found = encode_labels(table.read_column(labels), classes, right=right)
     return table.read_column(ids), found
+
+
+def named_columns(groups: Any, columns: Sequence[str]) -> tuple[str, ...]:
+    """The columns that groups name, alone or in a list; none if they are given in another way."""
+    names = [groups] if isinstance(groups, str) else groups
+    named = isinstance(names, (list, tuple)) and {*map(str, names)} <= {*columns}
+    return tuple(names) if named else ()
 
 
 def labels_beside(path: Path) -> Path:
@@ -215,22 +221,21 @@ def read_table(
     """
     lazy = hasattr(table, "collect") and not hasattr(table, "__arrow_c_stream__")
     rows = tables.import_arrow("pyarrow").table(table.collect() if lazy else table)
-    data, named = tables.arrow_table(TABLE, rows), [groups] if isinstance(groups, str) else groups
-    by_name = isinstance(named, (list, tuple)) and {*map(str, named)} <= {*data.names}
+    data = tables.arrow_table(TABLE, rows)
+    named = named_columns(groups, data.names)
     known = {} if fitted_by is None else options_from(fitted_by.metadata_)
     wanted = Columns(
         kind=kind or known.get("kind"),
         score_columns=tuple(score_columns),
         label_column=labels,
         weight_column=sample_weight if isinstance(sample_weight, str) else None,
-        groups=tuple(named) if by_name else (),
+        groups=named,
         classes=tuple(classes),
-        labelled="all",
         fitted_by=None if kind == "confidence" else fitted_by,
     )
     try:
         layout = Layout(data, wanted)
-        found = layout.read(data, (data, data.require(labels, "`labels`")))
+        found = layout.read(data)
     except DataFileError as error:  # in the words of Python
         text = str(error).removeprefix(f"{TABLE}: ").replace("--label-column", "`labels`")
         raise ValueError(re.sub("--([a-z]+)-columns", r"`\1_columns`", text)) from error
@@ -240,10 +245,11 @@ def read_table(
         warn_user(f"columns of the table that are not used: {unused}. {remedy}", FitDataWarning)
     if layout.weights is not None and sample_weight is None and fitted_by is None:
         remedy = "Name it as `sample_weight`, or rename it if it holds no weights."
-        warn_user(f"rows count by the column `{layout.weights}`. {remedy}", FitDataWarning)
+        told = f"rows count by the column `{layout.weights}` of the table"
+        warn_user(f"{told}. {remedy}", FitDataWarning)
     weights = found.weights if wanted.weight_column or sample_weight is None else sample_weight
     about = {k: v for k, v in found.about.items() if k != "scores" or v != "logits"}
-    return found._replace(weights=weights, groups=found.groups if by_name else groups, about=about)
+    return found._replace(weights=weights, groups=found.groups if named else groups, about=about)
 
 
 def options_from(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -266,7 +272,8 @@ class Layout:
 
     Attributes
     ----------
-    scores, labels, weights, groups, kept : names; of labels and weights None if there are none
+    scores, labels, weights, groups, kept : names; of labels and weights None if there are none,
+        or if labels are not to be read
     kind : that of the scores, None if names do not say it
     columns, classes : names of the scores' columns, if there is one for each class, and of these
     part : the part that is read, if the file has parts
@@ -277,7 +284,7 @@ class Layout:
         self.table, self.wanted = table, wanted
         self.groups = tuple(table.require(name, "--groups") for name in wanted.groups)
         named = () if wanted.keep == ALL else wanted.keep or ()
-        self.kept = tuple(table.require(name, "--keep, --cluster") for name in named)
+        self.kept = tuple(table.require(name, "--keep, --cluster or --id-column") for name in named)
         self.labels, self.weights = table.first(*LABELS), table.first(*WEIGHTS)
         if wanted.label_column is not None and wanted.labelled == "some":
             self.labels = table.first(wanted.label_column) or self.labels
@@ -294,7 +301,7 @@ class Layout:
             self.labels = table.first(*RIGHT)
         # By such a column version 0.3 chose rows.
         if table.part is None and table.first("split") not in {None, *self._taken, *self.scores}:
-            remedy = "Save its parts as tables of their own, or rename it to use all rows."
+            remedy = "Save its parts as tables of their own, or rename the column to use all rows."
             raise table.error("expected a table of one part; found a column `split`.", remedy)
         if wanted.keep is None or wanted.keep == ALL:
             rest = (name for name in table.names if name not in self.scores)
@@ -308,22 +315,26 @@ class Layout:
         own_part = table.part is not None and self.scores[0].lower().startswith(f"{table.part}_")
         self.part = table.part if own_part else None
         self.unused = tuple(n for n in table.numbers if n not in used and not is_id(n))
+        if wanted.labelled == "none":
+            self.labels = None
 
     def _as_in_fit(self, found: Mapping[str, str]) -> Mapping[str, str]:
         """Columns by class in the order of the fit, if they are its columns.
 
         Others are refused, unless the user has named the columns or the classes.
         """
-        wanted, own = self.wanted, ([*found], [*found.values()])
-        known, names = (getattr(wanted.fitted_by, n, ()) for n in ("_columns", "class_names"))
-        if len(found) < 2 or not (known or names):
+        wanted, classes, columns = self.wanted, [*found], [*found.values()]
+        known = getattr(wanted.fitted_by, "_columns", ())
+        names = getattr(wanted.fitted_by, "class_names", ())
+        if len(found) < 2:
             return found
-        for mine, theirs in ((own[0], names), (own[0], known), (own[1], known)):
-            if places := reading.match_columns(mine, theirs):
-                return dict([*found.items()][k] for k in places)
+        for own, theirs in ((classes, names), (classes, known), (columns, known)):
+            if places := reading.match_columns(own, theirs):
+                return {classes[k]: columns[k] for k in places}
         if known and not (wanted.score_columns or wanted.classes):
-            remedy = "Rename them, or name the scores in order of the fit: --score-columns NAMES."
-            raise self.table.error(f"expected {reading.describe_columns(own[1], known)}.", remedy)
+            remedy = "Rename them, or name the scores in the order of the fit: "
+            remedy += "--score-columns NAMES."
+            raise self.table.error(f"expected {reading.describe_columns(columns, known)}.", remedy)
         return found
 
     def _find_scores(self) -> tuple[ScoreKind | None, Mapping[str, str]]:
@@ -336,8 +347,9 @@ class Layout:
         if names:
             found = self._match(re.escape(names[0]).replace(r"\*", "(.+)", 1))
             if len(found) < 2:
-                problem = f"expected columns like {names[0]}; found {table.listed()}."
-                raise table.error(problem, "Check --score-columns; `*` is the name of a class.")
+                rule = f"expected columns like {names[0]}, one for every class"
+                remedy = "Check --score-columns; `*` is the name of a class."
+                raise table.error(f"{rule}; found {table.listed()}.", remedy)
             return None, self._in_order(found)
         if wanted.classes and all(map(table.first, wanted.classes)):
             return None, {name: table.require(name, "--classes") for name in wanted.classes}
@@ -363,7 +375,8 @@ class Layout:
                 return None, {name: free[name] for name in free if name in values}
         for kind, found in by_kind.items():
             if not all(name.strip().isdecimal() for name in found.values()):
-                problem = f"expected {wanted.kind}; found {kind} in `{next(iter(found.values()))}`."
+                rule = f"expected {wanted.kind}, as asked for or as in the fit"
+                problem = f"{rule}; found {kind} in `{next(iter(found.values()))}`."
                 remedy = f"Pass {wanted.kind}, or use a calibrator that was fitted on {kind}."
                 raise table.error(problem, remedy)
         other = "test" if table.part == "val" else "val"
@@ -399,26 +412,29 @@ class Layout:
         if all(map(str.isdecimal, found)):
             numbers = sorted(map(int, found))
             if numbers[0] > 1 or numbers != list(range(numbers[0], numbers[0] + len(numbers))):
-                problem = f"expected scores numbered 0, 1, 2, ...; found {numbers}."
-                raise self.table.error(problem, "Name the columns: --score-columns a,b,c.")
+                problem = f"expected columns of scores numbered 0, 1, 2, ...; found {numbers}."
+                remedy = "Add the missing columns, or name the columns: --score-columns a,b,c."
+                raise self.table.error(problem, remedy)
             return dict(sorted(found.items(), key=lambda item: int(item[0])))
         classes = self.wanted.classes
         if missing := [name for name in classes if name not in found]:
-            problem = f"expected a column for `{missing[0]}`; found {self.table.listed()}."
+            lost = ", ".join(f"`{name}`" for name in missing[:6])
+            found_in = f"found none for {lost} among {self.table.listed()}"
+            problem = f"expected a column for each class; {found_in}."
             raise self.table.error(problem, "Check --classes and --score-columns.")
         return {name: found[name] for name in classes} or found
 
     def find_labels(self, labels: Location | None, column: str | None) -> tuple[Table, str] | None:
-        """The table with the labels, and their name in it.
+        """Another table that has the labels, and their name in it.
 
         It is the file that the user names; else, beside an array without a name, one of a matching
-        name; else the same file.
+        name.
         """
         beside = labels_beside(self.table.path)
         if self.table.names == [NAMELESS] and beside != self.table.path and beside.exists():
             labels = labels or beside
         if labels is None:
-            return None if self.labels is None else (self.table, self.labels)
+            return None
         other = tables.open_table(Path(labels), self.table.part or "val")
         found = other.first(*(LABELS if column is None else [column]))
         rest = [name for name in other.names if not is_id(name)]
@@ -427,29 +443,30 @@ class Layout:
             raise other.error(problem, "Name them: --label-column NAME.")
         return other, found or rest[0]
 
-    def others(self, labels: str | None) -> tuple[str, ...]:
-        """The columns that are no scores, with that of the labels if they are in the table."""
-        return tuple(filter(None, (labels, self.weights, *self.groups, *self.kept)))
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The columns that are no scores."""
+        return tuple(filter(None, (self.labels, self.weights, *self.groups, *self.kept)))
 
-    def read(self, table: Table, labels_in: tuple[Table, str] | None) -> Rows:
-        """The examples of a table; their labels are in a column of it, or of another table."""
+    def read(self, table: Table, beside: tuple[Table, str] | None = None) -> Rows:
+        """The examples of a table; their labels are in a column of it, or `beside` it."""
         wanted = self.wanted
-        labelled = wanted.labelled or ("none" if labels_in is None else "all")
-        other, name = labels_in or (table, None)
-        scores, columns = table.read(self.scores, self.others(name if other is table else None))
+        other, name = beside or (table, self.labels)
+        scores, columns = table.read(self.scores, self.others)
         scores = scores[:, 0] if scores.ndim == 2 and scores.shape[1] == 1 else scores
-        truth = np.full(len(scores), -1) if labelled == "some" else None
+        truth = np.full(len(scores), -1) if wanted.labelled == "some" else None
         if name is not None:
             column = columns[name] if other is table else other.read_column(name)
             with tables.report_file(other.path, other.place):
                 truth = encode_labels(column, self.classes, right=self.kind == "confidence")
             if other is not table:
-                truth = join_labels(table, other, truth, all_known=labelled == "all")
-        weighted = self.weights is not None and labelled != "none"
+                truth = join_labels(table, other, truth, all_known=wanted.labelled == "all")
+        weighted = self.weights is not None and truth is not None
         weights = to_numbers(columns[self.weights or ""]) if weighted else None
+        all_labelled = wanted.labelled == "all" and truth is not None
         used = np.ones(len(scores), np.bool_)
         if wanted.drop_missing:
-            known = None if truth is None or labelled != "all" else np.where(truth == -1, np.nan, 0)
+            known = np.where(truth == -1, np.nan, 0.0) if all_labelled else None
             for given in (scores, weights, known):
                 used &= _has_values(given, len(used))
         rows = np.flatnonzero(used)
@@ -465,7 +482,7 @@ class Layout:
         if truth is not None:
             with tables.report_file(other.path, other.place):
                 truth = reading.as_partial_labels(truth, len(used), n_classes)
-                if labelled == "all" and not wanted.drop_missing and -1 in truth:
+                if all_labelled and not wanted.drop_missing and -1 in truth:
                     raise ValueError(
                         f"each row must have a label; got no label in row {np.argmin(truth)}. "
                         "Fill it in, or leave out such rows: --missing drop."
@@ -485,11 +502,12 @@ class Layout:
             unused=self.unused,
         )
 
-    def read_logits(self, table: Table, labels_in: tuple[Table, str] | None) -> Rows:
+    def read_logits(self, table: Table, beside: tuple[Table, str] | None = None) -> Rows:
         """The same with logits (n, classes) as an array, of which a source of chunks consists."""
-        rows = self.read(table, labels_in)
+        rows = self.read(table, beside)
         if rows.kind == "confidence":
-            raise table.error("expected logits; found confidences.", "Read the file whole.")
+            problem = "expected logits or probabilities; found confidences."
+            raise table.error(problem, "Read the file whole.")
         return rows._replace(scores=np.asarray(rows.scores.values))
 
     def about(self, kind: ScoreKind) -> dict[str, Any]:
@@ -506,12 +524,17 @@ class Layout:
             return self.kind or "logits"
         inside = bool(values.min() >= 0.0)
         if values.ndim == 1 and self.kind != "probabilities" and inside and values.max() <= 1.0:
-            rule = f"say that `{self.scores[0] or 'logits'}` is --probabilities or --logits"
-            raise ValueError(f"{rule}; got one column in [0, 1], which can be either.")
+            raise ValueError(
+                f"`{self.scores[0] or 'logits'}` must be log-odds or probabilities of class 1; got "
+                "one column in [0, 1], which can be either. Say what they are: --probabilities or "
+                "--logits."
+            )
         sums = values.sum(axis=1) if inside and values.ndim == 2 else np.zeros(1)
         if np.all(np.abs(sums - 100.0) <= 100.0 * _SLACK):
-            found = f"{values[0].max():g} in row 0, and all rows sum to 100"
-            raise ValueError(f"scores must not be percentages; got {found}. Divide by 100.")
+            raise ValueError(
+                f"scores must be logits or probabilities, not percentages; got {values[0].max():g} "
+                "in row 0, and all rows sum to 100. Divide by 100, or write them with the sign %."
+            )
         sums_to_one = bool(np.all(np.abs(sums - 1.0) <= _SLACK))
         return self.kind or ("probabilities" if sums_to_one else "logits")
 
@@ -520,10 +543,10 @@ class Layout:
         if place := reading.first_true(~_has_values(given, len(given))):
             column = int(np.argmax(np.isnan(np.atleast_1d(given[place]).ravel())))
             name = self.scores[column] if len(self.scores) > 1 else self.scores[0] or column
-            rule = (
-                f"expected a number in row {place[0]}, column `{name}`; found none (empty or NaN)"
+            raise ValueError(
+                f"expected a number in row {place[0]}, column `{name}`; found none (empty, NA or "
+                "NaN). Fill it in, or leave out such rows: --missing drop."
             )
-            raise ValueError(f"{rule}. Fill it in, or leave out such rows: --missing drop.")
         name = self.scores[0] if len(self.scores) == 1 and self.scores[0] else kind
         if kind == "confidence":
             reading.check_length(given, len(given), name)
@@ -535,7 +558,8 @@ class Layout:
         logits, classes = as_logits(given, name=name, fitted_by=self.wanted.fitted_by), self.classes
         if classes and not len(classes) == len(set(classes)) == logits.n_classes:
             rule = f"`classes` must name each of the {logits.n_classes} columns of scores once"
-            raise ValueError(f"{rule}; got {', '.join(classes[:6])}. Check --classes.")
+            got = f"{len(classes)}: {', '.join(classes[:6])}"
+            raise ValueError(f"{rule}; got {got}. Check --classes.")
         return logits, logits.n_classes
 
 
@@ -567,14 +591,17 @@ def encode_labels(labels: AnyArray, classes: Sequence[str], *, right: bool = Fal
     known = dict.fromkeys((*MISSING, "-1"), -1) | known
     found = [known.get(word, known.get(word.lower())) for word in words]
     if None in found:
-        rule = "column indices if the classes have no names"
+        rule = "labels must be column indices if the classes have no names"
         remedy = "Name the classes, class 0 first: --classes cat,dog,..."
         if right:
-            rule, remedy = "0 or 1, true or false, of confidences", "Correct or drop it."
+            rule = "labels of confidences must be 0 or 1, true or false"
+            remedy = "Correct or drop it, or name another column: --label-column NAME."
         elif classes:
-            rule, remedy = f"names of classes {[*classes[:6]]}", "Correct or drop the row."
+            listed = ", ".join(classes[:6]) + ", ..." * (len(classes) > 6)
+            rule = f"labels must be names of classes ({listed})"
+            remedy = "Correct or drop the row."
         row = found.index(None)
-        raise ValueError(f"labels must be {rule}; got {words[row]!r} in row {row}. {remedy}")
+        raise ValueError(f"{rule}; got {words[row]!r} in row {row}. {remedy}")
     return np.array(found, np.int64)
 
 

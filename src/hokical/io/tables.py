@@ -17,7 +17,7 @@ import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.metadata import entry_points
 from itertools import islice
@@ -93,7 +93,7 @@ def report_damage(path: Path, kind: str) -> Iterator[None]:
         problem = f"expected {kind}; found a damaged or truncated one: {reason.rstrip('.')}."
         said = problem, "Copy or save the file again."
         if isinstance(error, OSError) and error.strerror:
-            said = f"cannot be read: {error.strerror}.", "Check its name and permissions."
+            said = f"cannot be read: {error.strerror}.", "Check its name, folder and permissions."
         raise DataFileError(path, *said) from error
 
 
@@ -231,7 +231,8 @@ def open_table(path: Path, split: FileSplit) -> Table:
         case "pickle":
             for entry in entry_points(group="hokical.readers", name="pickle"):
                 return _table_of(path, entry.load()(path), split)
-            remedy = "Install it: pip install ./paper (in a clone). Or save arrays: `numpy.savez`."
+            remedy = "Install it: pip install ./paper (in a clone). Or save the arrays with "
+            remedy += "`numpy.savez`."
             raise DataFileError(path, "is a pickle, which another package reads.", remedy)
     with report_damage(path, _ARRAYS), zipfile.ZipFile(path) as archive:
         members = archive.namelist()
@@ -315,10 +316,11 @@ class TextTable(Table):
     def _checked_rows(self) -> Iterator[tuple[int, list[str]]]:
         """The rows below the header."""
         for line, row in islice(self._rows(), 1, None):
-            if (n := len(row)) != len(self.names):
-                found = f"expected {len(self.names)} cells in a row; found {n} in line {line}."
-                remedy = "Complete or drop it, name every column, and write decimal points."
-                raise self.error(found, remedy)
+            if len(row) != len(self.names):
+                rule = f"expected {len(self.names)} cells in a row, as in the first"
+                remedy = "Complete or drop the row, and name every column. Between commas, numbers "
+                remedy += "have a decimal point."
+                raise self.error(f"{rule}; found {len(row)} in line {line}.", remedy)
             yield line, row
 
     def _number(self, cell: str, line: int, name: str) -> float:
@@ -472,15 +474,12 @@ def write_table(path: str | os.PathLike[str], columns: dict[str, AnyArray]) -> i
             table = import_arrow("pyarrow").table(lists)
             import_arrow("pyarrow.parquet").write_table(table, stream)
         else:
-            packing: Any = nullcontext(stream)
-            if name.endswith(".gz"):
-                packing = gzip.GzipFile(fileobj=stream, mode="wb", mtime=0)
-            with packing as packed:
-                text = io.TextIOWrapper(packed, encoding="utf-8", newline="", write_through=True)
-                rows = csv.writer(text, lineterminator="\n")
-                rows.writerow(cells(columns))
-                rows.writerows(zip(*(cells(c.tolist()) for c in columns.values()), strict=True))
-                text.detach()
+            text = io.StringIO(newline="")
+            rows = csv.writer(text, lineterminator="\n")
+            rows.writerow(cells(columns))
+            rows.writerows(zip(*(cells(c.tolist()) for c in columns.values()), strict=True))
+            data = text.getvalue().encode("utf-8")
+            stream.write(gzip.compress(data, mtime=0) if name.endswith(".gz") else data)
     return marked
 
 
