@@ -169,7 +169,7 @@ def test_what_is_wrong_is_said(data) -> None:
         make("temps").fit(logits)
     with pytest.raises(ValueError, match=r"as many rows; got \[3000, 2999\]"):
         make("temps").fit(logits, labels[:-1])
-    with pytest.raises(ValueError, match=r"2-D, of known width"):
+    with pytest.raises(ValueError, match=r"2-D \(n, classes\) with a known number"):
         cal.predict(labels)
     with pytest.raises(ValueError, match="X has 4 features, but TemperatureScaling is expecting 5"):
         cal.predict(logits[:, :4])

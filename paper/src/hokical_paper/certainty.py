@@ -43,10 +43,15 @@ def run_cuts(
     cells = list(_cells(suite, n_cuts, slow))
     return list(
         run_cells(
-            suite, cells, cache,
-            jobs=jobs, device=device, progress=progress, stored_only=stored_only,
+            suite,
+            cells,
+            cache,
+            jobs=jobs,
+            device=device,
+            progress=progress,
+            stored_only=stored_only,
         )
-    )  # fmt: skip
+    )
 
 
 def _cells(suite: Suite, n_cuts: int, slow: bool) -> Iterator[Cell]:

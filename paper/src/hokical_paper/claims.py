@@ -173,9 +173,13 @@ def _bin_claims() -> Iterator[Claim]:
     counts = [_published_lowest(bins, imagenet=True, among=2) for bins in BIN_COUNTS]
     paper = (sum(won for won, _ in counts), sum(of for _, of in counts))
     for method in (SAMPLED, EXACT):
-        yield _counted("best or second on ImageNet, 5 to 100 bins", method, paper, *(
-            is_among_best(method, RIVALS[method], _ece_at(bins)) for bins in BIN_COUNTS
-        ), where=_is_imagenet)  # fmt: skip
+        yield _counted(
+            "best or second on ImageNet, 5 to 100 bins",
+            method,
+            paper,
+            *(is_among_best(method, RIVALS[method], _ece_at(bins)) for bins in BIN_COUNTS),
+            where=_is_imagenet,
+        )
 
 
 def _gap_claims() -> Iterator[Claim]:
@@ -207,9 +211,14 @@ def _size_and_variance_claims() -> Iterator[Claim]:
     for method in (SAMPLED, EXACT):
         find = _over_divisions(_variance_ratio(method), _geometric_mean)
         yield Claim(
-            "variance comparable (ratio to the median)", method, "figures", 1.0 / _COMPARABLE, find,
-            _COMPARABLE, percent=False,
-        )  # fmt: skip
+            "variance comparable (ratio to the median)",
+            method,
+            "figures",
+            1.0 / _COMPARABLE,
+            find,
+            _COMPARABLE,
+            percent=False,
+        )
     find = _over_divisions(_trade_off, _plain_mean)
     text = "lower ECE goes with lower variance (rank correlation)"
     yield Claim(text, "", "figures", 0.0, find, percent=False)

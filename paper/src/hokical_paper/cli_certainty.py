@@ -55,9 +55,14 @@ def certainty(
 
     results = run.run()
     found = run_cuts(
-        results.suite, run.store,
-        n_cuts=divisions, slow=run.slow, jobs=run.jobs, device=run.device, stored_only=stored,
-    )  # fmt: skip
+        results.suite,
+        run.store,
+        n_cuts=divisions,
+        slow=run.slow,
+        jobs=run.jobs,
+        device=run.device,
+        stored_only=stored,
+    )
     cuts = Cuts.of(found, results.suite.names)
     tables = {
         "claims": claims_table(cuts, results),

@@ -105,9 +105,17 @@ def train(
     """Train networks; interrupted trainings continue from their last checkpoint."""
     changes = {"epochs": epochs, "batch_size": batch_size, "seed": seed}
     _make_pairs(
-        pairs, data, out, device, quick,
-        changes=changes, lanes=lanes, use_graph=graph, export=False, recal_workers=None,
-    )  # fmt: skip
+        pairs,
+        data,
+        out,
+        device,
+        quick,
+        changes=changes,
+        lanes=lanes,
+        use_graph=graph,
+        export=False,
+        recal_workers=None,
+    )
 
 
 def export(
@@ -169,10 +177,18 @@ def imagenet(
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     entry = add_imagenet_pair(
         ImageNetRun(
-            network, images, out, device=device, weights=weights, n_images=count,
-            batch_size=batch_size, workers=workers, views=recal, seed=seed,
+            network,
+            images,
+            out,
+            device=device,
+            weights=weights,
+            n_images=count,
+            batch_size=batch_size,
+            workers=workers,
+            views=recal,
+            seed=seed,
         )
-    )  # fmt: skip
+    )
     _show_pair(entry, out / "suite")
 
 
@@ -202,9 +218,15 @@ def add(
     from hokical_paper.top_k import TopKFile, add_top_k_pair
 
     entry = add_top_k_pair(
-        suite, name, TopKFile(top_k, key),
-        n_classes=classes, n_val=val, seed=seed, title=title, dataset_title=dataset_title,
-    )  # fmt: skip
+        suite,
+        name,
+        TopKFile(top_k, key),
+        n_classes=classes,
+        n_val=val,
+        seed=seed,
+        title=title,
+        dataset_title=dataset_title,
+    )
     _show_pair(entry, suite)
 
 

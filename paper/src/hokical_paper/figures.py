@@ -28,8 +28,12 @@ _DPI = 130
 _PALE = "#a9adb5"
 _UNCALIBRATED = "uncalibrated"
 _DIAMOND: dict[str, Any] = {
-    "marker": "D", "linestyle": "", "color": "white", "markeredgecolor": "black", "markersize": 4.5,
-}  # fmt: skip
+    "marker": "D",
+    "linestyle": "",
+    "color": "white",
+    "markeredgecolor": "black",
+    "markersize": 4.5,
+}
 
 
 def require_matplotlib() -> None:

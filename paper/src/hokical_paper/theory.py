@@ -133,9 +133,15 @@ def simulate_bounds(
 
 
 def _simulate(
-    n: int, truth: float, confidence: NDArray[np.float64], weight: NDArray[np.float64],
-    accuracy: NDArray[np.float64], bins: NDArray[np.int64], n_sets: int, rng: np.random.Generator,
-) -> Simulated:  # fmt: skip
+    n: int,
+    truth: float,
+    confidence: NDArray[np.float64],
+    weight: NDArray[np.float64],
+    accuracy: NDArray[np.float64],
+    bins: NDArray[np.int64],
+    n_sets: int,
+    rng: np.random.Generator,
+) -> Simulated:
     count = rng.multinomial(n, weight, size=n_sets)
     right = rng.binomial(count, accuracy)
     errors = np.abs(_by_bin(bins, right - count * confidence)).sum(axis=1) / n

@@ -47,8 +47,13 @@ def sufficiency_table(results: Results) -> Table:
         made_note(r.made for r in results.found.values()),
     )
     columns = (
-        *(f"step {step}" for step in STEPS), "last step", "largest gap", "bins", "steps", "ending",
-    )  # fmt: skip
+        *(f"step {step}" for step in STEPS),
+        "last step",
+        "largest gap",
+        "bins",
+        "steps",
+        "ending",
+    )
     title = "Theorem 1: the gap between its two sides, by step"
     return Table("theorem_1", title, columns, tuple(rows), notes)
 

@@ -66,9 +66,10 @@ def check_top_k(path: Path, arrays: Arrays, n_classes: int) -> None:
         )
     if probs.shape[0] < 2:
         raise DataFileError(
-            path, f"must have at least two rows, one to fit on and one to test on; "
-            f"got {probs.shape[0]}.", "Save more examples.",
-        )  # fmt: skip
+            path,
+            f"must have at least two rows, one to fit on and one to test on; got {probs.shape[0]}.",
+            "Save more examples.",
+        )
     if probs.dtype.kind != "f":
         raise DataFileError(
             path, f"`probs` must be floats; got {probs.dtype}.", "Convert them and save again."
@@ -78,17 +79,22 @@ def check_top_k(path: Path, arrays: Arrays, n_classes: int) -> None:
     values = probs.astype(np.float64)
     sums, ranked = values.sum(axis=1), np.sort(classes, axis=1)
     rules = [
-        (~((values >= 0.0) & (values <= 1.0 + _ROUNDING)).all(axis=1),
-         "probabilities must lie in [0, 1]", values),
+        (
+            ~((values >= 0.0) & (values <= 1.0 + _ROUNDING)).all(axis=1),
+            "probabilities must lie in [0, 1]",
+            values,
+        ),
         ((np.diff(values, axis=1) > 0.0).any(axis=1), "probabilities must descend", values),
         (values[:, 0] == 0.0, "the best probability must be above 0", values),
         (sums > 1.0 + _ROUNDING, "probabilities must not exceed 1 in sum", sums),
-        ((ranked[:, 1:] == ranked[:, :-1]).any(axis=1),
-         "a row must have each class once", classes),
-        (((classes < 0) | (classes >= n_classes)).any(axis=1),
-         f"classes must be in 0..{n_classes - 1}", classes),
+        ((ranked[:, 1:] == ranked[:, :-1]).any(axis=1), "a row must have each class once", classes),
+        (
+            ((classes < 0) | (classes >= n_classes)).any(axis=1),
+            f"classes must be in 0..{n_classes - 1}",
+            classes,
+        ),
         ((labels < 0) | (labels >= n_classes), f"labels must be in 0..{n_classes - 1}", labels),
-    ]  # fmt: skip
+    ]
     for wrong, rule, shown in rules:
         _refuse(path, wrong, rule, shown)
     with report_damage(path, "probabilities over all classes"):
@@ -138,8 +144,9 @@ def add_top_k_pair(
     n = found["labels"].shape[0]
     n_val = n // 2 if n_val is None else n_val
     if not 0 < n_val < n:
-        raise ValueError(f"`n_val` must be between 1 and {n - 1}, so that both parts have rows; "
-                         f"got {n_val}.")  # fmt: skip
+        raise ValueError(
+            f"`n_val` must be between 1 and {n - 1}, so that both parts have rows; got {n_val}."
+        )
     order = portable_permutation(n, seed)
     parts = {"val": order[:n_val], "test": order[n_val:]}
     arrays = {f"{part}_{key}": a[rows] for part, rows in parts.items() for key, a in found.items()}

@@ -87,10 +87,13 @@ def _annotate_outliers(far: list[Result], ax: Axes) -> None:
         arrow = "{} \N{RIGHTWARDS ARROW}" if is_right else "\N{LEFTWARDS ARROW} {}"
         text = f"{title_of(result.method)}: ECE {error:.3f}, variance {variance:.3f}"
         ax.annotate(
-            arrow.format(text), (0.98 if is_right else 0.02, error),
+            arrow.format(text),
+            (0.98 if is_right else 0.02, error),
             xycoords=ax.get_yaxis_transform(),  # x as a share of the panel, y in data
-            ha="right" if is_right else "left", va="center", fontsize=8,
-        )  # fmt: skip
+            ha="right" if is_right else "left",
+            va="center",
+            fontsize=8,
+        )
         ax.update_datalim([(right, error)], updatex=False)
     ax.autoscale_view(scalex=False)
 

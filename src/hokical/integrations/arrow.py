@@ -12,7 +12,7 @@ from hokical._core.checks import check_choice
 from hokical._core.reading import order_names, to_column
 from hokical._core.runtime import import_optional
 from hokical.calibrators.calibrator import Calibrator
-from hokical.calibrators.confidence import ConfidenceCalibrator, MultilabelCalibrator
+from hokical.calibrators.confidence import OutcomeCalibrator
 from hokical.guarantees.calibration_data import CalibrationData
 from hokical.io.examples import is_id
 from hokical.io.tables import to_scores
@@ -23,7 +23,7 @@ Column = Literal["label", "confidence", "proba", "set", "abstain", "interval"]
 #: Outputs that rest on examples which the calibrator has to keep.
 _GUARANTEED = {"set", "abstain", "interval"}
 #: What calibrators of one confidence per row, and of several labels, can add.
-_POSSIBLE = {"confidence": ("confidence", "abstain"), "labels": ("label", "proba", "set")}
+_POSSIBLE = {"confidence": ("confidence", "abstain"), "multilabel": ("label", "proba", "set")}
 _TABLE = Path("Arrow table")
 
 
@@ -80,17 +80,18 @@ class BatchPredictor:
         prefix: str = "",
         missing: Literal["error", "null"] = "error",
     ) -> None:
-        inner = getattr(calibrator, "calibrator_", None)  # of a classifier
-        known = isinstance(calibrator, (Calibrator, ConfidenceCalibrator, MultilabelCalibrator))
-        if not known and (inner is None or not hasattr(calibrator, "classes_")):
-            rule = "`calibrator` must be a fitted calibrator, or a `CalibratedClassifier`"
-            raise TypeError(f"{rule}; got {type(calibrator).__name__}.")
-        if known:
-            calibrator._check_fitted()
-        self._of_features, one = not known, calibrator if known else inner
-        #: What it predicts: one label of several classes, of "labels" any number, or "confidence".
-        kinds = {MultilabelCalibrator: "labels", ConfidenceCalibrator: "confidence"}
-        self._of = next((kinds[kind] for kind in kinds if isinstance(one, kind)), "classes")
+        #: Whether it is a classifier, which takes features instead of scores.
+        self._of_features = hasattr(calibrator, "classes_") and hasattr(calibrator, "calibrator_")
+        own: Any = calibrator.calibrator_ if self._of_features else calibrator
+        if not isinstance(own, (Calibrator, OutcomeCalibrator)):
+            rule = (
+                "`calibrator` must be a fitted calibrator of logits, confidences or several labels"
+            )
+            found = f"or a fitted `CalibratedClassifier`; got {type(calibrator).__name__}"
+            raise TypeError(f"{rule}, {found}.")
+        own._check_fitted()
+        #: What it predicts: one label of several "classes", "multilabel" any number, "confidence".
+        self._of = own.name if isinstance(own, OutcomeCalibrator) else "classes"
         possible = _POSSIBLE.get(self._of, get_args(Column))
         outputs = possible[: 1 if self._of == "confidence" else 2] if outputs is None else outputs
         for name in outputs:
@@ -100,11 +101,12 @@ class BatchPredictor:
         for name, option, value in (("set", "coverage", coverage), ("abstain", "risk", risk)):
             if name in outputs and value is None:
                 raise ValueError(f"`{option}` must be given for the output {name!r}; got None.")
-        self.calibrator = deepcopy(calibrator)
+        self.calibrator, own = deepcopy((calibrator, own))
         if _GUARANTEED.isdisjoint(outputs):  # drop what only guarantees need
-            own = self.calibrator if known else self.calibrator.calibrator_
-            attribute = "kept_" if hasattr(own, "kept_") else "held_out_"
-            setattr(own, attribute, CalibrationData() if attribute == "kept_" else None)
+            if self._of == "classes":
+                own.kept_ = CalibrationData()
+            else:
+                own.held_out_ = None
         names = (logits,) if isinstance(logits, str) else tuple(logits)
         if len(names) > 1:
             columns = getattr(calibrator, "feature_names_in_", getattr(calibrator, "_columns", ()))
@@ -153,7 +155,7 @@ class BatchPredictor:
         arrow = import_optional("pyarrow", extra="parquet")
         one, number = self._label_names(arrow).type, arrow.float64()
         types = {
-            "label": arrow.list_(one) if self._of == "labels" else one,
+            "label": arrow.list_(one) if self._of == "multilabel" else one,
             "confidence": number,
             "abstain": arrow.bool_(),
             "set": arrow.list_(one),
@@ -215,7 +217,7 @@ class BatchPredictor:
             return _lists(arrow, arrow.array(values.ravel()), np.full(len(values), values.shape[1]))
         if name == "set":
             sets = cal.predict_set(logits, coverage=self.coverage, **self.delta, **own)
-            found = sets.possible if self._of == "labels" else sets.members
+            found = sets.possible if self._of == "multilabel" else sets.members
         else:
             found = cal.predict(logits, **own)
         names = self._label_names(arrow)
@@ -231,7 +233,9 @@ class BatchPredictor:
             return arrow.array(cal.classes_.tolist())
         if self._of == "classes":
             return arrow.array(cal.class_names or range(cal.n_classes_))
-        return arrow.array(cal._columns or range(cal.n_labels_) if self._of == "labels" else [0])
+        if self._of == "multilabel":
+            return arrow.array(cal._columns or range(cal.n_labels_))
+        return arrow.array([0])
 
 
 def _lists(arrow: Any, values: Any, sizes: Any) -> Any:

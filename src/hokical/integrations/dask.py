@@ -49,7 +49,7 @@ class DaskBackend(NumpyBackend):
     def reduce_rows(
         self, make: Callable[..., Any], combine: Callable[[Any, Any], Any], arrays: Sequence[Any]
     ) -> Any:
-        blocks = _align([array for array in arrays if array is not None])
+        blocks = _align(arrays)
         return _reduce_tree([(make, *part) for part, _ in blocks], combine)
 
 
@@ -66,11 +66,12 @@ class DaskPartition(Partition):
 
     def __init__(self, logits: Any, labels: Any, sample_weight: Any = None) -> None:
         if labels is None:
-            problem = "a fit requires y to be passed, but the target y is None"
-            raise ValueError(f"{problem}: give `labels` beside a Dask array.")
+            raise ValueError(
+                "a fit requires y to be passed, but the target y is None: give `labels`, the true "
+                "class of each row, beside a Dask array."
+            )
         _check_matrix(logits)
-        columns = [labels] if sample_weight is None else [labels, sample_weight]
-        self.blocks = _align([logits, *columns])
+        self.blocks = _align([logits, labels, sample_weight])
         self.n_classes = int(logits.shape[1])
 
     def reduce(self, work: Callable[[Examples], Any]) -> Any:
@@ -91,13 +92,13 @@ def _reduce_tree(tasks: list[tuple[Any, ...]], combine: Callable[..., Any]) -> A
 
 
 def _align(arrays: Sequence[Any]) -> list[tuple[list[Any], int]]:
-    """Delayed blocks of the arrays, cut at the same rows, and the number of their first row.
+    """Delayed blocks of the arrays that are not None, cut alike, and the number of their first row.
 
     They have whole rows, and at least one. Chunks of unknown sizes are counted first, which
     computes what made them unknown.
     """
     da, known = import_dask("dask.array"), []
-    for array in arrays:
+    for array in (array for array in arrays if array is not None):
         lazy = array if isinstance(array, da.Array) else da.from_array(np.asarray(array))
         unknown = any(np.isnan(size) for sizes in lazy.chunks for size in sizes)
         known.append(lazy.compute_chunk_sizes() if unknown else lazy)
@@ -118,9 +119,11 @@ def _whole_rows(array: Any) -> Any:
 def _check_matrix(logits: Any) -> None:
     if not isinstance(logits, import_dask("dask.array").Array):
         kind = type(logits).__name__
-        raise TypeError(f"`logits` must be a Dask array; got {kind}. Use `.to_dask_array()`.")
+        remedy = "Use `frame.to_dask_array()` for a data frame."
+        raise TypeError(f"`logits` must be a Dask array; got {kind} of Dask. {remedy}")
     if logits.ndim != 2 or np.isnan(logits.shape[1]):
-        raise ValueError(f"`logits` must be 2-D, of known width; got shape {logits.shape}.")
+        rule = "`logits` must be 2-D (n, classes) with a known number of classes"
+        raise ValueError(f"{rule}; got shape {logits.shape}.")
 
 
 def _call(task: Callable[..., Any], *parts: Any) -> Any:

@@ -3,14 +3,11 @@
 from importlib import import_module
 from typing import Any
 
-from hokical._core.arrays import AnyArray, Array, Backend, Namespace
+from hokical._core.arrays import AnyArray, Array, Backend
 
 
 class JaxBackend(Backend):
     """JAX has float64 only where it is asked for; here it is, for the length of a call."""
-
-    def namespace(self, array: Array) -> Namespace:
-        return import_module("jax.numpy")
 
     def from_host(self, array: AnyArray, like: Array) -> Array:
         return self.namespace(like).asarray(array)

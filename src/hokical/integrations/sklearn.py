@@ -183,9 +183,10 @@ class CalibratedClassifier(
         for name, value in self.estimator.get_params().items():
             # Three classes have three pairs, so the number of columns does not tell.
             if name.split("__")[-1] == "decision_function_shape" and value == "ovo":
-                rule = "`estimator` must give one score per class"
-                remedy = "Set it to 'ovr'; the labels stay the same."
-                raise ValueError(f"{rule}, but has decision_function_shape='ovo'. {remedy}")
+                raise ValueError(
+                    "`estimator` must give one score per class, but has decision_function_shape="
+                    "'ovo', scores of pairs. Set it to 'ovr'; the labels stay the same."
+                )
         reading.pair_rows(X, calibration_groups, None, None, ("X", "calibration_groups"))
         X, labels = check_examples(self, X, y, sample_weight)
         validation.validate_data(self, X, skip_check_array=True)
@@ -342,7 +343,8 @@ class CalibratedClassifier(
         validation.check_is_fitted(self, "models_")
         if not hasattr(self.calibrator_, name):
             rule = f"`{name}` is for one label per row; this model has several"
-            raise TypeError(f"{rule}. Use `predict_proba`, or `predict_set` after `certify`.")
+            remedy = "Use `predict_proba`, or `predict_set(X, coverage=0.9)` after `certify`."
+            raise TypeError(f"{rule}. {remedy}")
 
     def predict_action(self, X: Any, costs: Any, *, groups: Any = None) -> Decisions:
         """The action of least expected cost for each row, with what it is expected to cost.
@@ -431,10 +433,12 @@ class CalibratedClassifier(
             sigmoid = "platt" if np.unique(data.y).size <= 2 else "vecs"
             method = {"sigmoid": sigmoid, "isotonic": "irova_ts"}.get(method, method)
         calibrator = new_calibrator(method)
-        is_default, plain = isinstance(calibrator, AutoCalibrator), data.groups is None
-        if not (is_default and plain if data.several else plain or calibrator.method.learns_groups):
-            rule = '`method` must be "auto" with `calibration_groups` or several labels, not both'
-            raise ValueError(f"{rule}; got {self.method!r}. Use the default, or no groups.")
+        is_default, grouped = isinstance(calibrator, AutoCalibrator), data.groups is not None
+        learns_none = grouped and not calibrator.method.learns_groups
+        if learns_none or (data.several and (grouped or not is_default)):
+            rule = '`method` must be "auto" with `calibration_groups`, or several labels, not both'
+            remedy = "Use the default, or leave the groups out."
+            raise ValueError(f"{rule}; got {self.method!r}. {remedy}")
         if is_default:
             calibrator.set_params(keep_labels=bool(self.keep_labels))
         return MultilabelCalibrator() if data.several else calibrator
@@ -442,7 +446,8 @@ class CalibratedClassifier(
     def get_metadata_routing(self) -> MetadataRouter:
         """Where scikit-learn's metadata go: to the estimator's `fit`, and to the splitter."""
         router = MetadataRouter(owner=type(self).__name__).add_self_request(self)
-        to_fit, to_split = (MethodMapping().add(caller="fit", callee=n) for n in ("fit", "split"))
+        to_fit = MethodMapping().add(caller="fit", callee="fit")
+        to_split = MethodMapping().add(caller="fit", callee="split")
         router.add(estimator=self.estimator, method_mapping=to_fit)
         return router.add(splitter=self.cv, method_mapping=to_split)
 
@@ -683,7 +688,8 @@ def read_scores(estimator: Any, X: Any, several: bool) -> FloatArray:
         scores = conversion.from_binary_scores(scores, name=name)
     if scores.shape[1:] != (n_classes,):
         rule = f"`{name}` must have one column per class, {n_classes}; got shape {scores.shape}"
-        raise ValueError(f'{rule}. For pairs of classes set `decision_function_shape="ovr"`.')
+        remedy = 'For scores of pairs of classes set `decision_function_shape="ovr"`.'
+        raise ValueError(f"{rule}. {remedy}")
     return scores
 
 

@@ -254,7 +254,7 @@ def test_too_many_draws_are_refused(monkeypatch):
     floored = copy(plain)
     floored.rule_ = FlooredRule(0.01, plain.rule_)
     for calibrator in (plain, floored):
-        with pytest.raises(ValueError, match=r"got 1,800. Fit with"):
+        with pytest.raises(ValueError, match=r"draws of 12 classes, 1,800 numbers. Fit with"):
             export(calibrator)
 
 

@@ -55,7 +55,7 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(backend, "usable", lambda *_: not backend._broken)
     monkeypatch.setattr(backend, "_broken", False)
     monkeypatch.setitem(sys.modules, KERNELS, Kernels())
-    monkeypatch.setattr(backend, "_device_of", lambda _: torch.no_grad())
+    monkeypatch.setattr(torch.cuda, "device_of", lambda _: torch.no_grad())
     return tried
 
 

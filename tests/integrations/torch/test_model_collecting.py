@@ -192,8 +192,9 @@ def test_calibrate_segmentation() -> None:
 def test_calibrate_refuses_what_it_cannot_do(network: Any, data: Any) -> None:
     with pytest.raises(TypeError, match="must be a method's name or a calibrator; got int"):
         calibrate(network, loader(data), 3)
-    with pytest.raises(TypeError, match=r"options \['n_bins'\] go with a method's name"):
-        calibrate(network, loader(data), Hoki(), n_bins=3)
+    for method in (Hoki(), hokical.MultilabelCalibrator()):
+        with pytest.raises(TypeError, match=r"options \['n_bins'\] go with a method's name"):
+            calibrate(network, loader(data), method, n_bins=3)
     with pytest.raises(TypeError, match="no parameter 'n_bans'"):
         calibrate(network, loader(data), "hoki", n_bans=3)
 
@@ -246,8 +247,9 @@ def test_tensors_instead_of_a_loader(network: Any, data: Any) -> None:
     for given in ((*data, "temps"), (data, "temps")):
         assert hokical.calibrate(network, *given).fitted.rule_.temperature == expected
     arrays = [part.numpy() for part in data]
-    found = hokical.calibrate(network, *arrays, method="temps")
-    assert found.fitted.rule_.temperature == expected
+    for labels in (arrays[1], arrays[1].tolist()):
+        found = hokical.calibrate(network, arrays[0], labels, method="temps")
+        assert found.fitted.rule_.temperature == expected
     with pytest.raises(ValueError, match=r"same length; got 300 inputs and 299 labels"):
         hokical.calibrate(network, data[0], data[1][1:])
 

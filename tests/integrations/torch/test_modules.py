@@ -145,7 +145,7 @@ def test_a_state_dict_that_no_calibrator_has_is_refused() -> None:
     with pytest.raises(Exception, match=r"not a calibrator|JSON|json"):
         module.load_state_dict({"_extra_state": torch.zeros(3, dtype=torch.uint8)})
     several = hokical.MultilabelCalibrator().fit(*several_labels())
-    with pytest.raises(ValueError, match="must be for TemperatureScaling; got Multi"):
+    with pytest.raises(ValueError, match="a module for TemperatureScaling; got one for Multi"):
         module.load_state_dict(as_module(several).state_dict())
     before = as_module(fitted("temps"))(torch.zeros(1, 5)).confidence
     assert torch.equal(module(torch.zeros(1, 5)).confidence, before)

@@ -85,14 +85,20 @@ class PairJob:
         recipe, settings = self.recipe, self.settings
         channels = self.parts.train.images.shape[-1]
         network = make_network(
-            recipe.network, self.n_classes,
-            channels=channels, seed=recipe.seed, small=recipe.small,
-        )  # fmt: skip
+            recipe.network,
+            self.n_classes,
+            channels=channels,
+            seed=recipe.seed,
+            small=recipe.small,
+        )
         trainer = Trainer(
-            network, self.parts.train, recipe,
-            device=torch.device(settings.device), dtype=settings.dtype,
+            network,
+            self.parts.train,
+            recipe,
+            device=torch.device(settings.device),
+            dtype=settings.dtype,
             use_graph=settings.use_graph,
-        )  # fmt: skip
+        )
         state = load_checkpoint(self._checkpoint, recipe)
         if state is not None:
             trainer.restore(state)

@@ -64,9 +64,11 @@ class SuiteMaker:
             self.recal.submit_missing(self._done)
         try:
             run_in_lanes(
-                self._next_job, n_lanes, torch.device(self.settings.device),
+                self._next_job,
+                n_lanes,
+                torch.device(self.settings.device),
                 every_round=self._collect_fits,
-            )  # fmt: skip
+            )
             if self.recal is not None:
                 self.recal.collect(wait=True)
                 self.failed += self.recal.failed

@@ -155,9 +155,11 @@ class Trainer:
         rate = self.rates.index_select(0, self.step.reshape(1))[0]
         with torch.no_grad():
             self.weights.update(
-                gradients, rate,
-                momentum=self.recipe.momentum, weight_decay=self.recipe.weight_decay,
-            )  # fmt: skip
+                gradients,
+                rate,
+                momentum=self.recipe.momentum,
+                weight_decay=self.recipe.weight_decay,
+            )
             self.loss_sum.add_(loss.detach())
             self.step.add_(1)
 

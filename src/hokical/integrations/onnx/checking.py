@@ -114,7 +114,7 @@ def check(
 
 def _expect_outcomes(calibrator: Any, feed: dict[str, Any], groups: Any) -> NDArray[Any]:
     """Probabilities of scores of several labels, or of confidences, which are made anew."""
-    (given,), rule = (feed.keys() - {"groups"}), calibrator.rule_
+    rule, given = calibrator.rule_, "scores" if "scores" in feed else "confidence"
     n_rows, kind = len(feed[given]), feed[given].dtype
     if given == "scores":
         feed[given] *= np.geomspace(0.1, 30.0, n_rows).astype(kind)[:, None]

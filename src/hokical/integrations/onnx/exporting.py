@@ -75,9 +75,12 @@ def _trace(
     check_choice("input_dtype", input_dtype, InputType)
     check_choice("precision", precision, Precision)
     if input_dtype == "float64" and precision == "float32":
-        rule = '`precision` must be "float64" for inputs of float64; got "float32"'
-        raise ValueError(f'{rule}. Leave it out, or use `input_dtype="float32"`.')
-    model, described = record(inputs, predict), [_value_info(n, *o) for n, o in outputs.items()]
+        raise ValueError(
+            '`precision` must be "float64" for inputs of float64; got "float32". A runtime that '
+            'takes the inputs can do the work: leave it out, or use `input_dtype="float32"`.'
+        )
+    model = record(inputs, predict)
+    described = [_value_info(name, *output) for name, output in outputs.items()]
     models.use_opset(model, int(opset), described, narrow=precision == "float32")
     about = {"version": VERSION, "method": method, "opset": str(opset), "precision": precision}
     about = {f"hokical_{name}": fact for name, fact in (about | facts).items()}
@@ -92,8 +95,10 @@ def _trace_outcomes(
     calibrator._check_fitted()
     rule, several = calibrator.rule_, calibrator.name == "multilabel"
     if not several and rule.signals is not None:
-        found = f"got {rule.signals.rise.size} signals"
-        raise ValueError(f"`calibrator` must be fitted on one confidence per answer; {found}.")
+        raise ValueError(
+            "`calibrator` must have been fitted on one confidence per answer to become a graph; "
+            f"got {rule.signals.rise.size} signals."
+        )
     given, put_out = ("scores", "probabilities") if several else ("confidence", "probability")
     shape = ("batch", rule.shift.size) if several else ("batch",)
     dtype = "float64" if input_dtype == "float64" else "float32"
@@ -112,7 +117,7 @@ def _predict_outcomes(
 ) -> dict[str, Any]:
     """Probabilities of traced scores, or confidences of a scale; NaN where Python would refuse.
 
-    A function of the module, so that it can be sent to the process that traces.
+    A function of the module, as `_predict` is, so that it can be pickled.
     """
     xp = BACKEND.namespace(values)
     if scale is None:
@@ -134,8 +139,10 @@ def _count_classes(calibrator: Any) -> int:
     draws: Any = getattr(calibrator.rule_.core, "draws", None)
     size = 0 if draws is None else draws.n_draws * draws.n_classes
     if size > MOST_DRAWN:
-        rule = f"`draws` times classes must be at most {MOST_DRAWN:,} in a graph; got {size:,}"
-        raise ValueError(f"{rule}. Fit with fewer draws, or with none: `Hoki(draws=None)`.")
+        rule = f"`draws` times classes must be at most {MOST_DRAWN:,} to be stored in a graph"
+        found = f"{draws.n_draws:,} draws of {draws.n_classes:,} classes, {size:,} numbers"
+        remedy = "fewer draws, or with exact stability, `Hoki(draws=None)`, which stores none"
+        raise ValueError(f"{rule}; got {found}. Fit with {remedy}.")
     return calibrator.n_classes_
 
 
@@ -163,7 +170,8 @@ def _trace_logits(
     rows = [length for k, length in enumerate(lengths) if k != axis]
     number = "float64" if input_dtype == "float64" else "float32"
     outputs: Tensors = {"labels": (rows, "int64"), "confidence": (rows, number)}
-    if rule.cheap_proba if wanted is None else wanted:
+    has_proba = rule.cheap_proba if wanted is None else wanted
+    if has_proba:
         outputs["probabilities"] = (lengths, number)
     if isinstance(rule, SetRule):
         outputs["members"] = (lengths, "bool")
@@ -216,11 +224,11 @@ def _predict(
         else:
             what: Any = "proba" if name == "probabilities" else name
             prediction = xp.astype(predict_unchecked(rule, what, logits), getattr(xp, dtype))
-        if not are_rows:
-            shape = last.dynamic_shape
-            prediction = xp.reshape(prediction, shape if name in _PER_CLASS else shape[:-1])
         if not are_rows and name in _PER_CLASS:
+            prediction = xp.reshape(prediction, last.dynamic_shape)
             prediction = xp.permute_dims(prediction, np.argsort(order).tolist())
+        elif not are_rows:
+            prediction = xp.reshape(prediction, last.dynamic_shape[:-1])
         found[name] = prediction
     return found
 

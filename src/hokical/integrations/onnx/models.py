@@ -43,7 +43,8 @@ def read_model(model: Any) -> tuple[Any, int]:
         fits = False
     if not fits:
         rule = "the model must be at most 2 GB to be one file; got a larger one"
-        raise ValueError(f"{rule}. Export the calibrator alone, or store it in float16.")
+        remedy = "Export the calibrator by itself and run it on the network's output"
+        raise ValueError(f"{rule}. {remedy}, or store the network in float16.")
     versions = (int(x.version) for x in copy.opset_import if x.domain in _DEFAULT_DOMAIN)
     opset = next(versions, 0)
     if not opset:
@@ -69,8 +70,10 @@ def load_model(model: Any) -> Any:
     weights = model.graph.initializer
     absent = [tensor.name for tensor in weights if tensor.data_location == tensor.EXTERNAL]
     if absent:
-        rule = f"`model` must hold its weights; {len(absent)}, say {absent[0]!r}, are in files"
-        raise ValueError(f"{rule}. Give the path, or load it with its external data.")
+        raise ValueError(
+            f"`model` must hold its weights; {len(absent)} tensors, {absent[0]!r} among them, are "
+            "in files that were not loaded. Give the path, or load it with its external data."
+        )
     return model
 
 
@@ -80,9 +83,9 @@ def check_opset(opset: Any, name: str = "`opset`") -> None:
     if isinstance(opset, bool) or not isinstance(opset, (int, np.integer)):
         raise TypeError(f"{name} must be an integer; got {opset!r}.")
     if not OLDEST_OPSET <= opset <= newest:
-        rule = f"{name} must be from {OLDEST_OPSET} to {newest}, this `onnx`'s newest; got {opset}"
+        rule = f"{name} must be from {OLDEST_OPSET} to {newest}, the newest this `onnx` knows"
         remedy = f"`onnx.version_converter.convert_version(model, {DEFAULT_OPSET})`"
-        raise ValueError(f"{rule}. Use {DEFAULT_OPSET}, or for a model {remedy}.")
+        raise ValueError(f"{rule}; got {opset}. Use {DEFAULT_OPSET}, or for a model {remedy}.")
 
 
 def find_scores(
@@ -116,13 +119,15 @@ def find_scores(
     if output is None:
         shaped = [name for name in outputs if name in known and has_axis(name)]
         fitting = [name for name in shaped if fits(name)]
-        if len(fitting) != 1 and (fitting or len(shaped) != 1):
+        candidates = fitting or shaped
+        if len(candidates) != 1:
             rule = f"`output` must say which output has the scores of {n_classes} classes"
             remedy = "For other shapes than (batch, classes) give `class_axis` too."
             raise ValueError(f"{rule}: {len(fitting)} of {outputs} could. {remedy}")
-        output = (fitting or shaped)[0]
+        output = candidates[0]
     elif output not in names_in([model.graph]):
-        raise ValueError(f"`output` must name a tensor, say one of {outputs}; got {output!r}.")
+        rule = f"`output` must name a tensor of the model, say one of {outputs}"
+        raise ValueError(f"{rule}; got {output!r}.")
     elif output not in known:
         raise ValueError(f"`output` must be a tensor of floats; {output!r} is not known to be one.")
     (dtype, shape), rank = known[output], len(known[output][1])
@@ -130,13 +135,13 @@ def find_scores(
         rule = f"`class_axis` must say where the classes are in {output!r} of shape {shape}"
         raise ValueError(f"{rule}: 1 for (batch, classes, height, width), -1 if they are last.")
     if not has_axis(output):
-        raise ValueError(
-            f"`class_axis` must be an axis of {output!r}, of {rank}; got {class_axis}."
-        )
+        rule = f"`class_axis` must be an axis of {output!r}, which has {rank}"
+        raise ValueError(f"{rule}; got {class_axis}.")
     if not fits(output):
         has = f"{output!r} of shape {shape_in_words(shape)} has {shape[axis]} in axis {axis % rank}"
-        rule = f"`calibrator` must have the classes of the model; it has {n_classes}, and {has}"
-        raise ValueError(f"{rule}. Fit it on these scores, or name others as `output`.")
+        rule = f"`calibrator` must have as many classes as the model; it has {n_classes}, and {has}"
+        remedy = "Fit it on this model's scores, or name another tensor as `output`."
+        raise ValueError(f"{rule}. {remedy}")
     return output, dtype, shape, axis % rank
 
 
@@ -279,7 +284,8 @@ def use_opset(model: Any, opset: int, outputs: Sequence[Any], *, narrow: bool) -
         if "axes" in known and len(node.input) == 2:
             axes = constants.get(node.input.pop())
             if axes is None:  # in a branch, or computed
-                raise ValueError(f"`opset` must be 18 or later for {node.op_type}; got {opset}.")
+                rule = f"`opset` must be 18 or later for {node.op_type} as the rule uses it"
+                raise ValueError(f"{rule}; got {opset}.")
             node.attribute.append(helper.make_attribute("axes", axes.tolist()))
         kept = [attribute for attribute in node.attribute if attribute.name in known]
         del node.attribute[:]

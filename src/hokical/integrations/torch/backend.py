@@ -104,7 +104,6 @@ class _Standard:
 
 
 _standard = _Standard()
-_device_of = torch.cuda.device_of
 _has_triton = find_spec("triton") is not None
 _broken = False
 
@@ -128,7 +127,7 @@ def _launch(kernel: str, logits: Logits, *numbers: Any) -> Tensor | None:
         return None
     given = [_on_device(number, values.device) for number in numbers]
     try:
-        with _device_of(values):
+        with torch.cuda.device_of(values):  # type: ignore[no-untyped-call]
             work = getattr(import_module(f"{__package__}.kernels"), kernel)
             return work(values, logits.top, *given)
     except torch.OutOfMemoryError:

@@ -21,6 +21,29 @@ from hokical.stability.tables import NODE_LIMIT, gaussian_quadrature, node_step
 # mypy: ignore-errors
 # ruff: noqa: RUF005 (Triton cannot unpack a tuple)
 
+
+def _run(kernel, shape, tile, values: Tensor, tops: Tensor, *tables: Tensor, **own) -> Tensor:
+    """What a kernel finds of every row, (*shape, n) float64: of each entry of the first table.
+
+    A program works on a tile of so many rows and columns, with so many warps.
+    """
+    out = values.new_empty((*shape, values.shape[0]), dtype=torch.float64)
+    rows, block, warps = tile
+    kernel[(triton.cdiv(values.shape[0], rows), tables[0].numel() if tables else 1)](
+        values,
+        tops.contiguous(),
+        out,
+        *tables,
+        *values.shape,
+        *values.stride(),
+        ROWS=rows,
+        BLOCK=block,
+        num_warps=warps,
+        **own,
+    )
+    return out
+
+
 # --- Gaussian noise: the Chebyshev moments of each row, and the quadrature.
 #
 # What is summed is S_r = sum_i (T_r(t_i) - 1): a class out of reach adds exactly 0. T_1 ... T_6 are
@@ -49,57 +72,6 @@ def exp2(x):
         power = power * rest + _POWERS[i]
     bits = power.to(tl.int64, bitcast=True) + (shifted.to(tl.int64, bitcast=True) << 52)
     return bits.to(tl.float64, bitcast=True)
-
-
-@triton.jit
-def _row_sums(
-    values,
-    tops,
-    step,
-    rows,
-    inside,
-    n_classes,
-    row_stride,
-    column_stride,
-    KIND: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """S_1 ... S_24 of each row of the tile, a tuple of (ROWS,) float64; from S_13 on in KIND."""
-    top, width = tl.load(tops + rows, mask=inside, other=0.0), tl.load(step)
-    columns = tl.arange(0, BLOCK)
-    stride = tl.full([], 1, tl.int64) * column_stride
-    low, high = (), ()
-    for _ in tl.static_range(12):
-        low = low + (tl.zeros([ROWS, BLOCK], tl.float64),)
-        high = high + (tl.zeros([ROWS, BLOCK], KIND),)
-    place = (values + rows * row_stride)[:, None] + columns[None, :] * stride
-    for first in tl.range(0, n_classes, BLOCK, loop_unroll_factor=4):
-        here = inside[:, None] & (first + columns < n_classes)[None, :]
-        z = tl.load(place, mask=here, other=float("-inf")).to(tl.float64)
-        place += BLOCK * stride
-        t = (top[:, None] - z) * width - 1.0
-        t = tl.where(t < 1.0, t, 1.0)
-        terms = _six_terms(t)
-        sums = ()
-        for r in tl.static_range(6):
-            sums = sums + (low[r] + terms[r],)
-        for r in tl.static_range(6):
-            sums = sums + (low[r + 6] + terms[5] * terms[r],)
-        low = sums
-        terms = _six_terms(t.to(KIND))
-        sixth = terms[5]
-        twelfth = 2.0 * sixth * sixth - 1.0
-        next_one = 2.0 * sixth * twelfth - sixth
-        sums = ()
-        for r in tl.static_range(6):
-            sums = sums + (high[r] + twelfth * terms[r],)
-        for r in tl.static_range(5):
-            sums = sums + (high[r + 6] + next_one * terms[r],)
-        high = sums + (high[11] + twelfth * twelfth,)
-    # Columns beyond the last were at t = 1, where every T_r is 1.
-    count = (tl.cdiv(n_classes, BLOCK) * BLOCK).to(tl.float64)
-    return _from_products(low, high, count)
 
 
 @triton.jit
@@ -149,24 +121,47 @@ def _gaussian_kernel(
     NODES: tl.constexpr,
     AT_ONCE: tl.constexpr,
 ):
+    """gamma of each row of a tile. The sums S_r are taken in float64; from S_13 on in KIND."""
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     inside = rows < n_rows
-    sums = _row_sums(
-        values,
-        tops,
-        step + tl.program_id(1),
-        rows,
-        inside,
-        n_classes,
-        row_stride,
-        column_stride,
-        KIND,
-        ROWS,
-        BLOCK,
-    )
+    top = tl.load(tops + rows, mask=inside, other=0.0)[:, None]
+    width = tl.load(step + tl.program_id(1))
+    columns = tl.arange(0, BLOCK)
+    stride = tl.full([], 1, tl.int64) * column_stride
+    low, high = (), ()
+    for _ in tl.static_range(12):
+        low = low + (tl.zeros([ROWS, BLOCK], tl.float64),)
+        high = high + (tl.zeros([ROWS, BLOCK], KIND),)
+    place = (values + rows * row_stride)[:, None] + columns[None, :] * stride
+    for first in tl.range(0, n_classes, BLOCK, loop_unroll_factor=4):
+        here = inside[:, None] & (first + columns < n_classes)[None, :]
+        z = tl.load(place, mask=here, other=float("-inf")).to(tl.float64)
+        place += BLOCK * stride
+        t = (top - z) * width - 1.0
+        t = tl.where(t < 1.0, t, 1.0)
+        terms = _six_terms(t)
+        sums = ()
+        for r in tl.static_range(6):
+            sums = sums + (low[r] + terms[r],)
+        for r in tl.static_range(6):
+            sums = sums + (low[r + 6] + terms[5] * terms[r],)
+        low = sums
+        terms = _six_terms(t.to(KIND))
+        sixth = terms[5]
+        twelfth = 2.0 * sixth * sixth - 1.0
+        next_one = 2.0 * sixth * twelfth - sixth
+        sums = ()
+        for r in tl.static_range(6):
+            sums = sums + (high[r] + twelfth * terms[r],)
+        for r in tl.static_range(5):
+            sums = sums + (high[r + 6] + next_one * terms[r],)
+        high = sums + (high[11] + twelfth * twelfth,)
+    # Columns beyond the last were at t = 1, where every T_r is 1.
+    count = (tl.cdiv(n_classes, BLOCK) * BLOCK).to(tl.float64)
+    sums = _from_products(low, high, count)
     gamma = tl.zeros([ROWS], tl.float64)
-    for first in range(0, NODES, AT_ONCE):
-        node = table + first + tl.arange(0, AT_ONCE)
+    for start in range(0, NODES, AT_ONCE):
+        node = table + start + tl.arange(0, AT_ONCE)
         logs = tl.zeros([ROWS, AT_ONCE], tl.float64) + tl.load(node + NODES)[None, :]
         for r in tl.static_range(24):
             logs += sums[r][:, None] * tl.load(node + (r + 2) * NODES)[None, :]
@@ -185,29 +180,12 @@ _SHORT, _MIDDLE, _LONG = (32, 1, 1, 1), (2, 16, 1, 16), (1, 256, 4, 64)
 
 def gaussian_stability(values: Tensor, tops: Tensor, step: Tensor) -> Tensor:
     """gamma of every row, (*step.shape, n) float64; step = 2 / (REACH * scale)."""
-    n_rows, n_classes = values.shape
-    out = values.new_empty((*step.shape, n_rows), dtype=torch.float64)
+    n_classes = values.shape[1]
     kind = tl.float64 if values.dtype == torch.float64 else tl.float32
-    tile = _SHORT if n_classes <= 20 else _MIDDLE if n_classes < 8192 else _LONG
-    rows, block, warps, nodes = tile
-    table = _table(n_classes, nodes, values.device)
-    _gaussian_kernel[(triton.cdiv(n_rows, rows), step.numel())](
-        values,
-        tops.contiguous(),
-        out,
-        step,
-        table,
-        n_rows,
-        n_classes,
-        *values.stride(),
-        kind,
-        rows,
-        block,
-        table.shape[1],
-        nodes,
-        num_warps=warps,
-    )
-    return out
+    *tile, at_once = _SHORT if n_classes <= 20 else _MIDDLE if n_classes < 8192 else _LONG
+    table = _table(n_classes, at_once, values.device)
+    own = {"KIND": kind, "NODES": table.shape[1], "AT_ONCE": at_once}
+    return _run(_gaussian_kernel, step.shape, tile, values, tops, step, table, **own)
 
 
 @lru_cache(64)
@@ -329,32 +307,17 @@ def label_distances(values: Tensor, tops: Tensor) -> Tensor:
     """The sum of exp(-d_i) but for the label's own; how far the second and the mean of the possible
     logits lie below the best, 0 where there is no second: (3, n) float64.
     """
-    out = values.new_empty((3, values.shape[0]), dtype=torch.float64)
-    return _fill(out, _distances_kernel, values, tops)
+    return _run(_distances_kernel, (3,), _tile(values), values, tops)
 
 
 def gumbel_stability(values: Tensor, tops: Tensor, scale: Tensor) -> Tensor:
     """gamma of every row, (*scale.shape, n) float64."""
-    out = values.new_empty((*scale.shape, values.shape[0]), dtype=torch.float64)
-    return _fill(out, _gumbel_kernel, values, tops, scale)
+    return _run(_gumbel_kernel, scale.shape, _tile(values), values, tops, scale)
 
 
-def _fill(out: Tensor, kernel, values: Tensor, tops: Tensor, *scale: Tensor) -> Tensor:
-    """Run a kernel on tiles of the rows, once for each scale."""
-    # Rows and columns of a program's tile, and warps: for short rows, and for others.
-    rows, block, warps = (32, 1, 1) if values.shape[1] <= 32 else (1, 256, 1)
-    kernel[(triton.cdiv(values.shape[0], rows), scale[0].numel() if scale else 1)](
-        values,
-        tops.contiguous(),
-        out,
-        *scale,
-        *values.shape,
-        *values.stride(),
-        rows,
-        block,
-        num_warps=warps,
-    )
-    return out
+def _tile(values: Tensor) -> tuple[int, int, int]:
+    """Rows and columns of a program's tile, and warps: for short rows, and for others."""
+    return (32, 1, 1) if values.shape[1] <= 32 else (1, 256, 1)
 
 
 # --- Uniform noise; `hokical.stability.uniform` says what is integrated.

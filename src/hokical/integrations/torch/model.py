@@ -43,7 +43,6 @@ _LABELS = ("labels", "label", "targets", "target", "y")
 _SUM_ERROR = 1e-2
 #: Rows of a batch where tensors are given instead of a loader.
 _ROWS = 256
-_ARRAYS = (Tensor, np.ndarray)
 _WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 
 
@@ -132,9 +131,7 @@ class CalibratedModel(nn.Module):
         """
         found = self.get_logits(self.model(*args, **kwargs))
         rows = self._rows(found)
-        one = rows.ndim > found.ndim or rows.shape[-1] > found.shape[self.class_axis]
-        changed = one or self.outputs == "probabilities"
-        logits = rows.movedim(-1, self.class_axis) if changed else found
+        logits = rows.movedim(-1, self.class_axis)
         if isinstance(self.calibrator, MultilabelModule):
             proba = self.calibrator.proba(rows).movedim(-1, self.class_axis)
             output = CalibratedOutput(logits, proba >= 0.5, proba)
@@ -189,8 +186,10 @@ class CalibratedModel(nn.Module):
             wanted = ["multi_label_classification"]
         problem = getattr(getattr(self.model, "config", None), "problem_type", None)
         if problem not in wanted:
-            rule = f"`model.config.problem_type` must be one of {wanted}; got {problem!r}"
-            raise ValueError(f"{rule}. `hokical.MultilabelCalibrator` is for several labels.")
+            rule = f"`model.config.problem_type` must be one of {wanted} for this calibrator"
+            why = f"because a pipeline takes the softmax or the sigmoid by it; got {problem!r}"
+            remedy = "For several labels at once calibrate with `hokical.MultilabelCalibrator`."
+            raise ValueError(f"{rule}, {why}. {remedy}")
         twin = copy.copy(self.model)
         twin._forward_hooks = self.model._forward_hooks.copy()  # or the network had it too
         twin.register_forward_hook(self._with_log_proba)
@@ -209,8 +208,10 @@ class CalibratedModel(nn.Module):
         else:
             logs = log_below_label(proba, self.calibrator.labels(rows))
         if not isinstance(output, Mapping) or "logits" not in output:
-            rule = "the network must return a mapping with `logits`, as with `return_dict=True`"
-            raise TypeError(f"{rule}; got {type(output).__name__}.")
+            raise TypeError(
+                "the network must return a mapping with `logits`, as those of transformers do with "
+                f"`return_dict=True`; got {type(output).__name__}."
+            )
         own: Any = type(output)
         return own(**{**output, "logits": logs.movedim(-1, self.class_axis)})
 
@@ -256,7 +257,8 @@ class CalibratedModel(nn.Module):
         found = getattr(bare(self.model), method, None)
         if found is None:
             rule = f"the network must have `{method}`, as those of transformers do"
-            raise TypeError(f"{rule}; got {type(self.model).__name__}. Use `save`, for one file.")
+            remedy = "Use `save`, which writes one file."
+            raise TypeError(f"{rule}; got {type(self.model).__name__}. {remedy}")
         return found
 
     @classmethod
@@ -305,7 +307,8 @@ class CalibratedModel(nn.Module):
         except Exception as error:  # of a kind of its own
             raise CalibratorFileError(f"{path} is not a safetensors file: {error}") from error
         if _CALIBRATOR not in about:
-            raise CalibratorFileError(f"{path} holds no calibrator; use `CalibratedModel.save`.")
+            remedy = "write it with `CalibratedModel.save`"
+            raise CalibratorFileError(f"{path} holds no calibrator; {remedy}.")
         fitted = modules.parse_calibrator(about[_CALIBRATOR])
         use, target = json.loads(about.get(_USE, "{}")), bare(network)
         if names and all(name.startswith("module.") for name in names):
@@ -398,8 +401,8 @@ def _collect(
     kinds = [each.kind for each in signature(bare(model).forward).parameters.values()]
     positional = [kind for kind in kinds if kind <= Parameter.VAR_POSITIONAL]
     takes_one = len(positional) == 1 and positional[0] < Parameter.VAR_POSITIONAL
-    pair = isinstance(loader, (tuple, list)) and [isinstance(x, _ARRAYS) for x in loader]
-    if pair == [True, True]:
+    is_pair = isinstance(loader, (tuple, list)) and len(loader) == 2
+    if is_pair and all(isinstance(part, (Tensor, np.ndarray)) for part in loader):
         inputs, truth = map(torch.as_tensor, loader)
         if len(inputs) != len(truth):
             sizes = f"{len(inputs)} inputs and {len(truth)} labels"
@@ -479,15 +482,18 @@ def calibrate(
     if not isinstance(labels, (Tensor, np.ndarray, list, type(None))):
         labels, method = None, labels
     several = isinstance(method, MultilabelCalibrator)
+    if several and options:
+        raise TypeError(f"options {sorted(options)} go with a name: set them on the calibrator.")
     estimator: Any = copy.deepcopy(method) if several else new_calibrator(method, **options)
-    given = data if labels is None else (data, labels)
+    given = data if labels is None else (data, torch.as_tensor(labels))
     reading = (get_logits, class_axis, ignore_label, outputs)
     logits, truth, form, rank = _collect(model, given, device, progress, *reading)
     estimator.fit(logits, truth)
     if rank > 2 and not several:  # positions of one item are not independent
         estimator.forget_examples()
-    found: Any = {"get_logits": get_logits, "class_axis": class_axis, "outputs": form}
-    return CalibratedModel(model, estimator, **found)
+    return CalibratedModel(
+        model, estimator, get_logits=get_logits, class_axis=class_axis, outputs=form
+    )
 
 
 def split_batch(batch: Any, takes_one: bool = False) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
@@ -517,7 +523,8 @@ def split_batch(batch: Any, takes_one: bool = False) -> tuple[tuple[Any, ...], d
         return tuple(inputs), {}, labels
     found = f"keys {list(batch)}" if isinstance(batch, Mapping) else type(batch).__name__
     rule = f"a batch must be (inputs, labels), or a mapping with one of {', '.join(_LABELS)}"
-    raise TypeError(f"{rule}; got {found}. Wrap the loader: `((b.x, b.y) for b in loader)`.")
+    remedy = "Wrap the loader: `((batch.x, batch.y) for batch in loader)`."
+    raise TypeError(f"{rule}; got {found}. {remedy}")
 
 
 def find_logits(output: Any) -> Tensor:
@@ -535,8 +542,9 @@ def find_logits(output: Any) -> Tensor:
         found = output[0]
     if isinstance(found, Tensor):
         return found
-    rule = "a network's output must be a tensor, have `logits`, or be a tuple that begins with them"
-    raise TypeError(f"{rule}; got {type(output).__name__}. Give `get_logits=lambda output: ...`.")
+    rule = "a tensor, have `logits` as an attribute or key, or be a tuple that begins with them"
+    remedy = "Say where they are with `get_logits=lambda output: ...`."
+    raise TypeError(f"a network's output must be {rule}; got {type(output).__name__}. {remedy}")
 
 
 def log_below_label(proba: Tensor, labels: Tensor) -> Tensor:
@@ -555,8 +563,8 @@ def log_below_label(proba: Tensor, labels: Tensor) -> Tensor:
 def classes_last(logits: Tensor, class_axis: int) -> Tensor:
     """The logits (..., classes) with the class axis moved to the end."""
     if not -logits.ndim <= class_axis < logits.ndim:
-        shape = tuple(logits.shape)
-        raise ValueError(f"`class_axis` must be an axis of logits {shape}; got {class_axis}.")
+        rule = f"an axis of the logits, which have shape {tuple(logits.shape)}"
+        raise ValueError(f"`class_axis` must be {rule}; got {class_axis}.")
     return logits.movedim(class_axis, -1)
 
 
@@ -632,8 +640,9 @@ def _check_network(model: Any, remedy: str) -> None:
 
 def _refuse_to_save(*_: Any, **__: Any) -> None:
     """Instead of the methods of a network that is made for pipelines."""
-    rule = "a network of `for_pipeline()` cannot be saved: it would be read without its calibrator"
-    remedy = (
-        "Save the `CalibratedModel`: `save_pretrained` or `push_to_hub`, then `from_pretrained`."
+    raise ValueError(
+        "a network of `for_pipeline()` cannot be saved: pipelines would read it without its "
+        "calibrator. Save the calibrated model, `calibrated.save_pretrained(folder)` or "
+        "`calibrated.push_to_hub(name)`, and read it with "
+        "`CalibratedModel.from_pretrained(folder).for_pipeline()`."
     )
-    raise ValueError(f"{rule}. {remedy}")

@@ -64,7 +64,8 @@ def outputs(
     Floats are float32, and float64 where the logits are; NaN for rows that are no logits. `numbers`
     are those of the rule, and the edges of the support; `groups` the codes (..., columns), if any.
     """
-    data, given = _as_host(spec, logits, numbers), [*numbers]
+    data = _as_host(spec, logits, numbers)
+    given: list[Any] = [*numbers]
     on_host = data is not None
     if data is None:  # rows of which the shape alone is known
         values = logits.reshape(-1, spec.n_classes)
@@ -174,7 +175,8 @@ class _FittedModule(nn.Module):
         calibrator = parse_calibrator(bytes(state.cpu().numpy()).decode())
         if isinstance(calibrator, Calibrator) != isinstance(self.fitted, Calibrator):
             own, other = (type(each).__name__ for each in (self.fitted, calibrator))
-            raise ValueError(f"the state dict must be for {own}; got {other}. Use its `as_module`.")
+            rule = f"the state dict must be of a module for {own}; got one for {other}"
+            raise ValueError(f"{rule}. Make the module from that: `as_module(calibrator)`.")
         device = next(self.buffers()).device
         self._hold(calibrator)
         if device.type != "meta":
@@ -256,7 +258,8 @@ class CalibratorModule(_FittedModule):
         Of a module that was made from `with_sets(calibrator, coverage=0.9)`.
         """
         if not isinstance(self._spec.rule, SetRule):
-            raise ValueError("this module has no sets: use `with_sets(calibrator, coverage=0.9)`.")
+            remedy = "make it from `with_sets(calibrator, coverage=0.9)`"
+            raise ValueError(f"this module has no sets: {remedy}.")
         return self._evaluate(("members",), logits, groups)[0]
 
     def support(self, logits: Tensor) -> Tensor:
@@ -269,14 +272,17 @@ class CalibratorModule(_FittedModule):
         spec, coding = self._spec, self._spec.rule.needed_groups
         if not isinstance(logits, Tensor):
             kind = type(logits).__name__
-            raise TypeError(f"`logits` must be a tensor; got {kind}. The calibrator takes arrays.")
+            remedy = "The calibrator itself takes arrays."
+            raise TypeError(f"`logits` must be a tensor; got {kind}. {remedy}")
         _check_last_axis("logits", logits, spec.n_classes, "classes")
         if coding is not None and "support" not in wanted:
             shape = (*logits.shape[:-1], len(coding.columns))
             found = tuple(groups.shape) if isinstance(groups, Tensor) else groups
             if found != shape:
-                rule = f"`groups` must be integers of shape {shape}, for {coding.columns}"
-                raise ValueError(f"{rule}; got {found!r}. Use `calibrator.group_codes(groups)`.")
+                names = ", ".join(coding.columns)
+                rule = f"`groups` must be integers of shape {shape}, for {names}; got {found!r}"
+                remedy = "Make them with `torch.as_tensor(calibrator.group_codes(groups))`."
+                raise ValueError(f"{rule}. {remedy}")
         numbers: Any = [*self._buffers.values()]
         if torch.compiler.is_dynamo_compiling():
             given = (logits,) if groups is None else (logits, groups)  # not None, for the compiler
@@ -289,10 +295,9 @@ class CalibratorModule(_FittedModule):
 
 def _check_last_axis(name: str, given: Tensor, size: int, of: str) -> None:
     if given.ndim < 1 or given.shape[-1] != size:
-        rule = (
-            f"`{name}` must have {size} {of}, along the last axis; got shape {tuple(given.shape)}"
-        )
-        raise ValueError(f"{rule}. Move the axis there with `.movedim(1, -1)`.")
+        found = f"got shape {tuple(given.shape)}"
+        remedy = "Move the axis there with `.movedim(1, -1)`."
+        raise ValueError(f"`{name}` must have {size} {of}, along the last axis; {found}. {remedy}")
 
 
 class MultilabelModule(_FittedModule):
@@ -305,13 +310,11 @@ class MultilabelModule(_FittedModule):
 
     def forward(self, scores: Tensor) -> Tensor:
         """The probability of each label."""
-        return self.proba(scores)
-
-    def proba(self, scores: Tensor) -> Tensor:
-        """The probability of each label."""
         _check_last_axis("scores", scores, self.get_buffer("shift").shape[0], "labels")
         found = curve_proba(scores, BACKEND, self)
         return found if scores.dtype == torch.float64 else found.float()
+
+    proba = forward
 
 
 @overload

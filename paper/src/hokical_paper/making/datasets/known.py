@@ -27,24 +27,39 @@ class DataSetFacts:
 
 DATA_SETS = {
     "mnist": DataSetFacts(
-        "MNIST", 10, (28, 28, 1), 60_000, 10_000, 10_000,
+        "MNIST",
+        10,
+        (28, 28, 1),
+        60_000,
+        10_000,
+        10_000,
         "6ec35578940c7aa4964fb3443541f04911453e651f90f614abf75f0736eaeba2",
         "012065114a18b8f8218c710d210e40f5e36a285a0534a51468159f8af1b98320",
         "LeCun, Cortes, Burges: the MNIST database, 1998",
     ),
     "cifar10": DataSetFacts(
-        "CIFAR-10", 10, (32, 32, 3), 50_000, 10_000, 5_000,
+        "CIFAR-10",
+        10,
+        (32, 32, 3),
+        50_000,
+        10_000,
+        5_000,
         "0c4aefe4665fe00cfa84ea552445bea2ee236b90ddb6f9c8d3a36423d9b93aeb",
         "1256818c4e986c37f46d6dcaeb6876bbe9f9bb813001ae62d65a7cc68598ac9e",
         "Krizhevsky: Learning Multiple Layers of Features from Tiny Images, 2009",
     ),
     "cifar100": DataSetFacts(
-        "CIFAR-100", 100, (32, 32, 3), 50_000, 10_000, 5_000,
+        "CIFAR-100",
+        100,
+        (32, 32, 3),
+        50_000,
+        10_000,
+        5_000,
         "fd0088ff79e6c0aa527e950eada38ade70f9ce1cc1e942fe55b2d0e571f3f95a",
         "40769e853330ffa56cb4cc09d8481c0f73c16b6c88d432c4ea63edb8b2f28016",
         "Krizhevsky: Learning Multiple Layers of Features from Tiny Images, 2009",
     ),
-}  # fmt: skip
+}
 
 
 def check_name(name: str) -> str:

