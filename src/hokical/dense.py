@@ -258,14 +258,10 @@ class Dense(Estimator):
     """
 
     def __init__(
-        self,
-        calibrator: Calibrator | str = "auto",
-        *,
-        class_axis: int = -1,
-        ignore_label: int | Sequence[int] | None = None,
-        max_positions_per_item: int | None = None,
+        self, calibrator: Calibrator | str = "auto", *, class_axis: int = -1,
+        ignore_label: int | Sequence[int] | None = None, max_positions_per_item: int | None = None,
         random_state: int = 0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.calibrator = calibrator
         self.class_axis = class_axis
         self.ignore_label = ignore_label
@@ -326,15 +322,9 @@ class Dense(Estimator):
         return self.fitted_calibrator().score(*found[:3])
 
     def certify(
-        self,
-        logits: Any,
-        labels: Any = None,
-        sample_weight: Any = None,
-        *,
-        mask: Any = None,
-        groups: Any = None,
-        reused: Reused = "refuse",
-    ) -> Self:
+        self, logits: Any, labels: Any = None, sample_weight: Any = None, *, mask: Any = None,
+        groups: Any = None, reused: Reused = "refuse",
+    ) -> Self:  # fmt: skip
         """Count held-out positions, so that `predict_or_abstain` and `predict_set` are guaranteed.
 
         The items are those that neither the classifier nor this calibrator was fitted on. The
@@ -401,14 +391,9 @@ class Dense(Estimator):
         return self._each(logits, mask, one)
 
     def predict_or_abstain(
-        self,
-        logits: Any,
-        *,
-        risk: float = 0.05,
-        delta: float = 0.1,
-        by: Literal["all", "new group"] = "all",
-        mask: Any = None,
-    ) -> Any:
+        self, logits: Any, *, risk: float = 0.05, delta: float = 0.1,
+        by: Literal["all", "new group"] = "all", mask: Any = None,
+    ) -> Any:  # fmt: skip
         """Labels, and which of them to accept so that at most a fraction `risk` is wrong.
 
         The fraction is that of a position drawn at random from a new item, given that it is
@@ -431,15 +416,9 @@ class Dense(Estimator):
         return self._each(logits, mask, one)
 
     def control_risk(
-        self,
-        logits: Any,
-        labels: Any,
-        sample_weight: Any = None,
-        *,
-        by: Literal["all", "group", "new group"] = "all",
-        groups: Any = None,
-        **guarantee: Any,
-    ) -> RiskControl:
+        self, logits: Any, labels: Any, sample_weight: Any = None, *,
+        by: Literal["all", "group", "new group"] = "all", groups: Any = None, **guarantee: Any,
+    ) -> RiskControl:  # fmt: skip
         """The last threshold at which the mean of a loss of your own is proven to be small.
 
         `loss`, `risk`, `delta` and `thresholds` are those of `Calibrator.control_risk`, with one

@@ -24,15 +24,9 @@ from hokical.metrics.levels import Bins, Levels, read_levels
 from hokical.metrics.summaries import summarize_sets
 
 __all__ = [
-    "draw_calibration_curve",
-    "draw_decision_curve",
-    "draw_distribution",
-    "draw_histogram",
-    "draw_reliability",
-    "draw_risk_coverage",
-    "draw_sets",
-    "reliability",
-]
+    "draw_calibration_curve", "draw_decision_curve", "draw_distribution", "draw_histogram",
+    "draw_reliability", "draw_risk_coverage", "draw_sets", "reliability",
+]  # fmt: skip
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -170,15 +164,9 @@ def axis_top(found: risk_models.BinarySummary) -> float:
 
 
 def draw_calibration_curve(
-    probability: Any,
-    outcome: Any,
-    ax: Axes | None = None,
-    *,
-    edges: Any = None,
-    delta: float = 0.05,
-    sample_weight: Any = None,
-    **style: Any,
-) -> Axes:
+    probability: Any, outcome: Any, ax: Axes | None = None, *, edges: Any = None,
+    delta: float = 0.05, sample_weight: Any = None, **style: Any,
+) -> Axes:  # fmt: skip
     """Smooth calibration curve of an event with a band, over bands of probability with intervals.
 
     Marks above are rows with the event, marks below rows without. `edges` are those of
@@ -196,13 +184,9 @@ def draw_calibration_curve(
 
 
 def draw_distribution(
-    probability: Any,
-    outcome: Any,
-    ax: Axes | None = None,
-    *,
-    sample_weight: Any = None,
+    probability: Any, outcome: Any, ax: Axes | None = None, *, sample_weight: Any = None,
     **style: Any,
-) -> Axes:
+) -> Axes:  # fmt: skip
     """Distribution of the probabilities of rows with the event, above, and without, below.
 
     Arguments are those of `hokical.metrics.binary_summary`; `style` is that of matplotlib's bars.
@@ -226,16 +210,9 @@ def draw_distribution(
 
 
 def draw_decision_curve(
-    proba: Any,
-    labels: Any,
-    ax: Axes | None = None,
-    *,
-    thresholds: Any = None,
-    delta: float = 0.05,
-    label: str = "model",
-    sample_weight: Any = None,
-    **style: Any,
-) -> Axes:
+    proba: Any, labels: Any, ax: Axes | None = None, *, thresholds: Any = None, delta: float = 0.05,
+    label: str = "model", sample_weight: Any = None, **style: Any,
+) -> Axes:  # fmt: skip
     """Net benefit by threshold with its band, beside treating all and none.
 
     Call it again with the same Axes and another `label` to compare. Arguments are as in
@@ -312,14 +289,9 @@ class Reliability:
 
 
 def reliability(
-    proba: Any,
-    labels: Any,
-    *,
-    n_bins: int = 15,
-    bins: Bins = "width",
-    delta: float = 0.05,
+    proba: Any, labels: Any, *, n_bins: int = 15, bins: Bins = "width", delta: float = 0.05,
     sample_weight: Any = None,
-) -> Reliability:
+) -> Reliability:  # fmt: skip
     """Accuracy per confidence bin, with counts and intervals; arguments as in `ece`.
 
     An interval misses its bin's accuracy with probability `delta` at most; with weights it is that
@@ -345,16 +317,9 @@ def reliability(
 
 
 def draw_reliability(
-    proba: Any,
-    labels: Any,
-    ax: Axes | None = None,
-    *,
-    n_bins: int = 15,
-    bins: Bins = "width",
-    delta: float = 0.05,
-    sample_weight: Any = None,
-    **style: Any,
-) -> Axes:
+    proba: Any, labels: Any, ax: Axes | None = None, *, n_bins: int = 15, bins: Bins = "width",
+    delta: float = 0.05, sample_weight: Any = None, **style: Any,
+) -> Axes:  # fmt: skip
     """Reliability diagram; arguments as in `reliability`, `style` is that of matplotlib's bars.
 
     >>> from matplotlib.figure import Figure
@@ -368,14 +333,9 @@ def draw_reliability(
 
 
 def draw_histogram(
-    proba: Any,
-    labels: Any,
-    ax: Axes | None = None,
-    *,
-    n_bins: int = 20,
-    sample_weight: Any = None,
+    proba: Any, labels: Any, ax: Axes | None = None, *, n_bins: int = 20, sample_weight: Any = None,
     **style: Any,
-) -> Axes:
+) -> Axes:  # fmt: skip
     """Histogram of confidence, correct labels and errors stacked; arguments as in `ece`.
 
     Lines mark the mean confidence and the accuracy. `style` is that of matplotlib's bars.
@@ -427,14 +387,9 @@ class RiskCoverage:
 
 
 def draw_risk_coverage(
-    proba: Any,
-    labels: Any,
-    ax: Axes | None = None,
-    *,
-    label: str | None = None,
-    sample_weight: Any = None,
-    **style: Any,
-) -> Axes:
+    proba: Any, labels: Any, ax: Axes | None = None, *, label: str | None = None,
+    sample_weight: Any = None, **style: Any,
+) -> Axes:  # fmt: skip
     """One curve; call it again with the same Axes and another `label` to compare.
 
     `proba`, `labels` and `sample_weight` are as in `ece`; `style` is that of matplotlib's lines.

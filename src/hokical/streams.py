@@ -37,14 +37,8 @@ from hokical.io.tables import NAMELESS, PARQUET, TABLE, DataFileError, FileSplit
 from hokical.rules.base import OF_CLASSES, Output
 
 __all__ = [
-    "certify",
-    "estimate_shift",
-    "fit",
-    "open_source",
-    "partial_fit",
-    "predict",
-    "predict_to",
-]
+    "certify", "estimate_shift", "fit", "open_source", "partial_fit", "predict", "predict_to",
+]  # fmt: skip
 
 Estimator = TypeVar("Estimator", bound=Calibrator)
 
@@ -61,18 +55,11 @@ _FLOATS_BESIDE = 8
 
 
 def open_source(
-    data: Any,
-    labels: Any = None,
-    sample_weight: Any = None,
-    *,
-    split: FileSplit = "val",
-    kind: examples.ScoreKind | None = None,
-    score_columns: tuple[str, ...] = (),
-    label_column: str | None = None,
-    classes: tuple[str, ...] = (),
-    chunk_rows: int | None = None,
+    data: Any, labels: Any = None, sample_weight: Any = None, *, split: FileSplit = "val",
+    kind: examples.ScoreKind | None = None, score_columns: tuple[str, ...] = (),
+    label_column: str | None = None, classes: tuple[str, ...] = (), chunk_rows: int | None = None,
     fitted_by: Any = None,
-) -> ChunkSource:
+) -> ChunkSource:  # fmt: skip
     """A source of examples that need not fit into memory, read a chunk at a time.
 
     Parameters
@@ -601,13 +588,9 @@ def predict(
 
 
 def predict_to(
-    calibrator: Calibrator,
-    source: Any,
-    path: str | os.PathLike[str],
-    *,
-    what: Output = "confidence",
-    groups: Any = None,
-) -> int:
+    calibrator: Calibrator, source: Any, path: str | os.PathLike[str], *,
+    what: Output = "confidence", groups: Any = None,
+) -> int:  # fmt: skip
     """Write predictions for all rows of a source to a `.npy` file, in order; return their number.
 
     `source`, `what` and `groups` are as in `predict`. The file appears under its name when it is

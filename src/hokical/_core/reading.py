@@ -170,13 +170,9 @@ def first_true(mask: AnyArray) -> tuple[int, ...]:
 
 
 def refuse(
-    bad: AnyArray,
-    values: Any,
-    rule: str,
-    remedy: str = "",
-    first_row: int = 0,
+    bad: AnyArray, values: Any, rule: str, remedy: str = "", first_row: int = 0,
     beside: Sequence[AnyArray] = (),
-) -> None:
+) -> None:  # fmt: skip
     """Raise for the first value at which `bad` is true.
 
     `{}` or `{0}` in the remedy is that value; `{1}`, ... are what stands there in the arrays

@@ -83,14 +83,9 @@ FORMAT_VERSION = 2
 _READABLE_SIZE = 20_000
 #: Errors that invalid stored numbers may cause while they are validated.
 _UNUSABLE = (
-    TypeError,
-    ValueError,
-    LookupError,
-    AttributeError,
-    ArithmeticError,
-    RecursionError,
+    TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError,
     MemoryError,
-)
+)  # fmt: skip
 #: Files that are often taken for calibrators, by how they begin.
 _OTHER_FILES = {b"\x80": "a pickle", b"PK": "a zip archive, as NumPy and PyTorch write them"}
 #: Keys of objects that stand for something else; a user's mapping with one of them is a "$dict".

@@ -78,13 +78,9 @@ class _Answers(NamedTuple):
 
 @one_blas_thread()
 def fit_confidence(
-    stated: FloatArray,
-    right: BoolArray,
-    weights: FloatArray,
-    groups: tuple[GroupCoding, IntArray] | None,
-    *,
-    monotone: bool,
-) -> tuple[ConfidenceCurve, dict[str, Any]]:
+    stated: FloatArray, right: BoolArray, weights: FloatArray,
+    groups: tuple[GroupCoding, IntArray] | None, *, monotone: bool,
+) -> tuple[ConfidenceCurve, dict[str, Any]]:  # fmt: skip
     """The average of the confidence, a line and a curve, with corrections by group; and a report.
 
     `stated` are confidences (n,) or signals (n, k), which are combined first. All three are

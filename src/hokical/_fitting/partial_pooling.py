@@ -284,16 +284,11 @@ class PooledFit(NamedTuple):
 
 
 def fit_pooled(
-    terms: PooledTerms,
-    codes: IntArray | None = None,
-    sizes: Sequence[int] = (),
-    *,
-    own_blocks: Sequence[int] | None = None,
-    common_blocks: Sequence[int] | None = None,
-    start: PooledFit | None = None,
-    alike: tuple[float, float] = (0.0, 0.0),
+    terms: PooledTerms, codes: IntArray | None = None, sizes: Sequence[int] = (), *,
+    own_blocks: Sequence[int] | None = None, common_blocks: Sequence[int] | None = None,
+    start: PooledFit | None = None, alike: tuple[float, float] = (0.0, 0.0),
     most_dense: int = MOST_DENSE,
-) -> PooledFit:
+) -> PooledFit:  # fmt: skip
     """Fit common coefficients and those of groups, with precisions by marginal likelihood.
 
     Parameters
@@ -634,14 +629,9 @@ class GroupEffects:
 
 
 def learn_groups(
-    terms: PooledTerms,
-    codes: IntArray,
-    without: GroupEffects,
-    *,
-    level: float,
-    jointly: bool = False,
-    **options: Any,
-) -> GroupEffects:
+    terms: PooledTerms, codes: IntArray, without: GroupEffects, *, level: float,
+    jointly: bool = False, **options: Any,
+) -> GroupEffects:  # fmt: skip
     """Add columns, the most helpful first, as long as one clearly helps; then pairs of columns.
 
     `codes` (n, columns) are of groups by the coding of what is known `without` groups: held-out

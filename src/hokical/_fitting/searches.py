@@ -113,14 +113,9 @@ class Solution(Generic[X]):
 
 
 def minimize_newton(
-    evaluate: Callable[[FloatArray], Any],
-    start: FloatArray,
-    newton_step: NewtonStep,
-    *,
-    tol: float,
-    max_iter: int,
-    units: FloatArray | None = None,
-) -> Solution[FloatArray]:
+    evaluate: Callable[[FloatArray], Any], start: FloatArray, newton_step: NewtonStep, *,
+    tol: float, max_iter: int, units: FloatArray | None = None,
+) -> Solution[FloatArray]:  # fmt: skip
     """The minimum from `start`; every value is one that was evaluated.
 
     `evaluate` makes a point of a place x, with the `value` and the `gradient` there.

@@ -61,15 +61,9 @@ class Calibrator(StoredEstimator):
     class_names: tuple[str, ...] = ()
 
     def fit(
-        self,
-        logits: Any,
-        labels: Any = None,
-        sample_weight: Any = None,
-        *,
-        groups: Any = None,
-        classes: Sequence[str] = (),
-        score_columns: Sequence[str] = (),
-    ) -> Self:
+        self, logits: Any, labels: Any = None, sample_weight: Any = None, *, groups: Any = None,
+        classes: Sequence[str] = (), score_columns: Sequence[str] = (),
+    ) -> Self:  # fmt: skip
         """Learn from validation logits (n, classes) and labels (n,), which are column indices.
 
         `logits` are the classifier's scores on examples it was not trained on, an array of any
@@ -174,16 +168,9 @@ class Calibrator(StoredEstimator):
         return -float(np.average((confidence - (found == rows.labels)) ** 2, weights=rows.weights))
 
     def certify(
-        self,
-        logits: Any,
-        labels: Any,
-        sample_weight: Any = None,
-        *,
-        groups: Any = None,
-        cluster: Any = None,
-        counts: bool = False,
-        reused: Reused = "refuse",
-    ) -> Self:
+        self, logits: Any, labels: Any, sample_weight: Any = None, *, groups: Any = None,
+        cluster: Any = None, counts: bool = False, reused: Reused = "refuse",
+    ) -> Self:  # fmt: skip
         """Count how often predictions are right on examples that were used for nothing else.
 
         `logits` (n, classes) and `labels` (n,) are of examples that neither the classifier nor this
@@ -204,14 +191,9 @@ class Calibrator(StoredEstimator):
         return self._certify_parts([part], reused, counts, cluster)
 
     def predict_or_abstain(
-        self,
-        logits: Any,
-        *,
-        risk: float = 0.05,
-        delta: float = 0.1,
-        by: Literal["all", "group", "new group"] = "all",
-        groups: Any = None,
-    ) -> SelectivePrediction:
+        self, logits: Any, *, risk: float = 0.05, delta: float = 0.1,
+        by: Literal["all", "group", "new group"] = "all", groups: Any = None,
+    ) -> SelectivePrediction:  # fmt: skip
         """Labels, and which of them to accept so that at most a fraction `risk` is wrong.
 
         With probability 1 - delta over the examples it was tested on, the error rate among accepted
@@ -384,15 +366,9 @@ class Calibrator(StoredEstimator):
         return decide(self.predict_proba(logits, groups=groups), costs, self.n_classes_)
 
     def detect(
-        self,
-        logits: Any,
-        label: Any,
-        *,
-        recall: float = 0.95,
-        delta: float | None = None,
-        by: Literal["all", "new group"] = "all",
-        groups: Any = None,
-    ) -> sets.Detections:
+        self, logits: Any, label: Any, *, recall: float = 0.95, delta: float | None = None,
+        by: Literal["all", "new group"] = "all", groups: Any = None,
+    ) -> sets.Detections:  # fmt: skip
         """Flag rows that may be of one class, so that few of its examples are missed.
 
         Of new examples whose true class is `label`, at least a share `recall` is found; with
@@ -506,19 +482,11 @@ class Calibrator(StoredEstimator):
             return shift.estimate_shift(self, judge.rule_, data, counts, delta, groups)
 
     def control_risk(
-        self,
-        logits: Any,
-        labels: Any,
-        sample_weight: Any = None,
-        *,
-        loss: Any,
-        risk: Any,
-        delta: float | None = None,
-        thresholds: Any = None,
-        by: Literal["all", "class", "group", "new group"] = "all",
-        groups: Any = None,
+        self, logits: Any, labels: Any, sample_weight: Any = None, *, loss: Any, risk: Any,
+        delta: float | None = None, thresholds: Any = None,
+        by: Literal["all", "class", "group", "new group"] = "all", groups: Any = None,
         reused: Reused = "refuse",
-    ) -> RiskControl:
+    ) -> RiskControl:  # fmt: skip
         """The last threshold at which the mean of a loss of your own is proven to be small.
 
         Parameters

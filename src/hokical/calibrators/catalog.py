@@ -40,16 +40,10 @@ OTHER_SCORES = {
 }
 #: Names that say what a method is; tables and files keep the short ones.
 ALIASES = {
-    "softmax": "uncalibrated",
-    "temperature": "temps",
-    "vector": "vecs",
-    "matrix": "ms_odir",
-    "dirichlet": "dir_odir",
-    "ensemble_temperature": "ets",
-    "isotonic_pooled": "irm",
-    "isotonic_ovr": "irova_ts",
-    "stability_profile": "profile",
-}
+    "softmax": "uncalibrated", "temperature": "temps", "vector": "vecs", "matrix": "ms_odir",
+    "dirichlet": "dir_odir", "ensemble_temperature": "ets", "isotonic_pooled": "irm",
+    "isotonic_ovr": "irova_ts", "stability_profile": "profile",
+}  # fmt: skip
 #: Methods and records of hokical-paper, which files up to 0.4 may hold, in words.
 IN_PAPER = {
     **{name: f"the method {name!r}" for name in ("recal", "ms_odir", "dir_odir")},

@@ -236,8 +236,8 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         Answers of few distinct confidences come again by themselves, but not all in one order.
         """
         table = np.stack([self._combine(rows.scores), rows.labels], axis=1)
-        words, odd = calibration_data.number_words(table), calibration_data.odd_powers(table.size)
-        whole = np.arange(len(table), dtype=np.uint64) + words.ravel() @ odd
+        words = calibration_data.number_words(table.ravel(), np.arange(table.size))
+        whole = np.arange(len(table), dtype=np.uint64) + words.sum()
         return [calibration_data.number_hashes(table), calibration_data.scatter(whole)]
 
     def _uncalibrated(self, confidence: Any) -> FloatArray:
@@ -246,16 +246,9 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         return stated if stated.ndim == 1 else np.asarray(stated.mean(axis=1))
 
     def certify(
-        self,
-        confidence: Any,
-        right: Any,
-        sample_weight: Any = None,
-        *,
-        groups: Any = None,
-        cluster: Any = None,
-        counts: bool = False,
-        reused: Reused = "refuse",
-    ) -> Self:
+        self, confidence: Any, right: Any, sample_weight: Any = None, *, groups: Any = None,
+        cluster: Any = None, counts: bool = False, reused: Reused = "refuse",
+    ) -> Self:  # fmt: skip
         """Count how often answers are right, by confidence, on answers used for nothing else.
 
         They must not be those of `fit`, which are refused (where confidences are of few values, in
@@ -288,14 +281,9 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         return self
 
     def predict_or_abstain(
-        self,
-        confidence: Any,
-        groups: Any = None,
-        *,
-        risk: float = 0.05,
-        delta: float = 0.1,
+        self, confidence: Any, groups: Any = None, *, risk: float = 0.05, delta: float = 0.1,
         by: ForWhom = "all",
-    ) -> scores.SelectivePrediction:
+    ) -> scores.SelectivePrediction:  # fmt: skip
         """Which answers to accept so that at most a fraction `risk` of them is wrong.
 
         With probability 1 - delta over the answers passed to `certify`, the error rate among
@@ -331,16 +319,9 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         return decide(xp.stack([1.0 - right, right], axis=1), costs, 2)
 
     def control_risk(
-        self,
-        confidence: Any,
-        right: Any,
-        sample_weight: Any = None,
-        *,
-        by: ForWhom = "all",
-        groups: Any = None,
-        reused: Reused = "refuse",
-        **guarantee: Any,
-    ) -> control.RiskControl:
+        self, confidence: Any, right: Any, sample_weight: Any = None, *, by: ForWhom = "all",
+        groups: Any = None, reused: Reused = "refuse", **guarantee: Any,
+    ) -> control.RiskControl:  # fmt: skip
         """The last threshold at which the mean of a loss of your own is proven to be small.
 
         `loss`, `risk`, `delta` and `thresholds` are those of `Calibrator.control_risk`:
@@ -407,14 +388,9 @@ class ConfidenceCalibrator(OutcomeCalibrator):
 
 
 def calibrate_confidence(
-    confidence: Any,
-    right: Any,
-    sample_weight: Any = None,
-    *,
-    groups: Any = None,
-    scale: float = 1.0,
-    monotone: bool = False,
-) -> ConfidenceCalibrator:
+    confidence: Any, right: Any, sample_weight: Any = None, *, groups: Any = None,
+    scale: float = 1.0, monotone: bool = False,
+) -> ConfidenceCalibrator:  # fmt: skip
     """Fit a `ConfidenceCalibrator` on confidences (n,) and whether the answers were right (n,).
 
     Several signals of each answer are columns (n, signals); see `ConfidenceCalibrator.fit`.
@@ -547,15 +523,9 @@ class MultilabelCalibrator(OutcomeCalibrator):
         return proba >= (backend_of(proba) or NUMPY).from_host(level, proba)
 
     def certify(
-        self,
-        scores: Any,
-        labels: Any,
-        sample_weight: Any = None,
-        *,
-        groups: Any = None,
-        cluster: Any = None,
-        reused: Reused = "refuse",
-    ) -> Self:
+        self, scores: Any, labels: Any, sample_weight: Any = None, *, groups: Any = None,
+        cluster: Any = None, reused: Reused = "refuse",
+    ) -> Self:  # fmt: skip
         """Note predictions for examples used for nothing else.
 
         Rows of the fit are refused, unless `reused="ignore"` accepts identical rows.
@@ -594,14 +564,9 @@ class MultilabelCalibrator(OutcomeCalibrator):
         return backend.to_host(backend.without_gradient(values)).astype(np.float64)
 
     def predict_set(
-        self,
-        scores: Any,
-        *,
-        coverage: float = 0.9,
-        delta: float | None = None,
-        by: ByLabel = "row",
-        groups: Any = None,
-    ) -> LabelSets:
+        self, scores: Any, *, coverage: float = 0.9, delta: float | None = None,
+        by: ByLabel = "row", groups: Any = None,
+    ) -> LabelSets:  # fmt: skip
         """For each row, the labels that are included, excluded and undecided.
 
         Needs `certify` first, with exchangeable examples that nothing was fitted on.
@@ -638,16 +603,9 @@ class MultilabelCalibrator(OutcomeCalibrator):
         return label_sets(proba, self._noted("predict_set"), coverage, delta, by, groups)
 
     def control_risk(
-        self,
-        scores: Any,
-        labels: Any,
-        sample_weight: Any = None,
-        *,
-        by: ForWhom = "all",
-        groups: Any = None,
-        reused: Reused = "refuse",
-        **guarantee: Any,
-    ) -> control.RiskControl:
+        self, scores: Any, labels: Any, sample_weight: Any = None, *, by: ForWhom = "all",
+        groups: Any = None, reused: Reused = "refuse", **guarantee: Any,
+    ) -> control.RiskControl:  # fmt: skip
         """The last threshold at which the mean of a loss of your own is proven to be small.
 
         `loss`, `risk`, `delta` and `thresholds` are those of `Calibrator.control_risk`:

@@ -393,15 +393,9 @@ class Hoki(Calibrator):
     n_bins_: int
 
     def __init__(
-        self,
-        *,
-        noise: Noise | Literal["auto"] = "auto",
-        draws: int | None = None,
-        n_bins: int = 15,
-        max_iter: int = 200,
-        unseen: Unseen = "nearest",
-        random_state: Any = 0,
-    ) -> None:
+        self, *, noise: Noise | Literal["auto"] = "auto", draws: int | None = None,
+        n_bins: int = 15, max_iter: int = 200, unseen: Unseen = "nearest", random_state: Any = 0,
+    ) -> None:  # fmt: skip
         self.noise = noise
         self.draws = draws
         self.n_bins = n_bins

@@ -751,15 +751,9 @@ class AutoCalibrator(Calibrator):
 
 
 def auto(
-    logits: Any,
-    labels: Any = None,
-    sample_weight: Any = None,
-    *,
-    groups: Any = None,
-    classes: Sequence[str] = (),
-    score_columns: Sequence[str] = (),
-    **options: Any,
-) -> AutoCalibrator:
+    logits: Any, labels: Any = None, sample_weight: Any = None, *, groups: Any = None,
+    classes: Sequence[str] = (), score_columns: Sequence[str] = (), **options: Any,
+) -> AutoCalibrator:  # fmt: skip
     """Fit the default on validation logits and labels.
 
     Parameters

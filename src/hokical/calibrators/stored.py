@@ -208,15 +208,11 @@ class StoredEstimator(Estimator, ABC):
         """
         self._check_fitted()
         body = {
-            "library_version": VERSION,
-            "method": self.name,
-            "parameters": self._storable_parameters(),
-            "rule": self.rule_,
-            "report": self._report,
+            "library_version": VERSION, "method": self.name,
+            "parameters": self._storable_parameters(), "rule": self.rule_, "report": self._report,
             "beside": self.metadata_ if metadata is None else metadata,
-            "columns": list(self._columns),
-            **self._stored_data(),
-        }
+            "columns": list(self._columns), **self._stored_data(),
+        }  # fmt: skip
         write_document(path, body)
 
     def _storable_parameters(self) -> dict[str, Any]:

@@ -39,16 +39,10 @@ _FOOTNOTE = (
 
 @command(*ANY, "cluster")
 def evaluate(
-    first: Path,
-    second: Path | None = None,
-    coverage: float | None = None,
-    report: Path | None = None,
-    positive: str | None = None,
-    folds: int | None = None,
-    method: str | None = None,
-    *,
-    given: Source,
-) -> ui.Result:
+    first: Path, second: Path | None = None, coverage: float | None = None,
+    report: Path | None = None, positive: str | None = None, folds: int | None = None,
+    method: str | None = None, *, given: Source,
+) -> ui.Result:  # fmt: skip
     """Measure calibration, with intervals and guarantees.
 
     With a CALIBRATOR, before and after calibration; without, uncalibrated, or
@@ -155,16 +149,9 @@ def _with_report(
 
 @command("classes", *LABELLED[:-1], "cluster")
 def compare(
-    val: Path,
-    test: Path | None = None,
-    methods: str = "all",
-    coverage: float | None = None,
-    report: Path | None = None,
-    seed: int = 0,
-    test_labels: Path | None = None,
-    *,
-    given: Source,
-) -> ui.Result:
+    val: Path, test: Path | None = None, methods: str = "all", coverage: float | None = None,
+    report: Path | None = None, seed: int = 0, test_labels: Path | None = None, *, given: Source,
+) -> ui.Result:  # fmt: skip
     """Fit methods on VAL and compare them on TEST."""
     asked = [opt.check_method(name) for name in opt.split_names(methods) if methods != "all"]
     if not asked and methods != "all":
@@ -229,13 +216,9 @@ def _show_comparison(found: Any, title: str, report: Path | None) -> ui.Result:
 
 @command(*UNLABELLED)
 def shift(
-    calibrator: Path,
-    data: Path,
-    delta: float = 0.05,
-    positive: str | None = None,
-    *,
+    calibrator: Path, data: Path, delta: float = 0.05, positive: str | None = None, *,
     given: Source,
-) -> ui.Result:
+) -> ui.Result:  # fmt: skip
     """Estimate class frequencies and accuracy without labels.
 
     Exits with 3 if the rows are not consistent with label shift: estimates
@@ -266,25 +249,13 @@ def shift(
 def _values(found: hokical.guarantees.ShiftEstimate, names: tuple[str, ...]) -> dict[str, Any]:
     """The estimate for JSON; null is what cannot be estimated."""
     known = (
-        "n",
-        "verdict",
-        "guarantee",
-        "holds",
-        "p_value",
-        "change_p_value",
-        "label_shares",
+        "n", "verdict", "guarantee", "holds", "p_value", "change_p_value", "label_shares",
         "old_class_frequencies",
-    )
+    )  # fmt: skip
     rest = (
-        "accuracy",
-        "adapted_accuracy",
-        "log_loss",
-        "brier",
-        "accuracy_interval",
-        "class_frequencies",
-        "class_frequencies_interval",
-        "label_accuracy",
-    )
+        "accuracy", "adapted_accuracy", "log_loss", "brier", "accuracy_interval",
+        "class_frequencies", "class_frequencies_interval", "label_accuracy",
+    )  # fmt: skip
     values = {name: getattr(found, name) for name in known} | {"classes": list(names)}
     values |= {name: getattr(found, name) if found.holds else None for name in rest}
     return values | {"by_group": {k: _values(part, names) for k, part in found.by_group.items()}}
@@ -292,20 +263,11 @@ def _values(found: hokical.guarantees.ShiftEstimate, names: tuple[str, ...]) -> 
 
 @command(*LABELLED, data=opt.argument("FILE", "New logits, with labels where known."))
 def monitor(
-    calibrator: Path,
-    data: Path,
-    state: Path | None = None,
-    reference: Path | None = None,
-    id_column: str | None = None,
-    again: bool = False,
-    window: int = 5000,
-    delta: float = 0.01,
-    tolerance: float = 0.01,
-    coverage: float | None = None,
-    positive: str | None = None,
-    *,
+    calibrator: Path, data: Path, state: Path | None = None, reference: Path | None = None,
+    id_column: str | None = None, again: bool = False, window: int = 5000, delta: float = 0.01,
+    tolerance: float = 0.01, coverage: float | None = None, positive: str | None = None, *,
     given: Source,
-) -> ui.Result:
+) -> ui.Result:  # fmt: skip
     """Watch a model in service for drift of confidence and inputs.
 
     Exits with 3 if an alarm was raised, now or earlier; the lifetime

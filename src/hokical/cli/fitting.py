@@ -110,14 +110,9 @@ def _in_words(value: Any) -> str:
 
 @command(*ANY, split=opt.Part.val)
 def fit(
-    val: Path,
-    output: Path,
-    method: str | None = None,
-    settings: list[str] | None = None,
-    keep_labels: bool = False,
-    *,
-    given: Source,
-) -> ui.Result:
+    val: Path, output: Path, method: str | None = None, settings: list[str] | None = None,
+    keep_labels: bool = False, *, given: Source,
+) -> ui.Result:  # fmt: skip
     """Fit a calibrator on validation logits and labels, and save it.
 
     The label that `apply` writes is the most likely class after calibration;
@@ -173,13 +168,9 @@ def fit(
     *LABELLED, "cluster", data=opt.argument("FILE", "Logits and labels that nothing was fitted on.")
 )
 def certify(
-    calibrator: Path,
-    data: Path,
-    output: Path | None = None,
-    look_alike: bool = False,
-    *,
+    calibrator: Path, data: Path, output: Path | None = None, look_alike: bool = False, *,
     given: Source,
-) -> ui.Result:
+) -> ui.Result:  # fmt: skip
     """Store held-out examples, for `apply --risk` and `--coverage`.
 
     Without --output the file of the calibrator is replaced, whole or not at
@@ -241,21 +232,11 @@ def methods() -> ui.Result:
 
 @command(*UNLABELLED)
 def apply(
-    calibrator: Path,
-    data: Path,
-    output: Path,
-    proba: bool = False,
-    keep: str | None = None,
-    risk: float | None = None,
-    interval: bool = False,
-    positive: str | None = None,
-    coverage: float | None = None,
-    by: opt.Coverages = opt.Coverages.all,
-    delta: float | None = None,
-    adapt: bool = False,
-    *,
-    given: Source,
-) -> ui.Result:
+    calibrator: Path, data: Path, output: Path, proba: bool = False, keep: str | None = None,
+    risk: float | None = None, interval: bool = False, positive: str | None = None,
+    coverage: float | None = None, by: opt.Coverages = opt.Coverages.all,
+    delta: float | None = None, adapt: bool = False, *, given: Source,
+) -> ui.Result:  # fmt: skip
     """Write the predicted labels and their confidence for new data.
 
     The output, a .csv, .csv.gz, .parquet or .npz, has one row per input row:
@@ -407,16 +388,10 @@ def _columns(results: dict[str, Any], rows: Rows, as_arrays: bool) -> dict[str, 
 
 @command()
 def export(
-    calibrator: Path,
-    output: Path,
-    attach: Path | None = None,
-    scores: str | None = None,
-    probabilities: bool | None = None,
-    opset: int | None = None,
-    float32: bool = False,
-    proba: bool | None = None,
-    check: bool = True,
-) -> ui.Result:
+    calibrator: Path, output: Path, attach: Path | None = None, scores: str | None = None,
+    probabilities: bool | None = None, opset: int | None = None, float32: bool = False,
+    proba: bool | None = None, check: bool = True,
+) -> ui.Result:  # fmt: skip
     """Write a calibrator as an ONNX model of plain operators.
 
     Alone it takes `logits`; with --attach it takes what the classifier takes,

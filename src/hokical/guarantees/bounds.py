@@ -116,14 +116,9 @@ Method = Literal["mcdiarmid", "bousquet", "union", "paper"]
 
 
 def calibration_bound(
-    ece: float,
-    n: int,
-    n_bins: int = 15,
-    delta: float = 0.05,
-    *,
-    method: Method = "mcdiarmid",
+    ece: float, n: int, n_bins: int = 15, delta: float = 0.05, *, method: Method = "mcdiarmid",
     brier: float | None = None,
-) -> float:
+) -> float:  # fmt: skip
     """An upper bound on the true calibration error that holds with probability 1 - delta.
 
     `ece` is the equal-width ECE over `n_bins` bins J, measured on `n` test examples N that were not

@@ -84,23 +84,25 @@ def row_hashes(logits: Logits) -> FloatArray:
     return number_hashes(table)
 
 
-def odd_powers(n: int) -> NDArray[np.uint64]:
-    """A factor (n,) for each column, so that equal numbers in other columns count otherwise."""
-    return np.multiply.accumulate(np.full(n, np.uint64(0x9E3779B97F4A7C15)))
+def number_words(numbers: AnyArray, columns: IntArray) -> NDArray[np.uint64]:
+    """Numbers as words of the same shape, in single precision; 0 is the word 0.
 
-
-def number_words(numbers: AnyArray) -> NDArray[np.uint64]:
-    """Numbers as words of the same shape, in single precision; 0 is the word 0."""
+    Each word has a factor of its column's, so that equal numbers in other columns count otherwise.
+    """
+    odd = np.full(columns.max(initial=0) + 1, np.uint64(0x9E3779B97F4A7C15))
     with np.errstate(over="ignore", invalid="ignore"):
-        return (numbers.astype(np.float32, copy=False) + 0.0).view(np.uint32).astype(np.uint64)
+        words = (numbers.astype(np.float32, copy=False) + 0.0).view(np.uint32).astype(np.uint64)
+    return words * np.multiply.accumulate(odd)[columns]
 
 
 def number_hashes(table: AnyArray) -> FloatArray:
     """A number in [0, 1) for each row (n,) of numbers (n, columns), from all of them."""
     # So many rows at a time, as each number takes some 25 bytes.
-    step, odd = max(1, (1 << 19) // max(table.shape[1], 1)), odd_powers(table.shape[1])
-    parts = [number_words(table[k : k + step]) @ odd for k in range(0, len(table), step)]
-    return scatter(np.concatenate(parts))
+    step, columns = max(1, (1 << 19) // max(table.shape[1], 1)), np.arange(table.shape[1])
+    cuts = range(0, len(table), step)
+    return scatter(
+        np.concatenate([number_words(table[k : k + step], columns).sum(axis=1) for k in cuts])
+    )
 
 
 @storable("rows")

@@ -96,16 +96,9 @@ class Thresholds(NamedTuple):
 
 
 def find_thresholds(
-    scores: FloatArray,
-    cells: IntArray,
-    n_cells: int,
-    coverage: float,
-    delta: float | None = None,
-    *,
-    weights: FloatArray | None = None,
-    unit: float = 1.0,
-    pool: bool = True,
-) -> Thresholds:
+    scores: FloatArray, cells: IntArray, n_cells: int, coverage: float, delta: float | None = None,
+    *, weights: FloatArray | None = None, unit: float = 1.0, pool: bool = True,
+) -> Thresholds:  # fmt: skip
     """A threshold for each cell of examples (n,) that a share `coverage` of scores does not exceed.
 
     `unit` is the most that a new example may weigh beside the weights (n,) of these; with `delta`
@@ -353,15 +346,9 @@ def why_no_new_group(losses: Sequence[Losses], delta: float, first: str) -> str:
 
 
 def why_none(
-    first: str,
-    n: int,
-    wanted: str,
-    delta: float | None,
-    best: str,
-    fewest: int,
-    would_prove: Callable[[float], bool],
-    what: str = "examples",
-) -> str:
+    first: str, n: int, wanted: str, delta: float | None, best: str, fewest: int,
+    would_prove: Callable[[float], bool], what: str = "examples",
+) -> str:  # fmt: skip
     """What n examples or groups prove instead of what is `wanted`, and how many would prove it."""
     sure = "on average" if delta is None else f"with {percent(1.0 - delta)} confidence"
     end = f"More {what} will hardly help: no score has so small an error rate."
@@ -414,18 +401,10 @@ def known_groups(names: GroupNames | None, by: str, *, alike: bool) -> GroupName
 
 
 def control_risk(
-    proba: Any,
-    labels: Any,
-    *,
-    loss: Loss | Mapping[str, Loss],
-    risk: float | Mapping[str, float],
-    delta: float | None = None,
-    thresholds: Any = None,
-    by: str = "all",
-    groups: Any = None,
-    weights: FloatArray | None = None,
-    kinds: str = '"all"',
-) -> RiskControl:
+    proba: Any, labels: Any, *, loss: Loss | Mapping[str, Loss], risk: float | Mapping[str, float],
+    delta: float | None = None, thresholds: Any = None, by: str = "all", groups: Any = None,
+    weights: FloatArray | None = None, kinds: str = '"all"',
+) -> RiskControl:  # fmt: skip
     """See `Calibrator.control_risk`; `kinds` are those of `by` that go without groups."""
     unseen, grouped = by == "new group", by in ("group", "new group")
     if (by != "all" and not grouped) or grouped != (groups is not None):

@@ -64,16 +64,10 @@ class Plan:
 
 
 def plan(
-    *,
-    coverage: float | None = None,
-    risk: float | None = None,
-    events: float | None = None,
-    delta: float | None = None,
-    confidence: Any = None,
-    auroc: float | None = None,
-    widths: Mapping[str, float] | None = None,
-    examples: Sequence[int] = SIZES,
-) -> Plan:
+    *, coverage: float | None = None, risk: float | None = None, events: float | None = None,
+    delta: float | None = None, confidence: Any = None, auroc: float | None = None,
+    widths: Mapping[str, float] | None = None, examples: Sequence[int] = SIZES,
+) -> Plan:  # fmt: skip
     """How many labelled examples a guarantee or a validation needs, and what it then gives.
 
     `coverage` is that of `predict_set`, the recall of `detect` and of several labels, or 1 minus

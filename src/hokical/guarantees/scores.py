@@ -172,13 +172,9 @@ class ScoreTable:
 
     @classmethod
     def from_examples(
-        cls,
-        level: IntArray,
-        wrong: BoolArray,
-        weights: FloatArray | None = None,
-        groups: tuple[GroupNames, IntArray] | None = None,
-        shape: tuple[int, ...] = (LEVELS,),
-    ) -> Self:
+        cls, level: IntArray, wrong: BoolArray, weights: FloatArray | None = None,
+        groups: tuple[GroupNames, IntArray] | None = None, shape: tuple[int, ...] = (LEVELS,),
+    ) -> Self:  # fmt: skip
         """Count examples (n,); weights, if given, are integers: how often each was seen.
 
         `groups` are their names, and the place (n,) of each example's among them.

@@ -78,14 +78,9 @@ class ClassFrequencies:
     """
 
     def __init__(
-        self,
-        rule: Rule,
-        data: Logits,
-        weights: FloatArray,
-        n_rows: int,
-        known: ClassScores,
+        self, rule: Rule, data: Logits, weights: FloatArray, n_rows: int, known: ClassScores,
         around: FloatArray | None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Pseudo-counts are in proportion to the frequencies `around`, or to those of the fit."""
         self.proba = predict_on_host(rule, "proba", data).astype(np.float64)
         self.labels = predict_on_host(rule, "labels", data).astype(np.int64)
@@ -480,17 +475,9 @@ def estimate_shift(
 
 
 def _estimate(
-    calibrator: Any,
-    rule: Rule,
-    data: Logits,
-    counts: FloatArray,
-    delta: float,
-    known: ClassScores,
-    *,
-    around: FloatArray | None = None,
-    n_tests: int = 1,
-    unknown: bool = False,
-) -> ShiftEstimate:
+    calibrator: Any, rule: Rule, data: Logits, counts: FloatArray, delta: float, known: ClassScores,
+    *, around: FloatArray | None = None, n_tests: int = 1, unknown: bool = False,
+) -> ShiftEstimate:  # fmt: skip
     """The estimate of some rows, and whether only the class frequencies changed.
 
     `around` are the frequencies of more rows, `n_tests` is how many such estimates there are. If

@@ -68,18 +68,11 @@ class BatchPredictor:
     """
 
     def __init__(
-        self,
-        calibrator: Any,
-        *,
-        logits: str | Sequence[str],
-        outputs: Sequence[Column] | None = None,
-        coverage: float | None = None,
-        risk: float | None = None,
-        delta: float | None = None,
-        groups: Sequence[str] = (),
-        prefix: str = "",
-        missing: Literal["error", "null"] = "error",
-    ) -> None:
+        self, calibrator: Any, *, logits: str | Sequence[str],
+        outputs: Sequence[Column] | None = None, coverage: float | None = None,
+        risk: float | None = None, delta: float | None = None, groups: Sequence[str] = (),
+        prefix: str = "", missing: Literal["error", "null"] = "error",
+    ) -> None:  # fmt: skip
         #: Whether it is a classifier, which takes features instead of scores.
         self._of_features = hasattr(calibrator, "classes_") and hasattr(calibrator, "calibrator_")
         own: Any = calibrator.calibrator_ if self._of_features else calibrator

@@ -138,28 +138,17 @@ class CalibratedClassifier(
     """
 
     def __init__(
-        self,
-        estimator: Any,
-        *,
-        method: str | Calibrator = "auto",
-        cv: int | Literal["prefit"] | Any = 5,
-        keep_labels: bool = False,
-        ensemble: bool | Literal["auto"] = "auto",
-        n_jobs: int | None = None,
-    ) -> None:
+        self, estimator: Any, *, method: str | Calibrator = "auto",
+        cv: int | Literal["prefit"] | Any = 5, keep_labels: bool = False,
+        ensemble: bool | Literal["auto"] = "auto", n_jobs: int | None = None,
+    ) -> None:  # fmt: skip
         self.estimator, self.method, self.cv = estimator, method, cv
         self.keep_labels, self.ensemble, self.n_jobs = keep_labels, ensemble, n_jobs
 
     def fit(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        *,
-        calibration_weight: Any = None,
-        calibration_groups: Any = None,
-        **params: Any,
-    ) -> Self:
+        self, X: Any, y: Any, sample_weight: Any = None, *, calibration_weight: Any = None,
+        calibration_groups: Any = None, **params: Any,
+    ) -> Self:  # fmt: skip
         """Fit the estimator and calibrate it on held-out data.
 
         `X` (n, features) is whatever the estimator takes: arrays, data frames, sparse matrices,
@@ -254,14 +243,9 @@ class CalibratedClassifier(
         return float(accuracy_score(y, self.predict(X, groups=groups), sample_weight=sample_weight))
 
     def certify(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        *,
-        groups: Any = None,
+        self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None,
         reused: kept.Reused = "refuse",
-    ) -> Self:
+    ) -> Self:  # fmt: skip
         """Note rows that nothing was fitted on, for `predict_or_abstain` and `predict_set`.
 
         Rows of `fit` are refused, unless `reused="ignore"` accepts identical rows.
@@ -741,8 +725,7 @@ def example_hashes(X: Any) -> FloatArray:
     if issparse(X):
         entries = X.tocoo()
         words = np.zeros(entries.shape[0], np.uint64)
-        odd = kept.odd_powers(entries.shape[1])[entries.col]
-        np.add.at(words, entries.row, kept.number_words(entries.data) * odd)
+        np.add.at(words, entries.row, kept.number_words(entries.data, entries.col))
         return kept.scatter(words)
     try:
         table = np.asarray(X)

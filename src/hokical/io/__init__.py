@@ -27,17 +27,9 @@ from hokical.io.examples import read_examples
 from hokical.io.tables import DataFileError, write_table
 
 __all__ = [
-    "STATED_WORDS",
-    "DataFileError",
-    "Rows",
-    "agreement",
-    "read_examples",
-    "read_lm_eval",
-    "read_logprobs",
-    "read_sequence_logprobs",
-    "read_stated",
-    "write_table",
-]
+    "STATED_WORDS", "DataFileError", "Rows", "agreement", "read_examples", "read_lm_eval",
+    "read_logprobs", "read_sequence_logprobs", "read_stated", "write_table",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -55,13 +55,9 @@ class _Place(NamedTuple):
 
 
 def read_logprobs(
-    source: Any,
-    choices: Sequence[str],
-    *,
-    position: Literal["last", "first"] = "last",
-    after: str | None = None,
-    least_mass: float = 0.5,
-) -> ChoiceScores:
+    source: Any, choices: Sequence[str], *, position: Literal["last", "first"] = "last",
+    after: str | None = None, least_mass: float = 0.5,
+) -> ChoiceScores:  # fmt: skip
     """Multiple-choice answers from the replies of a language model's API.
 
     Reads responses, chat completions, completions and batch output in OpenAI's format, which many
@@ -363,57 +359,21 @@ def _normalize(answer: Any) -> Any:
 
 
 STATED_WORDS: Mapping[str, float] = {
-    "impossible": 0.0,
-    "exceptionally unlikely": 0.01,
-    "extremely unlikely": 0.05,
-    "very unlikely": 0.1,
-    "highly unlikely": 0.1,
-    "no idea": 0.1,
-    "unlikely": 0.33,
-    "very uncertain": 0.2,
-    "very unsure": 0.2,
-    "not confident": 0.3,
-    "low confidence": 0.3,
-    "not sure": 0.35,
-    "not certain": 0.35,
-    "unsure": 0.35,
-    "uncertain": 0.35,
-    "about as likely as not": 0.5,
-    "possible": 0.5,
-    "possibly": 0.5,
-    "maybe": 0.5,
-    "perhaps": 0.5,
-    "medium confidence": 0.6,
-    "moderate confidence": 0.6,
-    "somewhat confident": 0.6,
-    "moderately confident": 0.6,
-    "likely": 0.66,
-    "probable": 0.7,
-    "probably": 0.7,
-    "fairly sure": 0.75,
-    "fairly confident": 0.75,
-    "pretty sure": 0.8,
-    "quite sure": 0.8,
-    "confident": 0.85,
-    "sure": 0.85,
-    "high confidence": 0.9,
-    "very likely": 0.9,
-    "highly likely": 0.9,
-    "very sure": 0.95,
-    "very confident": 0.95,
-    "highly confident": 0.95,
-    "extremely likely": 0.95,
-    "extremely confident": 0.97,
-    "almost certain": 0.97,
-    "almost certainly": 0.97,
-    "virtually certain": 0.99,
-    "certainly": 0.98,
-    "certain": 0.98,
-    "absolutely sure": 1.0,
-    "absolutely certain": 1.0,
-    "completely sure": 1.0,
+    "impossible": 0.0, "exceptionally unlikely": 0.01, "extremely unlikely": 0.05,
+    "very unlikely": 0.1, "highly unlikely": 0.1, "no idea": 0.1, "unlikely": 0.33,
+    "very uncertain": 0.2, "very unsure": 0.2, "not confident": 0.3, "low confidence": 0.3,
+    "not sure": 0.35, "not certain": 0.35, "unsure": 0.35, "uncertain": 0.35,
+    "about as likely as not": 0.5, "possible": 0.5, "possibly": 0.5, "maybe": 0.5, "perhaps": 0.5,
+    "medium confidence": 0.6, "moderate confidence": 0.6, "somewhat confident": 0.6,
+    "moderately confident": 0.6, "likely": 0.66, "probable": 0.7, "probably": 0.7,
+    "fairly sure": 0.75, "fairly confident": 0.75, "pretty sure": 0.8, "quite sure": 0.8,
+    "confident": 0.85, "sure": 0.85, "high confidence": 0.9, "very likely": 0.9,
+    "highly likely": 0.9, "very sure": 0.95, "very confident": 0.95, "highly confident": 0.95,
+    "extremely likely": 0.95, "extremely confident": 0.97, "almost certain": 0.97,
+    "almost certainly": 0.97, "virtually certain": 0.99, "certainly": 0.98, "certain": 0.98,
+    "absolutely sure": 1.0, "absolutely certain": 1.0, "completely sure": 1.0,
     "completely certain": 1.0,
-}
+}  # fmt: skip
 """Words for how sure somebody is, with probabilities.
 
 Those of the IPCC's guidance on uncertainties (Mastrandrea et al., 2010) for "likely" and its kin,

@@ -86,21 +86,12 @@ def is_id(name: str) -> bool:
 
 
 def read_examples(
-    path: Location,
-    *,
-    split: FileSplit = "val",
-    labels: Location | None = None,
-    labelled: Labelled = "all",
-    kind: ScoreKind | None = None,
-    score_columns: tuple[str, ...] = (),
-    label_column: str | None = None,
-    classes: tuple[str, ...] = (),
-    groups: tuple[str, ...] = (),
-    keep: tuple[str, ...] | None = (),
-    missing: Literal["error", "drop"] = "error",
-    zeros: Zeros = "unlikely",
-    fitted_by: Any = None,
-) -> Rows:
+    path: Location, *, split: FileSplit = "val", labels: Location | None = None,
+    labelled: Labelled = "all", kind: ScoreKind | None = None, score_columns: tuple[str, ...] = (),
+    label_column: str | None = None, classes: tuple[str, ...] = (), groups: tuple[str, ...] = (),
+    keep: tuple[str, ...] | None = (), missing: Literal["error", "drop"] = "error",
+    zeros: Zeros = "unlikely", fitted_by: Any = None,
+) -> Rows:  # fmt: skip
     """Read scores and labels from a file; DataFileError says what is wrong with a bad one.
 
     Parameters
@@ -203,16 +194,10 @@ def labels_beside(path: Path) -> Path:
 
 
 def read_table(
-    table: Any,
-    labels: str,
-    sample_weight: Any = None,
-    groups: Any = None,
-    *,
-    kind: ScoreKind | None = None,
-    classes: Sequence[str] = (),
-    score_columns: Sequence[str] = (),
+    table: Any, labels: str, sample_weight: Any = None, groups: Any = None, *,
+    kind: ScoreKind | None = None, classes: Sequence[str] = (), score_columns: Sequence[str] = (),
     fitted_by: Any = None,
-) -> Rows:
+) -> Rows:  # fmt: skip
     """Checked rows of a table in memory, with the columns that a file of it would have.
 
     A table is anything with `__arrow_c_stream__`, or a lazy frame of Polars. `labels` is the name

@@ -129,14 +129,9 @@ def row_scores(rows: Outcomes) -> Scores:
 
 
 def ece(
-    proba: Any,
-    labels: Any = None,
-    *,
-    n_bins: int = 15,
-    bins: Bins = "width",
-    norm: float = 1,
+    proba: Any, labels: Any = None, *, n_bins: int = 15, bins: Bins = "width", norm: float = 1,
     sample_weight: Any = None,
-) -> float:
+) -> float:  # fmt: skip
     """Expected calibration error, in [0, 1]: the gap of confidence and accuracy, by bins.
 
     `proba` (n,) is the probability that each predicted label is right, and `labels` (n,) whether it
@@ -173,14 +168,9 @@ def ece(
 
 
 def debiased_ece(
-    proba: Any,
-    labels: Any = None,
-    *,
-    n_bins: int = 15,
-    bins: Bins = "width",
-    squared: bool = False,
-    sample_weight: Any = None,
-) -> float:
+    proba: Any, labels: Any = None, *, n_bins: int = 15, bins: Bins = "width",
+    squared: bool = False, sample_weight: Any = None,
+) -> float:  # fmt: skip
     """The 2-norm calibration error without the bias that sampling adds (Kumar et al., 2019).
 
     sum_j w_j/W [gap_j^2 - acc_j (1 - acc_j)/(w_j - 1)]. The noise of a bin with one example cannot
@@ -296,12 +286,8 @@ _LEAST_CELLS, _MOST_CELLS = 1 << 12, 1 << 18
 
 
 def smooth_ece(
-    proba: Any,
-    labels: Any = None,
-    *,
-    bandwidth: float | None = None,
-    sample_weight: Any = None,
-) -> float:
+    proba: Any, labels: Any = None, *, bandwidth: float | None = None, sample_weight: Any = None,
+) -> float:  # fmt: skip
     """Smooth calibration error, at its own bandwidth or at a given one.
 
     The `bandwidth` is the standard deviation s of the kernel, above 0; by default the one that

@@ -241,14 +241,9 @@ class GroupTable:
 
 
 def group_table(
-    proba: Any,
-    labels: Any,
-    groups: Any,
-    *,
-    sample_weight: Any = None,
-    delta: float = 0.05,
+    proba: Any, labels: Any, groups: Any, *, sample_weight: Any = None, delta: float = 0.05,
     class_names: Sequence[str] = (),
-) -> GroupTable:
+) -> GroupTable:  # fmt: skip
     """Which groups are miscalibrated? A row for each: predicted, observed, and a test.
 
     Parameters
@@ -445,14 +440,9 @@ class PredictionPowered:
 
 
 def prediction_powered_accuracy(
-    confidence: Any,
-    correct: Any,
-    unlabelled: Any,
-    *,
-    delta: float = 0.05,
-    groups: Any = None,
+    confidence: Any, correct: Any, unlabelled: Any, *, delta: float = 0.05, groups: Any = None,
     unlabelled_groups: Any = None,
-) -> PredictionPowered:
+) -> PredictionPowered:  # fmt: skip
     """The accuracy of today's rows, from some labels and the confidences of the other rows.
 
     The labelled rows must be a random sample of the rows. Then the interval holds, however bad the

@@ -32,28 +32,18 @@ _UNKNOWN = Estimate(math.nan)
 _TABLE = (
     Metric("prevalence", "share of events", form=".1%"),
     Metric("mean_probability", "mean probability", form=".1%"),
-    Metric("oe_ratio", "O:E ratio", form=".3f"),
-    Metric("intercept", "intercept", form=".3f"),
-    Metric("slope", "slope", form=".3f"),
-    Metric("auroc", "AUROC", better="higher", ranking=True),
-    Metric("gini", "Gini"),
-    Metric("ks", "KS"),
-    Metric("brier", "Brier score", ranking=True),
-    Metric("scaled_brier", "scaled Brier score"),
-    Metric("log_loss", "log loss", ranking=True),
-    Metric("ici", "ICI (Eavg)"),
-    Metric("e50", "E50"),
-    Metric("e90", "E90"),
-    Metric("emax", "Emax"),
+    Metric("oe_ratio", "O:E ratio", form=".3f"), Metric("intercept", "intercept", form=".3f"),
+    Metric("slope", "slope", form=".3f"), Metric("auroc", "AUROC", better="higher", ranking=True),
+    Metric("gini", "Gini"), Metric("ks", "KS"), Metric("brier", "Brier score", ranking=True),
+    Metric("scaled_brier", "scaled Brier score"), Metric("log_loss", "log loss", ranking=True),
+    Metric("ici", "ICI (Eavg)"), Metric("e50", "E50"), Metric("e90", "E90"), Metric("emax", "Emax"),
     Metric("spiegelhalter_z", "Spiegelhalter's z", form=".3f"),
     Metric("spiegelhalter_p", "p-value of z", form=".3g"),
     Metric("logistic_intercept", "intercept beside slope", form=".3f"),
-    Metric("r2", "Nagelkerke's R2"),
-    Metric("discrimination", "discrimination D"),
+    Metric("r2", "Nagelkerke's R2"), Metric("discrimination", "discrimination D"),
     Metric("unreliability", "unreliability U"),
-    Metric("unreliability_p", "p-value of U", form=".3g"),
-    Metric("quality", "quality Q"),
-)
+    Metric("unreliability_p", "p-value of U", form=".3g"), Metric("quality", "quality Q"),
+)  # fmt: skip
 #: What a summary of an event has, in order.
 EVENT_METRICS = {metric.name: metric for metric in _TABLE}
 #: What small tables show of it.
@@ -208,13 +198,9 @@ class BinarySummary(Estimates):
 
 
 def binary_summary(
-    probability: Any,
-    outcome: Any = None,
-    sample_weight: Any = None,
-    *,
-    delta: float = 0.05,
+    probability: Any, outcome: Any = None, sample_weight: Any = None, *, delta: float = 0.05,
     cluster: Any = None,
-) -> BinarySummary:
+) -> BinarySummary:  # fmt: skip
     """What clinical papers and scorecard validations report of the probability of an event.
 
     Parameters
@@ -395,13 +381,9 @@ def smooth_calibration_curve(
 
 
 def risk_bands(
-    probability: Any,
-    outcome: Any = None,
-    edges: Any = None,
-    *,
-    delta: float = 0.05,
+    probability: Any, outcome: Any = None, edges: Any = None, *, delta: float = 0.05,
     sample_weight: Any = None,
-) -> RiskBands:
+) -> RiskBands:  # fmt: skip
     """Predicted and observed share of events by band of probability, as rating grades are checked.
 
     A band is from one of the ascending `edges` up to, not including, the next; 0 and 1 are added.
@@ -472,13 +454,9 @@ def population_stability_index(expected: Any, actual: Any, edges: Any = None) ->
 
 
 def decision_curve(
-    proba: Any,
-    labels: Any = None,
-    thresholds: Any = None,
-    *,
-    delta: float = 0.05,
+    proba: Any, labels: Any = None, thresholds: Any = None, *, delta: float = 0.05,
     sample_weight: Any = None,
-) -> DecisionCurve:
+) -> DecisionCurve:  # fmt: skip
     """Net benefit of treating whose risk is at or above each threshold (Vickers and Elkin, 2006).
 
     The share of true positives less that of false positives times t / (1 - t), the cost of one

@@ -405,14 +405,9 @@ def _effect(moved: FloatArray, codes: IntArray, cells: IntArray | None = None) -
 
 
 def summary(
-    proba: Any,
-    labels: Any = None,
-    *,
-    n_bins: int = 15,
-    delta: float = 0.05,
-    sample_weight: Any = None,
-    cluster: Any = None,
-) -> Summary:
+    proba: Any, labels: Any = None, *, n_bins: int = 15, delta: float = 0.05,
+    sample_weight: Any = None, cluster: Any = None,
+) -> Summary:  # fmt: skip
     """All metrics, their intervals, and bounds on the true calibration error.
 
     `proba`, `labels`, `sample_weight` and `n_bins` are as in `ece`. Probabilities (n, classes) give

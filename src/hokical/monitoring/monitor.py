@@ -308,20 +308,11 @@ class CalibrationMonitor(SavedStream):
     class_names: tuple[str, ...] = ()
 
     def __init__(
-        self,
-        reference: Calibrator | ConfidenceCalibrator | None,
-        *,
-        window: int = 5000,
-        n_bins: int = 15,
-        delta: float = 0.01,
-        tolerance: float = 0.01,
-        min_labels: int = 200,
-        n_classes: int | None = None,
-        class_tolerance: float = 0.05,
-        coverage: float | None = None,
-        groups: Any = None,
-        max_waiting: int = 100_000,
-    ) -> None:
+        self, reference: Calibrator | ConfidenceCalibrator | None, *, window: int = 5000,
+        n_bins: int = 15, delta: float = 0.01, tolerance: float = 0.01, min_labels: int = 200,
+        n_classes: int | None = None, class_tolerance: float = 0.05, coverage: float | None = None,
+        groups: Any = None, max_waiting: int = 100_000,
+    ) -> None:  # fmt: skip
         allowed = (Calibrator, ConfidenceCalibrator, Reference, type(None))
         if not isinstance(reference, allowed):
             rule = f"`reference` must be a fitted calibrator or None; got {reference!r}"
@@ -380,12 +371,8 @@ class CalibrationMonitor(SavedStream):
 
     @classmethod
     def from_validation(
-        cls,
-        calibrator: Calibrator | ConfidenceCalibrator | None,
-        x: Any,
-        y: Any,
-        **options: Any,
-    ) -> Self:
+        cls, calibrator: Calibrator | ConfidenceCalibrator | None, x: Any, y: Any, **options: Any,
+    ) -> Self:  # fmt: skip
         """A monitor of any fitted calibrator, with labelled examples as its reference.
 
         `x` are logits (n, classes) and `y` labels (n,). They may be those of the fit; others are
@@ -422,15 +409,9 @@ class CalibrationMonitor(SavedStream):
         return self._state.n
 
     def update(
-        self,
-        confidence: Any,
-        correct: Any = None,
-        *,
-        ids: Any = None,
-        predicted: Any = None,
-        groups: Any = None,
-        again: bool = False,
-    ) -> Self:
+        self, confidence: Any, correct: Any = None, *, ids: Any = None, predicted: Any = None,
+        groups: Any = None, again: bool = False,
+    ) -> Self:  # fmt: skip
         """Add predictions, numbers or (n,) each, in order of arrival.
 
         `confidence` is in [0, 1], `correct` whether the label was right: None, NaN or -1 where that
@@ -458,14 +439,9 @@ class CalibrationMonitor(SavedStream):
         return self
 
     def update_logits(
-        self,
-        logits: Any,
-        labels: Any = None,
-        *,
-        ids: Any = None,
-        groups: Any = None,
+        self, logits: Any, labels: Any = None, *, ids: Any = None, groups: Any = None,
         again: bool = False,
-    ) -> Self:
+    ) -> Self:  # fmt: skip
         """`update` with the calibrator's confidence for logits (n, classes) and labels (n,).
 
         Labels are None, NaN or -1 where they are not known.

@@ -420,15 +420,9 @@ class MonitorState:
     n_observed: int = 0
 
     def count(
-        self,
-        rows: LabelledRows,
-        truth: IntArray,
-        ids: Any,
-        hashes: FloatArray | None,
-        members: AnyArray | None = None,
-        *,
-        of_logits: bool = False,
-    ) -> None:
+        self, rows: LabelledRows, truth: IntArray, ids: Any, hashes: FloatArray | None,
+        members: AnyArray | None = None, *, of_logits: bool = False,
+    ) -> None:  # fmt: skip
         """Count checked rows with the true classes `truth` (n,); those with -1 wait for a label.
 
         Of rows that are not `of_logits`, the class is 1 if a confidence was right and 0 otherwise.

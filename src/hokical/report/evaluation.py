@@ -126,22 +126,11 @@ def judge(
 
 
 def evaluate(
-    cal: Any,
-    x: Any,
-    y: Any = None,
-    sample_weight: Any = None,
-    *,
-    groups: Any = None,
-    cluster: Any = None,
-    coverage: float | None = None,
-    folds: int | None = None,
-    mask: Any = None,
-    class_names: Sequence[str] = (),
-    positive: Any = None,
-    data_name: str | None = None,
-    n_bins: int = 15,
-    delta: float = 0.05,
-) -> Evaluation:
+    cal: Any, x: Any, y: Any = None, sample_weight: Any = None, *, groups: Any = None,
+    cluster: Any = None, coverage: float | None = None, folds: int | None = None, mask: Any = None,
+    class_names: Sequence[str] = (), positive: Any = None, data_name: str | None = None,
+    n_bins: int = 15, delta: float = 0.05,
+) -> Evaluation:  # fmt: skip
     """Every metric of a calibrator on new rows, before and after calibration.
 
     Parameters
@@ -487,20 +476,12 @@ def _by_example(found: Evaluation, example: IntArray) -> Evaluation:
 
 
 def compare(
-    validation: Any,
-    test: Any,
-    methods: Methods = None,
-    *,
-    delta: float = 0.05,
-    subject: str | None = None,
-    data_names: tuple[str | None, str | None] = (None, None),
-    class_names: Sequence[str] = (),
-    coverage: float | None = None,
-    groups: tuple[Any, Any] = (None, None),
-    cluster: Any = None,
-    random_state: int = 0,
+    validation: Any, test: Any, methods: Methods = None, *, delta: float = 0.05,
+    subject: str | None = None, data_names: tuple[str | None, str | None] = (None, None),
+    class_names: Sequence[str] = (), coverage: float | None = None,
+    groups: tuple[Any, Any] = (None, None), cluster: Any = None, random_state: int = 0,
     progress: bool | None = None,
-) -> Comparison:
+) -> Comparison:  # fmt: skip
     """Fit each method on `validation` (logits, labels) and evaluate it on `test`.
 
     Parameters

@@ -213,13 +213,9 @@ def predict_all(rule: Rule, logits: Logits) -> tuple[AnyArray, AnyArray, AnyArra
 
 
 def probabilities(
-    rule: Rule,
-    block: Logits,
-    *,
-    shown: bool = False,
-    narrow: bool = False,
+    rule: Rule, block: Logits, *, shown: bool = False, narrow: bool = False,
     hidden: Literal["even", "most"] = "even",
-) -> Array:
+) -> Array:  # fmt: skip
     """Probabilities (n, classes) of a block.
 
     In those that are `shown`, a label that is the likeliest class stays the first in float32, which

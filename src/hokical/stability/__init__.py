@@ -5,11 +5,6 @@ from hokical.stability.sampled import Draws, label_distribution, label_stability
 from hokical.stability.tables import EXACT_LEVELS, StabilityTable  # noqa: F401
 
 __all__ = [
-    "Gaussian",
-    "Gumbel",
-    "Noise",
-    "StabilityTable",
-    "Uniform",
-    "label_distribution",
+    "Gaussian", "Gumbel", "Noise", "StabilityTable", "Uniform", "label_distribution",
     "label_stability",
-]
+]  # fmt: skip

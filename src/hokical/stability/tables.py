@@ -150,15 +150,9 @@ class StabilityTable(Checked):
 
     @classmethod
     def from_examples(
-        cls,
-        level: IntArray,
-        correct: NDArray[np.bool_],
-        *,
-        levels: int,
-        sample_weight: FloatArray | None = None,
-        start: IntArray | None = None,
-        n_starts: int = 1,
-    ) -> StabilityTable:
+        cls, level: IntArray, correct: NDArray[np.bool_], *, levels: int,
+        sample_weight: FloatArray | None = None, start: IntArray | None = None, n_starts: int = 1,
+    ) -> StabilityTable:  # fmt: skip
         """Count examples by stability level, and by starting bin if there are several."""
         cell = level if start is None else start * (levels + 1) + level
         shape = (n_starts, levels + 1)

@@ -58,14 +58,9 @@ def _value_info(name: str, shape: Any, dtype: str) -> Any:
 
 
 def _trace(
-    method: str,
-    inputs: Tensors,
-    predict: Callable[..., dict[str, Any]],
-    outputs: Tensors,
-    opset: Any,
-    precision: str,
-    **facts: str,
-) -> Any:
+    method: str, inputs: Tensors, predict: Callable[..., dict[str, Any]], outputs: Tensors,
+    opset: Any, precision: str, **facts: str,
+) -> Any:  # fmt: skip
     """What is recorded, in the operators and the precision that were asked for.
 
     `facts` are what a reader of the file may want to know, beside those of every file.
@@ -147,17 +142,10 @@ def _count_classes(calibrator: Any) -> int:
 
 
 def _trace_logits(
-    calibrator: Calibrator,
-    opset: int,
-    input_dtype: str,
-    precision: str,
-    wanted: bool | None,
-    support: bool,
-    shape: models.Shape,
-    axis: int = 1,
-    zeros: Zeros | None = None,
+    calibrator: Calibrator, opset: int, input_dtype: str, precision: str, wanted: bool | None,
+    support: bool, shape: models.Shape, axis: int = 1, zeros: Zeros | None = None,
     lengths: models.Shape | None = None,
-) -> Any:
+) -> Any:  # fmt: skip
     """The model from `logits` of this shape, or their probabilities with these `zeros`.
 
     A shape are lengths or names of lengths; `lengths` are what the outputs are told to have, if
@@ -191,14 +179,9 @@ def _of_groups(shape: models.Shape, axis: int, rule: Rule) -> tuple[Any, ...]:
 
 
 def _predict(
-    rule: Rule,
-    support: Support | None,
-    types: dict[str, str],
-    axis: int,
-    zeros: Zeros | None,
-    scores: Array,
-    groups: Any = None,
-) -> dict[str, Any]:
+    rule: Rule, support: Support | None, types: dict[str, str], axis: int, zeros: Zeros | None,
+    scores: Array, groups: Any = None,
+) -> dict[str, Any]:  # fmt: skip
     """The outputs of these types, in the shape of the traced scores."""
     xp = BACKEND.namespace(scores)
     order = [*(k for k in range(scores.ndim) if k != axis), axis]  # classes last
@@ -234,15 +217,10 @@ def _predict(
 
 
 def export(
-    calibrator: Calibrator | OutcomeCalibrator,
-    path: str | os.PathLike[str] | None = None,
-    *,
-    opset: int = models.DEFAULT_OPSET,
-    input_dtype: InputType = "float32",
-    precision: Precision = "float64",
-    probabilities: bool | None = None,
-    support: bool = False,
-) -> Any:
+    calibrator: Calibrator | OutcomeCalibrator, path: str | os.PathLike[str] | None = None, *,
+    opset: int = models.DEFAULT_OPSET, input_dtype: InputType = "float32",
+    precision: Precision = "float64", probabilities: bool | None = None, support: bool = False,
+) -> Any:  # fmt: skip
     """Write a fitted calibrator as an ONNX model, and return the model.
 
     Its input is `logits` (batch, classes), and of a calibrator that learned from groups `groups`
@@ -289,18 +267,11 @@ def export(
 
 
 def attach(
-    model: Any,
-    calibrator: Calibrator,
-    path: str | os.PathLike[str] | None = None,
-    *,
-    output: str | None = None,
-    class_axis: int | None = None,
-    scores: ScoresAre = "logits",
-    zeros: Zeros = "unlikely",
-    precision: Precision = "float64",
-    probabilities: bool | None = None,
+    model: Any, calibrator: Calibrator, path: str | os.PathLike[str] | None = None, *,
+    output: str | None = None, class_axis: int | None = None, scores: ScoresAre = "logits",
+    zeros: Zeros = "unlikely", precision: Precision = "float64", probabilities: bool | None = None,
     support: bool = False,
-) -> Any:
+) -> Any:  # fmt: skip
     """Append a fitted calibrator to a classifier, and return the model that does both.
 
     The classifier's outputs stay; `labels`, `confidence` and, as in `export`, `probabilities` are

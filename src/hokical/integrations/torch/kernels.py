@@ -106,21 +106,10 @@ def _from_products(low, high, count):
 
 @triton.jit(do_not_specialize=["n_rows"])
 def _gaussian_kernel(
-    values,
-    tops,
-    out,
-    step,
-    table,
-    n_rows,
-    n_classes,
-    row_stride,
-    column_stride,
-    KIND: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    NODES: tl.constexpr,
+    values, tops, out, step, table, n_rows, n_classes, row_stride, column_stride,
+    KIND: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, NODES: tl.constexpr,
     AT_ONCE: tl.constexpr,
-):
+):  # fmt: skip
     """gamma of each row of a tile. The sums S_r are taken in float64; from S_13 on in KIND."""
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     inside = rows < n_rows
@@ -230,17 +219,9 @@ def _powers(top, z, scale):
 
 @triton.jit(do_not_specialize=["n_rows"])
 def _gumbel_kernel(
-    values,
-    tops,
-    out,
-    scale,
-    n_rows,
-    n_classes,
-    row_stride,
-    column_stride,
-    ROWS: tl.constexpr,
+    values, tops, out, scale, n_rows, n_classes, row_stride, column_stride, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-):
+):  # fmt: skip
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     inside = rows < n_rows
     top = tl.load(tops + rows, mask=inside, other=0.0)[:, None]
@@ -266,16 +247,9 @@ def _gumbel_kernel(
 
 @triton.jit(do_not_specialize=["n_rows"])
 def _distances_kernel(
-    values,
-    tops,
-    out,
-    n_rows,
-    n_classes,
-    row_stride,
-    column_stride,
-    ROWS: tl.constexpr,
+    values, tops, out, n_rows, n_classes, row_stride, column_stride, ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
-):
+):  # fmt: skip
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     inside = rows < n_rows
     top = tl.load(tops + rows, mask=inside, other=0.0)[:, None]
@@ -342,17 +316,9 @@ _AT_ONCE = tl.constexpr(4)
 
 @triton.jit(do_not_specialize=["n_rows"])
 def _short_kernel(
-    values,
-    out,
-    width,
-    nodes,
-    weights,
-    n_rows,
-    row_stride,
-    column_stride,
-    CLASSES: tl.constexpr,
+    values, out, width, nodes, weights, n_rows, row_stride, column_stride, CLASSES: tl.constexpr,
     ROWS: tl.constexpr,
-):
+):  # fmt: skip
     """A row per thread."""
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     inside = rows < n_rows
@@ -386,19 +352,9 @@ def _short_kernel(
 
 @triton.jit(do_not_specialize=["n_rows", "room"])
 def _long_kernel(
-    values,
-    tops,
-    out,
-    width,
-    scratch,
-    n_rows,
-    n_classes,
-    row_stride,
-    column_stride,
-    room,
-    BLOCK: tl.constexpr,
-    PART: tl.constexpr,
-):
+    values, tops, out, width, scratch, n_rows, n_classes, row_stride, column_stride, room,
+    BLOCK: tl.constexpr, PART: tl.constexpr,
+):  # fmt: skip
     """A row per program, then the next. `scratch` is of the type to compute in."""
     kind: tl.constexpr = scratch.dtype.element_ty
     program = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)

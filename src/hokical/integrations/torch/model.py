@@ -104,15 +104,11 @@ class CalibratedModel(nn.Module):
     """
 
     def __init__(
-        self,
-        model: nn.Module,
-        calibrator: Calibrator | MultilabelCalibrator | CalibratorModule | MultilabelModule,
-        *,
-        class_axis: int = -1,
-        get_logits: GetLogits | None = None,
-        outputs: Outputs = "logits",
+        self, model: nn.Module,
+        calibrator: Calibrator | MultilabelCalibrator | CalibratorModule | MultilabelModule, *,
+        class_axis: int = -1, get_logits: GetLogits | None = None, outputs: Outputs = "logits",
         as_tuple: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__()
         _check_network(model, "Pass the network itself.")
         check_choice("outputs", outputs, Outputs)
@@ -342,16 +338,10 @@ class CalibratedModel(nn.Module):
 
 
 def collect_logits(
-    model: nn.Module,
-    loader: Any,
-    *,
-    device: torch.device | str | None = None,
-    progress: bool | None = None,
-    get_logits: GetLogits | None = None,
-    class_axis: int = -1,
-    ignore_label: int | None = None,
-    outputs: MaybeOutputs = "auto",
-) -> tuple[Tensor, Tensor]:
+    model: nn.Module, loader: Any, *, device: torch.device | str | None = None,
+    progress: bool | None = None, get_logits: GetLogits | None = None, class_axis: int = -1,
+    ignore_label: int | None = None, outputs: MaybeOutputs = "auto",
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Run a network over a data loader: logits (n, classes) and labels (n,), on its device.
 
     In evaluation mode and without gradients; every part of the network has its own mode back
@@ -384,15 +374,9 @@ def collect_logits(
 
 
 def _collect(
-    model: nn.Module,
-    loader: Any,
-    device: Any,
-    progress: bool | None,
-    get_logits: GetLogits | None,
-    class_axis: int,
-    ignore_label: int | None,
-    outputs: MaybeOutputs,
-) -> tuple[Tensor, Tensor, Outputs, int]:
+    model: nn.Module, loader: Any, device: Any, progress: bool | None, get_logits: GetLogits | None,
+    class_axis: int, ignore_label: int | None, outputs: MaybeOutputs,
+) -> tuple[Tensor, Tensor, Outputs, int]:  # fmt: skip
     """What `collect_logits` returns, what the network's outputs are, and most axes of them."""
     _check_network(model, "Logits that you have are for `hokical.auto(logits, labels)`.")
     check_choice("outputs", outputs, MaybeOutputs)
@@ -440,19 +424,12 @@ def _collect(
 
 
 def calibrate(
-    model: nn.Module,
-    data: Any,
-    labels: Any = None,
-    method: str | Calibrator | MultilabelCalibrator = "auto",
-    *,
-    device: torch.device | str | None = None,
-    progress: bool | None = None,
-    get_logits: GetLogits | None = None,
-    class_axis: int = -1,
-    ignore_label: int | None = None,
-    outputs: MaybeOutputs = "auto",
-    **options: Any,
-) -> CalibratedModel:
+    model: nn.Module, data: Any, labels: Any = None,
+    method: str | Calibrator | MultilabelCalibrator = "auto", *,
+    device: torch.device | str | None = None, progress: bool | None = None,
+    get_logits: GetLogits | None = None, class_axis: int = -1, ignore_label: int | None = None,
+    outputs: MaybeOutputs = "auto", **options: Any,
+) -> CalibratedModel:  # fmt: skip
     """Collect validation logits, fit a calibrator, and return the network with it.
 
     `data` are examples that the network was not trained on: a data loader as in `collect_logits`,
@@ -483,7 +460,8 @@ def calibrate(
         labels, method = None, labels
     several = isinstance(method, MultilabelCalibrator)
     if several and options:
-        raise TypeError(f"options {sorted(options)} go with a name: set them on the calibrator.")
+        rule = f"options {sorted(options)} go with a method's name"
+        raise TypeError(f"{rule}: set them on the calibrator itself.")
     estimator: Any = copy.deepcopy(method) if several else new_calibrator(method, **options)
     given = data if labels is None else (data, torch.as_tensor(labels))
     reading = (get_logits, class_axis, ignore_label, outputs)
