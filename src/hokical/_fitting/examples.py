@@ -92,7 +92,7 @@ class Examples(Partition):
 
     @cached_property
     def effective_size(self) -> float:
-        return 1.0 / float(np.sum(self.share * self.share))
+        return effective_size(self.share)
 
     @cached_property
     def true_margins(self) -> FloatArray:

@@ -111,7 +111,7 @@ def _report(error: Exception) -> int:
     code = BAD_USAGE if isinstance(error, bad) else FAILED
     format_message = getattr(error, "format_message", None)
     message = str(format_message() if format_message else error) or type(error).__name__
-    message = re.sub("^Invalid value(: | for )", "", message)
+    message = re.sub("^Invalid value(: | for )|Value error, ", "", message)
     message = ui.in_words(message if message.endswith((".", "?", "!")) else f"{message}.")
     known = getattr(error, "param", None) or getattr(error, "param_hint", None)
     context, hint = getattr(error, "ctx", None), ""

@@ -157,6 +157,7 @@ def compare(
     if not asked and methods != "all":
         raise ui.bad_option("--methods", "name at least one method, or `all`.")
     entrants = None if methods == "all" else list(dict.fromkeys(["uncalibrated", *asked]))
+    given = given.at(val, weighted=False)
     fitted_on = given.at(val, split=opt.Part.val, cluster=None).read()
     if test is None and fitted_on.part is None:
         why = "holds one set; pass TEST, data that nothing was fitted on."
@@ -171,8 +172,6 @@ def compare(
         if rows.kind == "confidence":
             why = "`compare` needs logits or probabilities; for confidences use `fit`, then"
             raise typer.BadParameter(f"{why} `evaluate`.")
-        if rows.weights is not None:
-            ui.say("Weights are not used here.")
     own: dict[str, Any] = {"coverage": coverage, "cluster": new.clusters(tested_on)}
     own |= {"data_names": (val.name, path.name), "class_names": tested_on.classes}
     own |= {"groups": (fitted_on.groups, tested_on.groups), "random_state": seed}

@@ -134,7 +134,7 @@ class Source:
     """A data file and how to read it; what is None is as in the fit of the calibrator.
 
     Fields are options of commands, see `command`. `keep` are other columns to keep: names, "all"
-    or "none"; None for ids.
+    or "none"; None for ids. `weighted` says whether weights count for the command.
     """
 
     path: Path = Path()
@@ -149,6 +149,7 @@ class Source:
     missing: Missing = Missing.error
     split: Part = Part.test
     keep: str | None = None
+    weighted: bool = True
 
     def at(self, path: Path, **options: Any) -> Source:
         """The same for another file, with other options."""
@@ -178,7 +179,8 @@ class Source:
         if rows.n_dropped:
             ui.say(f"Dropped {rows.n_dropped:,} of {n_rows} of {name} without a value.")
         if rows.weights is not None:
-            ui.say(f"Rows count by the weights in {self.path}.")
+            how = "by the" if self.weighted else "alike, whatever the"
+            ui.say(f"Rows count {how} weights in {self.path}.")
         if fitted is None and rows.unused:
             ui.say(f"Columns of {name} that are not used: {', '.join(rows.unused[:6])}.")
         if fitted is not None and (rows.kind == "confidence") != alone:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import sys
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import Annotated, Any, ClassVar, Self
 
 from hokical._core import special as _portable
@@ -191,11 +191,15 @@ def parse_noise(text: str) -> Noise:
     """
     name, _, rest = str(text).strip().lower().partition(":")
     family = family_named(name)
+    wanted = [field.name.upper() for field in fields(family)]
     try:
-        return family(*(float(part) for part in rest.split(",")))
-    except (TypeError, ValueError) as error:
-        names = ",".join(field.name.upper() for field in fields(family))
-        raise ValueError(f"noise {text!r} must read {name}:{names}. {error}") from error
+        numbers = [float(part) for part in rest.split(",")]
+    except ValueError:
+        numbers = []
+    least = sum(field.default is MISSING for field in fields(family))
+    if not least <= len(numbers) <= len(wanted):
+        raise ValueError(f"noise must read {name}:{','.join(wanted)}, in numbers; got {text!r}.")
+    return family(*numbers)
 
 
 def check_noise(noise: Any) -> Noise:
