@@ -355,7 +355,8 @@ class Dense(Estimator):
                 rule = f"`groups` must have one entry per item, at least {len(items)}; got {n}"
                 raise ValueError(f"{rule}. Give that of each entry of the first axis.")
             own = take_rows(read_columns(groups, n), found.ids[alone])
-        certified.certify(*found.take(alone)[:2], weights, groups=own, reused=reused)
+        drawn = found.take(alone)
+        certified.certify(drawn.scores, drawn.labels, weights, groups=own, reused=reused)
         # For a new group each item counts as one example, by the position that was drawn.
         noted = replace(noted, unseen=certified.kept_.held_out_conformity)
         certified.kept_ = replace(certified.kept_, held_out_conformity=noted)

@@ -386,7 +386,8 @@ def join_chunks(parts: list[Rows]) -> Rows:
     if len(widths := {part.n_classes for part in parts}) > 1:
         raise ValueError(f"all chunks must have the same classes; got {sorted(widths)} columns.")
     found = list[Any]()
-    for name, *arrays in zip(Rows._fields[:5], *parts, strict=False):
+    for name in ("scores", "labels", "weights", "groups", "ids"):
+        arrays = [getattr(part, name) for part in parts]
         given = [to_host(array) for array in arrays if array is not None]
         if given and len(given) < len(arrays):
             raise ValueError(f"`{name}` must be in every chunk or in none; some chunks lack them.")

@@ -246,7 +246,8 @@ def test_rare_classes_are_pooled_and_told_of() -> None:
     cal.certify(logits[few], labels[few])
     found = cal.predict_set(logits, coverage=0.9, by="class")
     assert (
-        "1 of 5 classes have less than 9 examples; for these nothing is left out" in found.guarantee
+        "1 of 5 classes have fewer than 9 examples; for these nothing is left out"
+        in found.guarantee
     )
     assert found.members[:, 4].all()
     assert found.thresholds.shape == (5,)
@@ -262,7 +263,7 @@ def test_groups() -> None:
     found = cal.predict_set(new, coverage=0.9, by="group", groups=names)
     covered = found.members[np.arange(2000), truth]
     assert min(covered[::2].mean(), covered[1::2].mean()) > 0.86
-    assert "1 of 3 groups have less than 9 examples; for these nothing is left" in found.guarantee
+    assert "1 of 3 groups have fewer than 9 examples; for these nothing is left" in found.guarantee
     with pytest.warns(UserWarning, match="1 of 2 rows whose group was not in `certify`"):
         found = cal.predict_set(new[:2], coverage=0.9, by="group", groups=["z", "c"])
     assert found.members.all()

@@ -127,3 +127,10 @@ PINNED_NORMAL = [
     "-0x1.675d1deb9cb14p-2",
     "-0x1.3f13cbfd4bc9fp+0",
 ]
+
+
+def test_mistyped_noise_is_told_how_to_type_it() -> None:
+    with pytest.raises(ValueError, match=r"must read gumbel:SCALE, in numbers; got 'gumbel'\."):
+        parse_noise("gumbel")
+    with pytest.raises(ValueError, match=r"`scale` must be a number from 1e-100"):
+        parse_noise("gumbel:-1")

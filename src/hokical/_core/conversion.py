@@ -25,17 +25,17 @@ _SUM_ERROR = 1e-2
 _NO_SHARES = "If these are percentages, divide by 100; if they are logits, use them as they are."
 
 
-def _as_floats(data: Any, name: str, kinds: str = "fiu") -> tuple[Array, Array, Backend]:
+def _as_floats(data: Any, name: str, *, bools: bool = False) -> tuple[Array, Array, Backend]:
     """Real numbers in their own library, at least float32; float64 of NumPy for all else.
 
     And the same without a gradient, and their backend.
     """
     backend = backend_of(data)
     if backend is None or backend is NUMPY or backend.lazy is not None:
-        array = to_floats(data, name, kinds)
+        array = to_floats(data, name, "fiub" if bools else "fiu")
         return array, array, NUMPY
     array, xp = backend.check(data, name), backend.namespace(data)
-    if backend.kind(array)[0] not in kinds:
+    if backend.kind(array) not in ("float", "integer", "bool" if bools else "float"):
         raise TypeError(f"`{name}` must be real numbers; got dtype {array.dtype}.")
     if array.dtype not in (xp.float32, xp.float64):
         array = xp.astype(array, xp.float32 if backend.kind(array) == "float" else xp.float64)
@@ -43,7 +43,7 @@ def _as_floats(data: Any, name: str, kinds: str = "fiu") -> tuple[Array, Array, 
 
 
 def _require(good: Array, values: Array, rule: str, remedy: str, first_row: int = 0) -> None:
-    """`refuse` the first value that is not good, unless none is known yet."""
+    """`refuse` the first value that is not good, unless traced, so not known."""
     backend = backend_of(values) or NUMPY
     if not (backend.is_traced(good) or bool(backend.namespace(good).all(good))):
         refuse(~backend.to_host(good), backend.to_host(values), rule, remedy, first_row)
@@ -80,7 +80,7 @@ def from_binary_probabilities(probabilities: Any, *, name: str = "probabilities"
     """
     if isinstance(probabilities, (list, tuple)):
         probabilities = _join_labels(probabilities, name)
-    proba, plain, backend = _as_floats(probabilities, name, "fiub")
+    proba, plain, backend = _as_floats(probabilities, name, bools=True)
     pairs = backend is NUMPY and proba.ndim == 3 and proba.shape[2] == 2
     if pairs and np.allclose(proba.sum(axis=2), 1.0):
         remedy = f"Pass the list of arrays (n, 2), one for each label, or `{name}[..., 1].T`."

@@ -123,13 +123,15 @@ def read_columns(groups: Any, n_rows: int) -> dict[str, AnyArray]:
     return found
 
 
-def _same_columns(groups: Any, n_rows: int, columns: Sequence[str], source: str) -> list[AnyArray]:
+def _same_columns(
+    groups: Any, n_rows: int, columns: Sequence[str], source: str, *, exact: bool = False
+) -> list[AnyArray]:
     """The columns (n,) of groups that have these names; a column alone needs none."""
     given = read_columns(groups, n_rows)
     if len(given) == len(columns) == 1 and NAMELESS in (*given, *columns):
         return [*given.values()]
-    others = " and no others" if source == "`certify`" else ""
-    if not {*columns} <= {*given} or (others and len(given) > len(columns)):
+    if not {*columns} <= {*given} or (exact and len(given) > len(columns)):
+        others = " and no others" if exact else ""
         raise ValueError(
             f"`groups` must have the columns of {source}, {', '.join(columns)}; got "
             f"{', '.join(given)}. Pass a mapping or a DataFrame with these columns{others}."
@@ -330,7 +332,7 @@ class GroupNames:
 
         Columns are matched by name, in any order; values by `look_up`.
         """
-        given = _same_columns(groups, n_rows, self.columns, "`certify`")
+        given = _same_columns(groups, n_rows, self.columns, "`certify`", exact=True)
         names, place = _number(_cells(given))
         return np.array(look_up(names, self.names), np.int64)[place]
 

@@ -85,7 +85,8 @@ class Rows(NamedTuple):
         """Some of the rows, by a slice, a mask or by number: scores, labels and weights."""
         scores = self.scores
         some = scores.take(rows) if hasattr(scores, "n_rows") else scores[rows]
-        labels, weights = (None if part is None else part[rows] for part in self[1:3])
+        beside = (self.labels, self.weights)
+        labels, weights = (None if part is None else part[rows] for part in beside)
         return type(self)(some, labels, weights)
 
     def fill(self, values: AnyArray) -> AnyArray:

@@ -115,7 +115,7 @@ def row_dots(left: Array, right: Array, xp: Namespace) -> Array:
 
 
 def log_ndtr(x: Array, xp: Namespace) -> Array:
-    """Its logarithm, precise in both tails."""
+    """Log of the standard normal distribution function, precise in both tails."""
     y = xp.abs(x) * ROOT_HALF
     scaled = 0.5 * erfcx(y)
     square = y * y

@@ -240,15 +240,16 @@ def read_sample(
     """
     keep = partial(_keep_block, rows_per_class=rows_per_class, refusal=refusal)
     stats: ExampleStats = examples.reduce(partial(with_stats, keep)).checked()
-    kept: _Kept = stats.found
-    is_whole, kept = kept.n_rows <= kept.whole, kept.sample()
-    block, rows = kept.block, slice(None) if is_whole else kept.rows
+    read: _Kept = stats.found
+    is_whole, kept = read.n_rows <= read.whole, read.sample()
+    block = kept.block
     if examples.groups is not None:
         if isinstance(block.logits, TopK):
             rule = "`logits` must be (n, classes) where there are `groups`; got a TopK"
             raise TypeError(f"{rule}. Leave the groups out, or pass all logits.")
         coding, codes = code_groups(examples.groups, np.concatenate(kept.counting))
-        block = replace(block, logits=replace(block.logits, codes=codes[rows]), coding=coding)
+        own = codes if is_whole else codes[kept.rows]
+        block = replace(block, logits=replace(block.logits, codes=own), coding=coding)
     return replace(block, sampled_from=None if is_whole else stats.n_examples), stats
 
 
@@ -287,10 +288,16 @@ class _Kept:
             np.concatenate([block.labels for block in blocks]),
             np.concatenate(weights) if weights else None,
         )
-        counts = self.n_rows + other.n_rows, self.n_counting + other.n_counting
-        keys, rows = np.append(self.keys, other.keys), np.append(self.rows, other.rows)
-        known = (*counts, self.counting + other.counting, keys, rows, block)
-        return _Kept(*known, self.whole, self.refusal).sample(spare=2)
+        both = replace(
+            self,
+            n_rows=self.n_rows + other.n_rows,
+            n_counting=self.n_counting + other.n_counting,
+            counting=self.counting + other.counting,
+            keys=np.append(self.keys, other.keys),
+            rows=np.append(self.rows, other.rows),
+            block=block,
+        )
+        return both.sample(spare=2)
 
     def sample(self, spare: int = 1) -> _Kept:
         """The rows with a weight whose keys are smallest, as many as are wanted.
@@ -315,8 +322,9 @@ def _keep_block(block: Examples, rows_per_class: int = 0, refusal: str | None = 
     columns = block.logits.n_columns
     more = min(rows_per_class * block.n_classes * columns, MOST_FOR_CLASSES)
     whole = max(1, max(MOST_LOGITS, more) // columns)
-    size = block.n_rows, int(counting.sum()), (counting,)
-    return _Kept(*size, keys, rows, block, whole, refusal).sample(spare=2)
+    n_counting = int(counting.sum())
+    kept = _Kept(block.n_rows, n_counting, (counting,), keys, rows, block, whole, refusal)
+    return kept.sample(spare=2)
 
 
 @dataclass(frozen=True)

@@ -580,6 +580,15 @@ def _find_bounds(examples: Examples) -> tuple[float, float, float]:
     return spread, max(low, LEAST_TEMPERATURE), min(high, LARGEST_TEMPERATURE)
 
 
+class _Floor(NamedTuple):
+    """A floor that was tried: mean log loss with what it costs, temperature, losses (n,)."""
+
+    floor: float
+    loss: float
+    temperature: float
+    rows: FloatArray
+
+
 def _choose_floor(
     some: Examples, bounds: tuple[float, float], floors: tuple[float, ...], with_prior: bool
 ) -> tuple[float, float, float]:
@@ -593,9 +602,8 @@ def _choose_floor(
     log_p = log_probabilities(logits)
     p = xp.exp(log_p)
 
-    # Floors, log losses with what they have to gain, temperatures, and losses (n,).
-    tried: list[tuple[float, float, float, FloatArray]] = []
-    start, none = 1.0, (math.inf, 1.0, np.zeros(0))
+    tried = list[_Floor]()
+    start, none = 1.0, _Floor(0.0, math.inf, 1.0, np.zeros(0))
     for floor in (0.0, *floors):
         values = xp.where(possible, xp.log(p + floor) if floor > 0.0 else log_p, -xp.inf)
         floored = replace(some, logits=Logits(values, xp.max(values, axis=1), logits.backend))
@@ -609,27 +617,26 @@ def _choose_floor(
             price += _floor_price(floor, some)
         else:
             found = best_temperature(floored, bounds=bounds, tol=ROUGH_TOLERANCE, start=start)
-        start, here = found.x, (found.value + price, found.x, rows)
+        start, here = found.x, _Floor(floor, found.value + price, found.x, rows)
         if floor == 0.0:
             none = here
             continue
-        same = abs(here[0] - none[0]) <= (UNCHANGED if zeros else HARDLY_CHANGED)
-        tried.append((floor, *(none if same else here)))
+        same = abs(here.loss - none.loss) <= (UNCHANGED if zeros else HARDLY_CHANGED)
+        tried.append(none._replace(floor=floor) if same else here)
         if same:  # and so are all below
             break
     else:
-        tried.append((0.0, *none))
-    losses = np.array([loss for _, loss, _, _ in tried])
-    best = int(np.flatnonzero(losses <= losses.min() + LOSS_TOLERANCE)[0])
-    floor, _, temperature, own = tried[best]
-    if not zeros and none[0] <= losses[best] + LOSS_TOLERANCE:
-        floor, (_, temperature, own) = 0.0, none
+        tried.append(none)
+    losses = np.array([each.loss for each in tried])
+    best = tried[int(np.flatnonzero(losses <= losses.min() + LOSS_TOLERANCE)[0])]
+    if not zeros and none.loss <= best.loss + LOSS_TOLERANCE:
+        best = none
     optimism = 0.0
     if with_prior:
-        rows = np.array([each[-1] for each in tried])
+        rows = np.array([each.rows for each in tried])
         others = np.argmin(losses[:, None] - some.share * rows, axis=0)
-        optimism = float(some.share @ (rows[others, np.arange(some.n_rows)] - own))
-    return floor, temperature, optimism
+        optimism = float(some.share @ (rows[others, np.arange(some.n_rows)] - best.rows))
+    return best.floor, best.temperature, optimism
 
 
 def _sample(examples: Examples) -> Examples:

@@ -347,7 +347,8 @@ class Calibrator(StoredEstimator):
         if isinstance(logits, TopK) and logits.hidden.any():
             other, seen = (members & ~logits.mark_seen()).any(axis=1), logits.indices
         about = (asked.options, asked.certified_on, asked.guarantee(), asked.least_and_most())
-        return sets.PredictionSets(members, sizes, *about, other, names, seen, n_unknown)
+        hidden: Any = {"other": other, "classes": names, "seen": seen}
+        return sets.PredictionSets(members, sizes, *about, **hidden, n_unknown=n_unknown)
 
     def predict_action(self, logits: Any, costs: Any, *, groups: Any = None) -> Decisions:
         """The action of least expected cost for each row, with what it is expected to cost.

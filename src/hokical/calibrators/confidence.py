@@ -135,7 +135,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
     answers have, weighed by held-out log loss: few examples give mostly the line, many the curve.
     Corrections by group (subject, language, model) are shrunk by partial pooling, so that a group
     of few examples gets the common curve; groups and pairs of them are used where they help on
-    held-out examples. From ten examples on.
+    held-out examples. It takes at least ten examples.
 
     Parameters
     ----------
@@ -536,7 +536,8 @@ class MultilabelCalibrator(OutcomeCalibrator):
         """
         given = (scores, labels, sample_weight, groups)
         rows = self._read_held_out(reused, *given, cluster=cluster)
-        found = HeldOutLabels.from_rows(self._predict_rows(rows.scores, None), *rows[1:4])
+        proba = self._predict_rows(rows.scores, None)
+        found = HeldOutLabels.from_rows(proba, rows.labels, rows.weights, rows.groups)
         self.held_out_ = replace(found, clustered=cluster is not None)
         return self
 

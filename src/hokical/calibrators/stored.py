@@ -381,14 +381,17 @@ def count_examples(kept: CalibrationData, rule: Rule, block: Examples) -> Calibr
     with some.backend.in_float64():  # and on the device of the logits
         proba = predict_blocks(rule, "proba", some)
         known = kept.class_scores.with_implied(proba, block.labels[rows][:most], weights, some)
-    kept = replace(kept, class_scores=known)
-    if needed is None or not known.cells.size:
-        return kept
-    rows = np.flatnonzero(row_draws(0, n) * n < most)
-    data, weights = block.logits.take(rows), block.counts[rows]
+    by_group = needed is not None and known.cells.size
+    found = _count_groups(rule, block, most) if by_group else kept.group_scores
+    return replace(kept, class_scores=known, group_scores=found)
+
+
+def _count_groups(rule: Rule, block: Examples, most: int) -> GroupScores:
+    """The same for each group, of a sample of about `most` rows."""
+    rows = np.flatnonzero(row_draws(0, block.n_rows) * block.n_rows < most)
+    data = block.logits.take(rows)
     proba = predict_on_host(rule, "proba", data).astype(np.float64)
-    found = GroupScores.from_rows(data, proba, block.labels[rows], weights)
-    return replace(kept, group_scores=found)
+    return GroupScores.from_rows(data, proba, block.labels[rows], block.counts[rows])
 
 
 @dataclass(frozen=True, eq=False)

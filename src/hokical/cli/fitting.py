@@ -149,7 +149,7 @@ def fit(
             hokical.streams.fit(calibrator, data)
         else:
             with ui.spinner(f"Fitting {calibrator.name}"):
-                calibrator.fit(*data[:3], groups=groups)
+                calibrator.fit(data.scores, data.labels, data.weights, groups=groups)
             calibrator._columns = data.columns
             if not alone:
                 calibrator.class_names = data.classes
@@ -185,7 +185,7 @@ def certify(
         if isinstance(found, Rows):
             belongs = given.clusters(found)
             own |= {"groups": found.groups, "cluster": belongs}
-            certified = fitted.certify(*found[:3], **own)
+            certified = fitted.certify(found.scores, found.labels, found.weights, **own)
         else:
             certified = hokical.streams.certify(fitted, found, **own)
     certified.save(target, metadata=fitted.metadata_)

@@ -497,8 +497,8 @@ class CalibrationData:
         names += ["fit_scores", "fit_conformity"] * alike
         both = [name for name in names if None not in (own[name], getattr(other, name))]
         joined = {name: own[name] + getattr(other, name) for name in both}
-        if (sample := joined.pop("fit_conformity", None)) and sample.key is not None:
-            # Those of files of 0.3 have no keys.
+        sample = joined.pop("fit_conformity", None)
+        if sample is not None and sample.key is not None:  # those of files of 0.3 have no keys
             chosen = np.argsort(sample.key, kind="stable")[:SAMPLE_SIZE]
             joined["fit_conformity"] = sample.take(chosen)
         return type(self)(**joined)

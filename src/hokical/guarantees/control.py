@@ -346,7 +346,7 @@ def why_no_new_group(losses: Sequence[Losses], delta: float, first: str) -> str:
 
 
 def why_none(
-    first: str, n: int, wanted: str, delta: float | None, best: str, fewest: int,
+    first: str, n: int, wanted: str, delta: float | None, *, best: str, fewest: int,
     would_prove: Callable[[float], bool], what: str = "examples",
 ) -> str:  # fmt: skip
     """What n examples or groups prove instead of what is `wanted`, and how many would prove it."""
@@ -483,8 +483,9 @@ def _last_or_why(found: Mapping[str, Losses], delta: float | None, n: int) -> tu
     wanted = f"a mean loss of at most {_list({k: each.risk for k, each in found.items()})}"
     fewest = max(fewest_examples(each.risk, delta) for each in losses)
     share = smallest_risk(lambda share: last_safe(relax(losses, share), delta) >= 0, 0.0)
-    best = zip(found, (each.risk for each in relax(losses, share)), strict=True)
-    return -1, why_none(first, n, wanted, delta, _list(dict(best)), fewest, would_prove, what)
+    best = _list(dict(zip(found, (each.risk for each in relax(losses, share)), strict=True)))
+    known: Any = {"best": best, "fewest": fewest, "would_prove": would_prove, "what": what}
+    return -1, why_none(first, n, wanted, delta, **known)
 
 
 def _list(numbers: Mapping[str, float]) -> str:

@@ -465,6 +465,7 @@ def _why_nothing(table: ScoreTable, risk: float, delta: float, source: Evidence)
     def would_prove(times: float) -> bool:
         return bool((losses.repeated(times).p_values() <= share).any())
 
-    fewest, best = control.fewest_examples(risk, share), control.smallest_risk(proves, risk)
-    given = (table.total, f"a risk of {risk:.4g}", delta, f"{best:.3g}", fewest, would_prove)
-    return control.why_none("Nothing is accepted", *given)
+    best = f"{control.smallest_risk(proves, risk):.3g}"
+    known: Any = {"fewest": control.fewest_examples(risk, share), "would_prove": would_prove}
+    wanted = f"a risk of {risk:.4g}"
+    return control.why_none("Nothing is accepted", table.total, wanted, delta, best=best, **known)

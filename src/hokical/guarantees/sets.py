@@ -304,7 +304,7 @@ class CertifiedSets:
             if np.isfinite(found.values[found.pooled]).any():
                 end = "they share a threshold, and the guarantee is about all of them, on average"
             kinds = "classes" if asked.by == "class" else "groups"
-            words += f" {pooled.sum()} of {pooled.size} {kinds} have less than {needed}; {end}."
+            words += f" {pooled.sum()} of {pooled.size} {kinds} have fewer than {needed}; {end}."
         return words
 
 
@@ -524,7 +524,8 @@ def label_sets(
     )
     if by == "group":
         words = f"For each group: {words[0].lower()}{words[1:]}"
-    low, high = ends = found[0]
+    low, high = found[0]
+    ends = found[0]
     if by == "group" and known.names is not None:
         place, _ = known.names.match(groups, n_rows, "have all labels open")
         every = np.concatenate([found, np.broadcast_to([[0.0], [1.0]], (1, 2, n_labels))])

@@ -213,7 +213,7 @@ def evaluate(
         reader: Any = make("uncalibrated") if cal is None else cal
         fitted = cal if isinstance(cal, Calibrator) else None
         rows = reader._pair(x, y, sample_weight, groups, fitted_by=fitted)
-        x, y, sample_weight, groups = rows[:4]
+        x, y, sample_weight, groups = rows.scores, rows.labels, rows.weights, rows.groups
         names = names if len(names) else rows.classes
     codes = None if cluster is None or y is None else reading.as_clusters(cluster, len(y))
     options = summaries.SummaryOptions(n_bins, delta)
@@ -327,7 +327,8 @@ def _evaluate_folds(method: Any, test: Rows, setting: Setting, folds: int) -> Ev
     for k in range(folds):
         cal, rows = fit(np.flatnonzero(place != k)), np.flatnonzero(place == k)
         beside = take_rows(groups, rows) or None
-        parts.append(Predicted.of_logits(cal, *test.take(rows)[:3], beside))
+        some = test.take(rows)
+        parts.append(Predicted.of_logits(cal, some.scores, some.labels, some.weights, beside))
     order = np.argsort(np.argsort(place, kind="stable"))
     joined: dict[str, Any] = {}
     for name in (each.name for each in fields(Predicted)):
