@@ -179,7 +179,9 @@ def draw_calibration_curve(
     >>> bool(ax.lines)
     True
     """
-    found = risk_models.binary_summary(probability, outcome, sample_weight, delta=delta)
+    found = risk_models.binary_summary(
+        probability, outcome, delta=delta, sample_weight=sample_weight
+    )
     return EventPicture.from_summary(found, edges).draw_curve(ax, delta, **style)
 
 
@@ -197,7 +199,7 @@ def draw_distribution(
     >>> len(ax.patches) > 0
     True
     """
-    summary = risk_models.binary_summary(probability, outcome, sample_weight)
+    summary = risk_models.binary_summary(probability, outcome, sample_weight=sample_weight)
     found = EventPicture.from_summary(summary)
     ax = axes_or_new(ax)
     ends = found.edges[:-1], found.edges[1:]

@@ -162,7 +162,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
     >>> truth = np.where(subject == "law", 0.55, 0.8) * stated
     >>> right = rng.random(3000) < truth
     >>> cal = ConfidenceCalibrator().fit(stated, right, groups=subject)
-    >>> cal.predict([0.9, 0.9], ["law", "maths"]).round(1)
+    >>> cal.predict([0.9, 0.9], groups=["law", "maths"]).round(1)
     array([0.5, 0.7])
     """
 
@@ -212,7 +212,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         self._keep(*found, some)
         return self
 
-    def predict(self, confidence: Any, groups: Any = None) -> Array:
+    def predict(self, confidence: Any, *, groups: Any = None) -> Array:
         """The probability (n,) that each answer is right, in the library of the confidences.
 
         Rows whose group is missing or was not in the fit get the prediction for all groups, and a
@@ -281,7 +281,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         return self
 
     def predict_or_abstain(
-        self, confidence: Any, groups: Any = None, *, risk: float = 0.05, delta: float = 0.1,
+        self, confidence: Any, *, groups: Any = None, risk: float = 0.05, delta: float = 0.1,
         by: ForWhom = "all",
     ) -> scores.SelectivePrediction:  # fmt: skip
         """Which answers to accept so that at most a fraction `risk` of them is wrong.
@@ -314,7 +314,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         >>> cal.predict_action([0.3, 0.9, 1.0], costs).named.tolist()
         ['larger model', 'answer', 'answer']
         """
-        right = self.predict(confidence, groups)
+        right = self.predict(confidence, groups=groups)
         xp = (backend_of(right) or NUMPY).namespace(right)
         return decide(xp.stack([1.0 - right, right], axis=1), costs, 2)
 

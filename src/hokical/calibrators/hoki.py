@@ -185,7 +185,7 @@ class NoiseSelection(Trial):
 
 
 def select_noise(
-    logits: Any, labels: Any, *, families: Sequence[str] = FAMILIES, sample_weight: Any = None
+    logits: Any, labels: Any, sample_weight: Any = None, *, families: Sequence[str] = FAMILIES
 ) -> NoiseSelection:
     """Find the noise with the largest spread of one-bin confidences on a validation set.
 
@@ -198,9 +198,9 @@ def select_noise(
     logits : array-like of shape (n, classes), or TopK
     labels : array-like of shape (n,)
         Class indices.
+    sample_weight : array-like of shape (n,), optional
     families : sequence of str
         Which of "gaussian", "uniform" and "gumbel" to consider.
-    sample_weight : array-like of shape (n,), optional
 
     Returns
     -------

@@ -440,7 +440,7 @@ def _evaluate_confidence(cal: Any, x: Any, right: Any, weight: Any, setting: Set
     if cal is None or not hasattr(cal, "rule_"):
         return before
     warn_of_rows_of_fit(cal._are_of_fit(cal._read(x, right)), setting.data_name)
-    own = replace(own, confidence=to_host(cal.predict(x, setting.groups)))
+    own = replace(own, confidence=to_host(cal.predict(x, groups=setting.groups)))
     return replace(judge(cal.name, cal, own, setting, data), before=before)
 
 
