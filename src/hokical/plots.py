@@ -303,7 +303,7 @@ def reliability(
     >>> data.count.tolist(), data.accuracy.round(3).tolist()
     ([1, 3], [1.0, 0.667])
     """
-    levels, n_bins = read_levels(proba, labels, sample_weight), check_count(n_bins)
+    levels, n_bins = read_levels(proba, labels, sample_weight), check_count("n_bins", n_bins)
     (gap, weight, hits), starts = levels.by_bin(n_bins, bins), levels.bin_starts(n_bins, bins)
     worth, accuracy = weight * levels.rows_per_weight, hits / weight
     ends = clopper_pearson(np.minimum(accuracy * worth, worth), worth, delta=delta).T
@@ -349,7 +349,7 @@ def draw_histogram(
     'confidence'
     """
     ax, levels = axes_or_new(ax), read_levels(proba, labels, sample_weight)
-    edges, place = bin_edges(check_count(n_bins)), bin_index(levels.confidence, n_bins)
+    edges, place = bin_edges(check_count("n_bins", n_bins)), bin_index(levels.confidence, n_bins)
     right, wrong = (np.bincount(place, w, n_bins) for w in (levels.correct, levels.errors))
     _bars(ax, edges[:-1], edges[1:], right, **({"color": BLUE, "label": "correct"} | style))
     stacked = {"color": ORANGE, "label": "errors", "bottom": right, "hatch": "////"}

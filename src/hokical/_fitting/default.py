@@ -46,7 +46,7 @@ from hokical.rules.scaling import StructuredRule
 CORRECTION_RIDGES = (300.0, 30.0, 3.0)
 #: A fit ends with a step that is expected to gain no more than this in the sum of all log losses;
 #: Newton squares what is left.
-TOLERANCE, MAX_ITER = 0.05, 50
+ROW_TOLERANCE, MAX_ITER = 0.05, 50
 #: No correction is used where "none" has more weight than this, or where no ridge is better.
 MOST_FOR_NONE = 0.5
 #: Standard errors of the gain are doubled with so many examples.
@@ -119,7 +119,7 @@ class CorrectionProblem:
         def step(point: _Point) -> tuple[FloatArray, bool]:
             return np.asarray(np.linalg.solve(point.hessian, -point.gradient), np.float64), True
 
-        found = minimize_newton(evaluate, start.coef, step, tol=TOLERANCE, max_iter=MAX_ITER)
+        found = minimize_newton(evaluate, start.coef, step, tol=ROW_TOLERANCE, max_iter=MAX_ITER)
         return cast(_Point, found.point)
 
     def at(self, coef: FloatArray, raw: FloatArray | None = None) -> _Point:

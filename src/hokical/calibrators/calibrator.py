@@ -11,7 +11,7 @@ import numpy as np
 
 from hokical._core import arrays, reading, runtime
 from hokical._core.arrays import NUMPY, Array, FloatArray, backend_of, float64_scope
-from hokical._core.conversion import as_two_columns, from_probabilities
+from hokical._core.conversion import SUM_SLACK, as_two_columns, from_probabilities
 from hokical._core.groups import count_rows, read_columns, take_rows, with_groups
 from hokical._core.logits import Logits, TopK, as_logits, check_rows
 from hokical._core.reading import Rows
@@ -804,7 +804,7 @@ class Calibrator(StoredEstimator):
         names = reading.column_names(frame)
         if names and self.metadata_.get("scores") == "probabilities":
             values = reading.to_numpy(frame, "logits")
-            is_proba = values.min() >= 0.0 and np.allclose(values.sum(axis=1), 1.0, atol=0.05)
+            is_proba = values.min() >= 0.0 and np.allclose(values.sum(axis=1), 1.0, atol=SUM_SLACK)
             zeros = self.metadata_.get("zeros", "unlikely")
             return from_probabilities(values, zeros=zeros) if is_proba else frame
         if names and all(

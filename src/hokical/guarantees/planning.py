@@ -95,7 +95,7 @@ def plan(
         raise TypeError("give one of `coverage`, `risk` and `events`, such as `coverage=0.9`.")
     if events is not None:
         return _plan_validation(events, auroc, confidence, widths, 0.05 if delta is None else delta)
-    counts = np.array([check_count(n, name="examples") for n in examples])
+    counts = np.array([check_count("examples", n) for n in examples])
     tried = tuple(counts.tolist())
     if coverage is not None:
         coverage, delta = check_guarantee(coverage, delta, "coverage")

@@ -38,8 +38,8 @@ _FLOAT32_SHARE = 2.0**-20
 #: Number of levels: log-odds from -27 to 1490, beyond the range of a softmax in float64.
 LEVELS = 12 * _PER_UNIT
 #: So many levels are one, for the probability of each class.
-_COARSE = 16
-CLASS_LEVELS = LEVELS // _COARSE
+_PER_CLASS_LEVEL = 16
+CLASS_LEVELS = LEVELS // _PER_CLASS_LEVEL
 
 
 def score_levels(log_odds: Any, coarse: int = 1) -> IntArray:
@@ -286,7 +286,7 @@ class RetiredTable:
 
 def class_levels(proba: FloatArray) -> IntArray:
     """The levels (...) of probabilities of classes in a table of them."""
-    return score_levels(confidence_log_odds(proba), _COARSE)
+    return score_levels(confidence_log_odds(proba), _PER_CLASS_LEVEL)
 
 
 def lowest_level(table: ScoreTable, risk: float, delta: float, starts: IntArray) -> int:

@@ -196,7 +196,7 @@ class SetOptions:
         control.check_guarantee(self.coverage, self.delta, "coverage")
         check_choice("by", self.by, BySet)
         check_choice("kind", self.kind, SetKind)
-        check_count(self.free_ranks, name="free_ranks", least=0)
+        check_count("free_ranks", self.free_ranks, least=0)
         smallest = self.by == "class" and self.delta is None and self.kind == "smallest"
         if self.kind != "adaptive" and self.penalty:
             raise ValueError(f'`penalty` goes with kind="adaptive"; got kind="{self.kind}".')

@@ -40,7 +40,7 @@ class SummaryOptions:
     delta: float = 0.05
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "n_bins", check_count(self.n_bins))
+        object.__setattr__(self, "n_bins", check_count("n_bins", self.n_bins))
         bounds.check_chance("delta", self.delta)
 
 

@@ -102,7 +102,7 @@ class WaitingRows:
     dropped: int = 0
 
     def __post_init__(self) -> None:
-        check_count(self.limit, name="limit", least=0)
+        check_count("limit", self.limit, least=0)
 
 
 @storable("monitor-seen")
@@ -118,7 +118,7 @@ class SeenRows:
     named: dict[float, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_count(self.limit, name="limit", least=0)
+        check_count("limit", self.limit, least=0)
 
     def add(self, hashes: FloatArray, *, have_ids: bool = False) -> None:
         """Remember rows and their batch; raise if it, or most of its rows, were counted before."""
@@ -369,7 +369,7 @@ class MonitorOptions:
 
     def __post_init__(self) -> None:
         for name in ("window", "n_bins", "min_labels", "max_waiting"):
-            object.__setattr__(self, name, check_count(getattr(self, name), name=name))
+            object.__setattr__(self, name, check_count(name, getattr(self, name)))
         check_chance("delta", self.delta)
         for name in ("tolerance", "class_tolerance"):
             value = getattr(self, name)
@@ -378,7 +378,7 @@ class MonitorOptions:
         if self.coverage is not None:
             check_chance("coverage", self.coverage)
         if self.n_classes is not None:
-            check_count(self.n_classes, name="n_classes", least=2)
+            check_count("n_classes", self.n_classes, least=2)
 
     @property
     def group_sizes(self) -> tuple[int, ...]:

@@ -309,7 +309,7 @@ def _evaluate_folds(method: Any, test: Rows, setting: Setting, folds: int) -> Ev
     """Each fold predicted by a fit on the others."""
     labels = test.labels
     remedy = "There cannot be more folds than examples."
-    check_count(folds, name="folds", least=2, most=labels.size, remedy=remedy)
+    check_count("folds", folds, least=2, most=labels.size, remedy=remedy)
     groups = {} if setting.groups is None else read_columns(setting.groups, labels.size)
     # The folds of each class in turn, in an order that is drawn once.
     drawn = np.random.default_rng(0).permutation(labels.size)
