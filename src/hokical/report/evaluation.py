@@ -29,7 +29,7 @@ from hokical._core.groups import read_columns, take_rows
 from hokical._core.logits import Logits, TopK, as_logits
 from hokical._core.reading import Rows
 from hokical._core.runtime import progress_bar, track
-from hokical.calibrators import confidence as outcomes
+from hokical.calibrators import confidence
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.catalog import make, method_names, new_calibrator
 from hokical.calibrators.stored import check_plain_logits, clone
@@ -63,9 +63,8 @@ class Predicted(Outcomes):
     ) -> Self:
         """The predictions of a fitted calibrator for checked logits and labels."""
         data = calibrator._check_logits(calibrator._attach_groups(logits, groups))
-        predicted, confidence, proba = predict_all(calibrator.rule_, data)
-        rows = (confidence.astype(np.float64), predicted == labels)
-        return cls(*rows, weight, labels, proba, predicted)
+        predicted, top, proba = predict_all(calibrator.rule_, data)
+        return cls(top.astype(np.float64), predicted == labels, weight, labels, proba, predicted)
 
     def event(self, positive: int) -> Outcomes | None:
         """Of two classes, the probability of one and whether it is the true one; None of more."""
@@ -201,7 +200,7 @@ def evaluate(
             if value is not None and name not in allowed:
                 raise TypeError(f"`{name}` cannot be given for {kind}; leave it out.")
 
-    if not (cal is None or isinstance(cal, (Calibrator, outcomes.OutcomeCalibrator, Dense))):
+    if not (cal is None or isinstance(cal, (Calibrator, confidence.OutcomeCalibrator, Dense))):
         raise TypeError(
             "`cal` must be a fitted calibrator of hokical, or None; got "
             f"{type(cal).__name__}. Evaluate the probabilities of other models: "
@@ -222,15 +221,15 @@ def evaluate(
         refuse("Dense", "sample_weight", "mask")
         return _evaluate_dense(cal, (x, y, sample_weight, mask), setting)
     if y is None:
-        if isinstance(cal, outcomes.OutcomeCalibrator):
+        if isinstance(cal, confidence.OutcomeCalibrator):
             rule = "`y` must be given for confidences and for several labels"
             raise TypeError(f"{rule}; got None. Streams are of logits.")
         refuse("a stream (without `y`), whose chunks may have weights,", "positive")
         return _evaluate_source(cal, x, setting, positive)
-    if isinstance(cal, outcomes.MultilabelCalibrator):
+    if isinstance(cal, confidence.MultilabelCalibrator):
         refuse("several labels")
         return _evaluate_labels(cal, x, y, setting)
-    if isinstance(cal, outcomes.ConfidenceCalibrator) or (cal is None and np.ndim(x) == 1):
+    if isinstance(cal, confidence.ConfidenceCalibrator) or (cal is None and np.ndim(x) == 1):
         refuse("confidences", "sample_weight", "groups", "cluster")
         weight = reading.as_weights(sample_weight, len(y))
         return _evaluate_confidence(cal, x, y, weight, setting)
