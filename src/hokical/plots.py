@@ -21,6 +21,7 @@ from hokical.guarantees.bounds import clopper_pearson
 from hokical.metrics import risk_models
 from hokical.metrics.calibration import aurc, ece, risk_coverage_curve
 from hokical.metrics.levels import Bins, Levels, read_levels
+from hokical.metrics.risk_models import binary_summary, decision_curve
 from hokical.metrics.summaries import summarize_sets
 
 __all__ = [
@@ -179,9 +180,7 @@ def draw_calibration_curve(
     >>> bool(ax.lines)
     True
     """
-    found = risk_models.binary_summary(
-        probability, outcome, delta=delta, sample_weight=sample_weight
-    )
+    found = binary_summary(probability, outcome, delta=delta, sample_weight=sample_weight)
     return EventPicture.from_summary(found, edges).draw_curve(ax, delta, **style)
 
 
@@ -199,7 +198,7 @@ def draw_distribution(
     >>> len(ax.patches) > 0
     True
     """
-    summary = risk_models.binary_summary(probability, outcome, sample_weight=sample_weight)
+    summary = binary_summary(probability, outcome, sample_weight=sample_weight)
     found = EventPicture.from_summary(summary)
     ax = axes_or_new(ax)
     ends = found.edges[:-1], found.edges[1:]
@@ -227,9 +226,7 @@ def draw_decision_curve(
     True
     """
     ax = axes_or_new(ax)
-    curve = risk_models.decision_curve(
-        proba, labels, thresholds, delta=delta, sample_weight=sample_weight
-    )
+    curve = decision_curve(proba, labels, thresholds, delta=delta, sample_weight=sample_weight)
     if not ax.lines:
         ax.plot(curve.threshold, curve.treat_all, color=GREY, linestyle="--", label="treat all")
         ax.axhline(0.0, color=ink(ax), linewidth=0.8, label="treat none")

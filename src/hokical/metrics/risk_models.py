@@ -507,12 +507,10 @@ class _Cells(NamedTuple):
         self, columns: FloatArray, start: FloatArray, offset: Any = 0.0, penalty: Any = 0.0
     ) -> _Fit | None:
         """A (penalised) logistic model of columns (k, cells); None if it is not determined."""
-        from scipy.special import expit
-
         found = start
         for _ in range(100):
             eta = offset + found @ columns
-            p = expit(eta)
+            p = bounds.scipy_special().expit(eta)
             hessian = columns * (self.weight * p * (1.0 - p)) @ columns.T + penalty
             if not np.linalg.cond(hessian) < 1e12:
                 return None
