@@ -455,9 +455,8 @@ class CalibrationMonitor(SavedStream):
             return self
         reading.pair_rows(logits, labels, None, groups)
         data = calibrator._attach_groups(as_logits(logits, fitted_by=calibrator), groups)
-        truth = reading.as_partial_labels(
-            labels, data.n_rows, data.n_classes, classes=self.class_names
-        )
+        shape = data.n_rows, data.n_classes
+        truth = reading.as_partial_labels(labels, *shape, classes=self.class_names)
         predicted = to_host(calibrator.predict(data)).astype(np.int64)
         left_out = self.options.groups is None and getattr(calibrator, "groups_", None) is not None
         numbers = self.options.group_numbers(None if left_out else groups, data.n_rows)
@@ -773,7 +772,7 @@ class OnlineSets(SavedStream):
         keys, odds = kept.as_ids(ids, len(proba)), _against(proba)
         with self._lock:
             state = self._state
-            kept.check_ids(keys, state)
+            kept.check_ids(kept.refuse_repeated(keys), state)
             members = odds <= state.threshold
             members[np.arange(len(proba)), proba.argmax(axis=1)] = True
             for key, own, inside in zip(keys, odds, members, strict=True):
@@ -800,7 +799,7 @@ class OnlineSets(SavedStream):
         truth = reading.as_labels(labels, len(keys), known.n_classes_, classes=known.class_names)
         with self._lock:
             state = self._state
-            kept.check_ids(keys, state, state.max_waiting)
+            kept.check_ids(kept.refuse_repeated(keys), state, state.max_waiting)
             for key, label in zip(keys, truth.tolist(), strict=True):
                 odds, inside = state.rows[key]
                 state.add(odds, bool(inside[label]), label)
