@@ -389,7 +389,8 @@ def join_chunks(parts: list[Rows]) -> Rows:
     for name, *arrays in zip(Rows._fields[:5], *parts, strict=False):
         given = [to_host(array) for array in arrays if array is not None]
         if given and len(given) < len(arrays):
-            raise ValueError(f"`{name}` must be in every chunk or in none; some chunks lack them.")
+            called = "sample_weight" if name == "weights" else name
+            raise ValueError(f"`{called}` must be in every chunk or in none; some chunks lack it.")
         found.append(np.concatenate(given) if given else None)
     return Rows(*found)
 

@@ -36,6 +36,11 @@ def sum_by(group: IntArray, values: FloatArray, n_groups: int) -> FloatArray:
     return np.bincount(group, values, n_groups).astype(np.float64, copy=False)
 
 
+def effective_size(weights: FloatArray) -> float:
+    """Kish's effective number of examples, by their weights (n,)."""
+    return float(weights.sum() ** 2 / max((weights**2).sum(), 1e-300))
+
+
 def check_count(
     name: str, value: Any, *, least: int = 1, most: float = math.inf, remedy: str = ""
 ) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 
 from hokical._core import arrays, reading, runtime
 from hokical._core.arrays import NUMPY, Array, FloatArray, backend_of, float64_scope
+from hokical._core.checks import check_choice
 from hokical._core.conversion import SUM_SLACK, as_two_columns, from_probabilities
 from hokical._core.groups import count_rows, read_columns, take_rows, with_groups
 from hokical._core.logits import Logits, TopK, as_logits, check_rows
@@ -387,8 +388,7 @@ class Calibrator(StoredEstimator):
         """
         self._check_fitted()
         index = self._class_index(label)
-        if by not in ("all", "new group"):
-            raise ValueError(f'`by` must be "all" or "new group" in `detect`; got {by!r}.')
+        check_choice("by", by, Literal["all", "new group"], "`predict_set` takes the others.")
         judge = self._for_new_groups() if by == "new group" else self
         options = sets.SetOptions(check_chance("recall", recall), delta, by, allow_empty=True)
         asked = self._certified_sets(options, only=index)

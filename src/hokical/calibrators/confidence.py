@@ -191,11 +191,11 @@ class ConfidenceCalibrator(OutcomeCalibrator):
 
         check_choice("monotone", self.monotone, Literal[True, False])
         given = self._pair(confidence, right, sample_weight, groups)
-        codes = to_numpy(() if given.weights is None else given.weights, "sample_weight")
-        if groups is None and codes.dtype.kind in "iub" and np.unique(codes).size > 1:
+        third = to_numpy(() if given.weights is None else given.weights, "sample_weight")
+        if groups is None and third.dtype.kind in "iub" and np.unique(third).size > 1:
             warn_user(
-                f"`sample_weight` are of dtype {codes.dtype}, as codes of groups are: in 0.4 the "
-                "third argument were the groups. Pass groups by name, `groups=...`, and weights as "
+                f"`sample_weight` are of dtype {third.dtype}, as codes of groups are: in 0.4 the "
+                "third argument was `groups`. Pass groups by name, `groups=...`, and weights as "
                 "`.astype(float)`.",
                 FitDataWarning,
             )

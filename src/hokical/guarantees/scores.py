@@ -24,7 +24,7 @@ from hokical._core.arrays import Array, BoolArray, FloatArray, IntArray, to_inpu
 from hokical._core.checks import ArrayOf, check_choice, sum_by
 from hokical._core.groups import GroupNames
 from hokical._core.logits import Logits, by_blocks
-from hokical._core.special import exponential, safe_log
+from hokical._core.special import expit, exponential, safe_log
 from hokical._core.storage import storable
 from hokical.guarantees import control
 from hokical.guarantees.bounds import check_chance, clopper_pearson
@@ -344,7 +344,7 @@ class SelectivePrediction:
     @property
     def threshold(self) -> Any:
         """The threshold as a probability: of the softmax, or of the calibrated confidence."""
-        return 1.0 / (1.0 + np.exp(-self.threshold_log_odds))
+        return expit(self.threshold_log_odds, np)
 
     def labels_or(self, abstained: Any = -1) -> Any:
         """The labels (n,), with `abstained` where they are not accepted."""

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from hokical._core.arrays import FloatArray, IntArray, lazy_arrays
-from hokical._core.checks import sum_by
+from hokical._core.checks import effective_size, sum_by
 from hokical._core.groups import GroupCoding
 from hokical._core.logits import Logits
 from hokical._core.reading import to_numpy
@@ -88,7 +88,7 @@ class ClassFrequencies:
         self.own_labels, self.cells = own, calibration_data.shift_features(data)[1]
         self.weights, self.n_rows = weights, n_rows
         self.known, self.old = known, known.assumed_frequencies
-        self.n = float(1.0 / (weights**2).sum())
+        self.n = effective_size(weights)
         # Of each class 0.1 on average (chosen from .01 to 1 on CIFAR's networks).
         self.prior = 0.1 * self.old.size * (self.old if around is None else around)
         odds = self.proba / self.old
