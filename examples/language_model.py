@@ -29,13 +29,13 @@ new, truth, about = ask(5000)
 
 for name, columns in {"stated": [0], "token": [1], "agreement": [2], "all": [0, 1, 2]}.items():
     one = hokical.calibrate_confidence(signals[:, columns], right, groups=topic)
-    loss = hokical.metrics.log_loss(one.predict(new[:, columns], about), truth)
+    loss = hokical.metrics.log_loss(one.predict(new[:, columns], groups=about), truth)
     print(f"{name:9} log loss {loss:.3f}")
 
 cal = hokical.calibrate_confidence(signals, right, groups=topic)
 cal.certify(held_out, held_out_right, groups=held_out_topic)
 for by in ("all", "group"):
-    found = cal.predict_or_abstain(new, about, risk=0.15, by=by)
+    found = cal.predict_or_abstain(new, groups=about, risk=0.15, by=by)
     print(f"\n{found.guarantee}")
     for name in topics:
         accepted = found.accepted & (about == name)

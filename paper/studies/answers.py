@@ -138,7 +138,7 @@ def losses_by_size(
             fit, test = order[:n], order[max(sizes) : max(sizes) + 4000]
             some, others = (None if groups is None else groups[i] for i in (fit, test))
             cal = hokical.calibrate_confidence(confidence[fit], right[fit], groups=some)
-            losses.append(log_loss(cal.predict(confidence[test], others), right[test]))
+            losses.append(log_loss(cal.predict(confidence[test], groups=others), right[test]))
         found.append(float(np.mean(losses)))
     return found
 
@@ -163,8 +163,8 @@ def one_split(confidence: Any, right: Any, groups: Any) -> tuple[float, ...]:
     cal = hokical.calibrate_confidence(*part[0][:2], groups=part[0][2])
     cal.certify(*part[1][:2], groups=part[1][2])
     new, truth, about = part[2]
-    proba = cal.predict(new, about)
-    accepted = cal.predict_or_abstain(new, about, risk=RISK).accepted
+    proba = cal.predict(new, groups=about)
+    accepted = cal.predict_or_abstain(new, groups=about, risk=RISK).accepted
     wrong = float(np.mean(~truth[accepted])) if accepted.any() else np.nan
     return log_loss(proba, truth), auroc(proba, truth), accepted.mean(), wrong
 
@@ -190,7 +190,7 @@ def held_out_subjects(signals: Any, right: Any, subject: Any) -> Iterator[tuple[
 
 
 def accepted_at(cal: Any, signals: Any, right: Any, subject: Any, rows: Any) -> tuple[float, float]:
-    chosen = cal.predict_or_abstain(signals[rows], subject[rows], risk=RISK).accepted
+    chosen = cal.predict_or_abstain(signals[rows], groups=subject[rows], risk=RISK).accepted
     wrong = float(np.mean(~right[rows][chosen])) if chosen.any() else np.nan
     return float(chosen.mean()), wrong
 
@@ -272,7 +272,7 @@ def prompts(data: Any) -> None:
             order = np.random.default_rng(seed).permutation(labels.size)
             fit, test = order[:N_FIT], order[N_FIT:]
             cal = hokical.calibrate_confidence(signal[fit], right[fit], groups=subject[fit])
-            proba = cal.predict(signal[test], subject[test])
+            proba = cal.predict(signal[test], groups=subject[test])
             found.append((log_loss(proba, right[test]), auroc(proba, right[test])))
         print(f"| {name} | {np.mean(found, axis=0)[0]:.3f} | {np.mean(found, axis=0)[1]:.3f} |")
 

@@ -34,7 +34,7 @@ def worst_gap(proba: Any, right: Any, groups: Any) -> float:
 
 
 def by_pooling(fit: tuple[Any, ...], confidence: Any, subject: Any) -> Any:
-    return hokical.calibrate_confidence(*fit[:2], groups=fit[2]).predict(confidence, subject)
+    return hokical.calibrate_confidence(*fit[:2], groups=fit[2]).predict(confidence, groups=subject)
 
 
 def by_isotonic(fit: tuple[Any, ...], confidence: Any, subject: Any) -> Any:
@@ -144,7 +144,7 @@ def check_no_harm(path: Path) -> None:
         fit, test = rows[:size], rows[size:]
         own = [{name: column[part] for name, column in groups.items()} for part in (fit, test)]
         cal = hokical.calibrate_confidence(stated[fit], right[fit], groups=own[0])
-        proba = cal.predict(stated[test], own[1])
+        proba = cal.predict(stated[test], groups=own[1])
         harm = log_loss(proba, right[test]) - log_loss(stated[test], right[test])
         error = harm.std() / np.sqrt(harm.size)
         print(f"employment, {size} fitted: log loss {harm.mean():+.6f} (error {error:.6f})")

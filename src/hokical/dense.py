@@ -34,7 +34,7 @@ from hokical.calibrators.stored import Estimator, refuse_groups
 from hokical.guarantees.calibration_data import Reused, row_draws
 from hokical.guarantees.control import RiskControl, control_risk, percent
 from hokical.guarantees.sets import SetOptions
-from hokical.io import examples, tables
+from hokical.io import tables
 from hokical.rules.base import Output
 
 __all__ = ["Dense"]
@@ -42,7 +42,7 @@ __all__ = ["Dense"]
 _GIVE_AXIS = "Give `class_axis`, the axis of the classes"
 _RULE = "a batch must be logits (n, ..., classes)"
 #: The arrays of a batch, by what they may be called.
-_PARTS = (examples.LOGITS, examples.LABELS, examples.WEIGHTS, ("mask", "attention_mask"))
+_BATCH_NAMES = (*streams.CHUNK_NAMES, ("mask", "attention_mask"))
 
 
 class Maps:
@@ -504,10 +504,10 @@ class Dense(Estimator):
 
     def _check_options(self) -> tuple[int, ...]:
         """The labels that are ignored; raise for invalid parameters."""
-        check_count(self.class_axis, name="class_axis", least=-64, most=63)  # axes of any array
+        check_count("class_axis", self.class_axis, least=-64, most=63)  # axes of any array
         if self.max_positions_per_item is not None:
-            check_count(self.max_positions_per_item, name="max_positions_per_item")
-        check_count(self.random_state, name="random_state", least=0)
+            check_count("max_positions_per_item", self.max_positions_per_item)
+        check_count("random_state", self.random_state, least=0)
         labels = np.atleast_1d([] if self.ignore_label is None else self.ignore_label)
         if labels.size and labels.dtype.kind not in "iu":
             raise TypeError(f"`ignore_label` must be integers or None; got {self.ignore_label!r}.")
@@ -548,7 +548,7 @@ class Dense(Estimator):
                 remedy = "give them as (logits, labels, sample_weight) or a mapping"
                 raise TypeError(f"labels, masks and weights come with the batches: {remedy}.")
             many = given[0]() if callable(given[0]) else given[0]
-            batches = (streams.split_parts(batch, _PARTS, _RULE) for batch in many)
+            batches = (streams.split_parts(batch, _BATCH_NAMES, _RULE) for batch in many)
         first_item = 0
         for batch in batches:
             maps = Maps(batch, self.class_axis, ignored, first_item)

@@ -21,6 +21,7 @@ from hokical.guarantees.bounds import clopper_pearson
 from hokical.metrics import risk_models
 from hokical.metrics.calibration import aurc, ece, risk_coverage_curve
 from hokical.metrics.levels import Bins, Levels, read_levels
+from hokical.metrics.risk_models import binary_summary, decision_curve
 from hokical.metrics.summaries import summarize_sets
 
 __all__ = [
@@ -179,7 +180,7 @@ def draw_calibration_curve(
     >>> bool(ax.lines)
     True
     """
-    found = risk_models.binary_summary(probability, outcome, sample_weight, delta=delta)
+    found = binary_summary(probability, outcome, delta=delta, sample_weight=sample_weight)
     return EventPicture.from_summary(found, edges).draw_curve(ax, delta, **style)
 
 
@@ -197,7 +198,7 @@ def draw_distribution(
     >>> len(ax.patches) > 0
     True
     """
-    summary = risk_models.binary_summary(probability, outcome, sample_weight)
+    summary = binary_summary(probability, outcome, sample_weight=sample_weight)
     found = EventPicture.from_summary(summary)
     ax = axes_or_new(ax)
     ends = found.edges[:-1], found.edges[1:]
@@ -225,9 +226,7 @@ def draw_decision_curve(
     True
     """
     ax = axes_or_new(ax)
-    curve = risk_models.decision_curve(
-        proba, labels, thresholds, delta=delta, sample_weight=sample_weight
-    )
+    curve = decision_curve(proba, labels, thresholds, delta=delta, sample_weight=sample_weight)
     if not ax.lines:
         ax.plot(curve.threshold, curve.treat_all, color=GREY, linestyle="--", label="treat all")
         ax.axhline(0.0, color=ink(ax), linewidth=0.8, label="treat none")
@@ -301,7 +300,7 @@ def reliability(
     >>> data.count.tolist(), data.accuracy.round(3).tolist()
     ([1, 3], [1.0, 0.667])
     """
-    levels, n_bins = read_levels(proba, labels, sample_weight), check_count(n_bins)
+    levels, n_bins = read_levels(proba, labels, sample_weight), check_count("n_bins", n_bins)
     (gap, weight, hits), starts = levels.by_bin(n_bins, bins), levels.bin_starts(n_bins, bins)
     worth, accuracy = weight * levels.rows_per_weight, hits / weight
     ends = clopper_pearson(np.minimum(accuracy * worth, worth), worth, delta=delta).T
@@ -347,7 +346,7 @@ def draw_histogram(
     'confidence'
     """
     ax, levels = axes_or_new(ax), read_levels(proba, labels, sample_weight)
-    edges, place = bin_edges(check_count(n_bins)), bin_index(levels.confidence, n_bins)
+    edges, place = bin_edges(check_count("n_bins", n_bins)), bin_index(levels.confidence, n_bins)
     right, wrong = (np.bincount(place, w, n_bins) for w in (levels.correct, levels.errors))
     _bars(ax, edges[:-1], edges[1:], right, **({"color": BLUE, "label": "correct"} | style))
     stacked = {"color": ORANGE, "label": "errors", "bottom": right, "hatch": "////"}

@@ -33,18 +33,18 @@ from hokical.calibrators.hoki import Hoki
 from hokical.guarantees.calibration_data import Reused, row_draws
 from hokical.guarantees.shift import MOST_NUMBERS, ShiftEstimate
 from hokical.io import examples, tables
-from hokical.io.tables import NAMELESS, PARQUET, TABLE, DataFileError, FileSplit
+from hokical.io.tables import NO_NAME, PARQUET, TABLE, DataFileError, FileSplit
 from hokical.rules.base import OF_CLASSES, Output
 
 __all__ = [
     "certify", "estimate_shift", "fit", "open_source", "partial_fit", "predict", "predict_to",
 ]  # fmt: skip
 
-Estimator = TypeVar("Estimator", bound=Calibrator)
+Fitted = TypeVar("Fitted", bound=Calibrator)
 
 _RULE = "a chunk must be logits (n, classes)"
 #: The arrays of a chunk, by what they may be called.
-_PARTS = (examples.LOGITS, examples.LABELS, examples.WEIGHTS)
+CHUNK_NAMES = (examples.LOGITS, examples.LABELS, examples.WEIGHTS)
 #: Rows that are looked at before the others. Batches of one row would take seconds to cut.
 _HEAD_ROWS = 1024
 _NO_ROWS = "a source must have at least one row; got none."
@@ -144,10 +144,10 @@ def _open_path(path: Path, split: FileSplit, labels: Any, wanted: examples.Colum
     table = tables.open_table(path, split)
     layout = examples.Layout(table, wanted)
     beside = layout.find_labels(labels, wanted.label_column)
-    if table.names == [NAMELESS] and layout.kind == "logits":  # a mapped array stays on disk
+    if table.names == [NO_NAME] and layout.kind == "logits":  # a mapped array stays on disk
         truth = beside and examples.encode_labels(beside[0].read_column(beside[1]), ())
         with tables.report_file(path):
-            source = _cut_array(table.read_column(NAMELESS), truth)
+            source = _cut_array(table.read_column(NO_NAME), truth)
     else:
         rows = layout.read_logits(table, beside)
         source = _cut_array(rows.scores, rows.labels, rows.weights)
@@ -220,7 +220,7 @@ class ChunkSource:
 
     def _as_chunk(self, item: Any) -> Rows:
         """A chunk from an array, a tuple or a mapping; columns of frames in the source's order."""
-        logits, labels, weights = split_parts(item, _PARTS, _RULE)
+        logits, labels, weights = split_parts(item, CHUNK_NAMES, _RULE)
         if isinstance(logits, Logits):
             rule = f"{_RULE}; got {type(logits).__name__}, which can be used in memory only"
             raise TypeError(f"{rule}: `fit(top_k, labels)`, `predict(top_k)`.")
@@ -256,7 +256,7 @@ def _cut_array(
     n_rows, n_classes = map(int, logits.shape)
     arrays = (logits, *_columns_beside(n_rows, labels, weights))
     step = rows_per_chunk(n_classes) if chunk_rows is None else chunk_rows
-    check_count(step, name="chunk_rows")
+    check_count("chunk_rows", step)
 
     def slices() -> Iterator[Any]:
         for rows in cut_rows(n_rows, step):
@@ -390,7 +390,8 @@ def join_chunks(parts: list[Rows]) -> Rows:
         arrays = [getattr(part, name) for part in parts]
         given = [to_host(array) for array in arrays if array is not None]
         if given and len(given) < len(arrays):
-            raise ValueError(f"`{name}` must be in every chunk or in none; some chunks lack them.")
+            called = "sample_weight" if name == "weights" else name
+            raise ValueError(f"`{called}` must be in every chunk or in none; some chunks lack it.")
         found.append(np.concatenate(given) if given else None)
     return Rows(*found)
 
@@ -454,8 +455,8 @@ class StreamedPartition(Partition):
 
 
 def fit(
-    calibrator: Estimator, source: Any, *, progress: bool | None = None, groups: Any = None
-) -> Estimator:
+    calibrator: Fitted, source: Any, *, progress: bool | None = None, groups: Any = None
+) -> Fitted:
     """Fit a calibrator on a source, and return it.
 
     The source is read once. Of more than 4 million logits, a uniform sample of rows is used: at

@@ -45,7 +45,7 @@ def fitted() -> ConfidenceCalibrator:
 
 def test_answers_are_right_as_often_as_they_say_in_every_group(fitted: Any) -> None:
     stated, right, subject = answers(20_000, 1)
-    proba = fitted.predict(stated, subject)
+    proba = fitted.predict(stated, groups=subject)
     for name in SUBJECTS:
         here = subject == name
         assert abs(proba[here].mean() - right[here].mean()) < 0.04
@@ -70,7 +70,9 @@ def test_groups_that_do_not_differ_are_left_out() -> None:
         one = calibrate_confidence(stated, right)
         test, truth, _ = answers(20_000, 50 + seed, spread=0.0)
         names = np.random.default_rng(seed).choice(SUBJECTS, 20_000)
-        harm.append(log_loss(cal.predict(test, names), truth) - log_loss(one.predict(test), truth))
+        harm.append(
+            log_loss(cal.predict(test, groups=names), truth) - log_loss(one.predict(test), truth)
+        )
     assert left_out >= 4
     assert np.mean(harm) < 1e-3
 
@@ -92,7 +94,7 @@ def test_calibrated_confidence_is_hardly_changed(grouped: bool) -> None:
         subject = rng.choice(SUBJECTS, 2000) if grouped else None
         part = None if subject is None else subject[:n]
         cal = calibrate_confidence(p[:n], rng.random(n) < p[:n], groups=part)
-        harm[n].append(divergence(p, cal.predict(p, subject)))
+        harm[n].append(divergence(p, cal.predict(p, groups=subject)))
     assert np.mean(harm[60]) < 6e-3
     assert max(harm[60]) < 0.08
     assert np.mean(harm[400]) < 1.5e-3
@@ -132,7 +134,7 @@ def test_a_value_without_errors_is_not_certain(rest: float, monotone: bool) -> N
     by_topic = calibrate_confidence(
         np.full(32, 0.9), right, groups=np.where(stated == 1.0, "a", "b")
     )
-    assert by_topic.predict([0.9], ["a"])[0] < 0.97
+    assert by_topic.predict([0.9], groups=["a"])[0] < 0.97
 
 
 def test_few_or_equal_examples_keep_the_confidence() -> None:
@@ -180,7 +182,9 @@ def test_groups_of_weight_0_are_not_known() -> None:
     named = np.where(odd, subject, "elsewhere")
     cal = calibrate_confidence(stated, right, groups=named, sample_weight=odd)
     alone = calibrate_confidence(stated[odd], right[odd], groups=subject[odd])
-    np.testing.assert_array_equal(cal.predict(stated, subject), alone.predict(stated, subject))
+    np.testing.assert_array_equal(
+        cal.predict(stated, groups=subject), alone.predict(stated, groups=subject)
+    )
 
 
 @pytest.mark.sample(4)
@@ -195,7 +199,7 @@ def test_odd_examples_have_sound_answers(kind: str, groups: Any) -> None:
     right = stated > 0.5 if kind == "separated" else rng.random(300) < 1.0 - stated
     for monotone in (False, True):
         cal = calibrate_confidence(stated, right, groups=groups, monotone=monotone)
-        proba = cal.predict(np.append(stated[:-2], [0.0, 1.0]), groups)
+        proba = cal.predict(np.append(stated[:-2], [0.0, 1.0]), groups=groups)
         assert ((proba > 0.0) & (proba < 1.0)).all()
         assert cal.converged_
 
@@ -203,9 +207,9 @@ def test_odd_examples_have_sound_answers(kind: str, groups: Any) -> None:
 def test_unknown_and_missing_groups_get_the_common_answer(fitted: Any) -> None:
     common = fitted.predict([0.9, 0.9, 0.9])
     with pytest.warns(UserWarning, match="not in the fit: 3 in 'group'"):
-        unknown = fitted.predict([0.9] * 3, ["chess", None, "art"])
+        unknown = fitted.predict([0.9] * 3, groups=["chess", None, "art"])
     np.testing.assert_array_equal(unknown, common)
-    assert (fitted.predict([0.9] * 4, SUBJECTS) != common[0]).all()
+    assert (fitted.predict([0.9] * 4, groups=SUBJECTS) != common[0]).all()
 
 
 def test_missing_groups_of_a_fit_are_counted() -> None:
@@ -227,7 +231,7 @@ def test_fractions_on_another_scale_are_told() -> None:
 def test_no_answers(fitted: Any) -> None:
     monotone = grouped(calibrate_confidence, answers(300), monotone=True)
     for cal in (fitted, monotone):
-        assert cal.predict([]).shape == cal.predict([], []).shape == (0,)
+        assert cal.predict([]).shape == cal.predict([], groups=[]).shape == (0,)
     for learn in (calibrate_confidence, monotone.certify):
         with pytest.raises(ValueError, match="at least one answer to learn from; got none"):
             learn([], [])
@@ -242,12 +246,12 @@ def test_several_columns_add_up() -> None:
     cal = calibrate_confidence(stated, right, groups=columns)
     assert cal.rule_.coding.columns == ("subject", "region")
     assert "Groups: 'subject', 'region' was used" in cal.reason_
-    proba = cal.predict(stated, columns)
+    proba = cal.predict(stated, groups=columns)
     for names in columns.values():
         for name in np.unique(names):
             assert abs((proba - right)[names == name].mean()) < 0.02
     with pytest.raises(ValueError, match="columns of the fit"):
-        cal.predict(stated, {"subject": subject})
+        cal.predict(stated, groups={"subject": subject})
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -260,27 +264,27 @@ def test_monotone_curves_do_not_fall(seed: int) -> None:
     )
     grid = np.sort(np.append(np.linspace(0.0, 1.0, 501), [0.8, 0.9, 0.95]))
     for name in SUBJECTS:
-        assert (np.diff(rising.predict(grid, [name] * grid.size)) >= 0.0).all()
+        assert (np.diff(rising.predict(grid, groups=[name] * grid.size)) >= 0.0).all()
     assert (np.diff(rising.predict(grid)) >= 0.0).all()
     assert (np.diff(free.predict(grid)) < 0.0).any()
-    assert abs(rising.predict(stated, subject).mean() - right.mean()) < 0.03
+    assert abs(rising.predict(stated, groups=subject).mean() - right.mean()) < 0.03
 
 
 def test_percentages_and_other_libraries(fitted: Any) -> None:
     stated, right, subject = answers(3000)
     cal = calibrate_confidence(100 * stated, right, groups=subject, scale=100)
     np.testing.assert_allclose(
-        cal.predict(100 * stated, subject), fitted.predict(stated, subject), atol=1e-6
+        cal.predict(100 * stated, groups=subject), fitted.predict(stated, groups=subject), atol=1e-6
     )
     np.testing.assert_allclose(
-        fitted.predict(stated.astype(np.float32), subject),
-        fitted.predict(stated, subject),
+        fitted.predict(stated.astype(np.float32), groups=subject),
+        fitted.predict(stated, groups=subject),
         atol=1e-5,
     )
     torch = pytest.importorskip("torch")
-    found = fitted.predict(torch.tensor(stated), subject)
+    found = fitted.predict(torch.tensor(stated), groups=subject)
     assert isinstance(found, torch.Tensor)
-    np.testing.assert_array_equal(found.numpy(), fitted.predict(stated, subject))
+    np.testing.assert_array_equal(found.numpy(), fitted.predict(stated, groups=subject))
 
 
 def test_rows_of_weight_0_are_not_there() -> None:
@@ -298,7 +302,7 @@ def test_only_ratios_of_weights_count() -> None:
         calibrate_confidence(stated, right, groups=subject, sample_weight=weights * k)
         for k in (1, 8)
     ]
-    found, other = (cal.predict(stated, subject) for cal in fits)
+    found, other = (cal.predict(stated, groups=subject) for cal in fits)
     np.testing.assert_allclose(found, other, rtol=1e-9)
 
 
@@ -342,7 +346,7 @@ def test_certified_answers_keep_their_guarantee() -> None:
         test, truth, names = answers(1000, 100 + seed)
         truth = truth | (test > 0.9)
         cal.certify(test[:500], truth[:500], groups=names[:500])
-        found = cal.predict_or_abstain(test[500:], names[500:], risk=0.1, delta=0.1)
+        found = cal.predict_or_abstain(test[500:], groups=names[500:], risk=0.1, delta=0.1)
         broken += found.accepted.any() and (~truth[500:][found.accepted]).mean() > 0.14
     assert found.accepted.mean() > 0.3
     assert found.labels.min() == 1
@@ -360,7 +364,7 @@ RUN = """
 import json, sys
 import hokical
 cal = hokical.load(sys.argv[1])
-found = cal.predict([0.9, 0.2], ["law", "art"]).tolist()
+found = cal.predict([0.9, 0.2], groups=["law", "art"]).tolist()
 print(json.dumps([found, cal.reason_, sorted(sys.modules)]))
 """
 
@@ -374,20 +378,20 @@ def test_files_answer_alike_without_heavy_libraries(tmp_path: Path) -> None:
     assert isinstance(twin, ConfidenceCalibrator)
     assert twin.metadata_ == {"model": "m"}
     for asked in (cal, twin):
-        asked.answer = asked.predict_or_abstain(stated, subject, risk=0.3).accepted
+        asked.answer = asked.predict_or_abstain(stated, groups=subject, risk=0.3).accepted
     np.testing.assert_array_equal(cal.answer, twin.answer)
     command = [sys.executable, "-c", RUN, tmp_path / "cal.json"]
     run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     found, reason, loaded = json.loads(run.stdout)
     with pytest.warns(UserWarning, match="1 in 'group'"):
-        np.testing.assert_array_equal(found, cal.predict([0.9, 0.2], ["law", "art"]))
+        np.testing.assert_array_equal(found, cal.predict([0.9, 0.2], groups=["law", "art"]))
     assert reason == cal.reason_
     assert not {"scipy", "sklearn", "numba"} & set(loaded)
 
 
 def test_metrics_and_monitor_take_its_answers(fitted: Any) -> None:
     stated, right, subject = answers(5000, 5)
-    proba = fitted.predict(stated, subject)
+    proba = fitted.predict(stated, groups=subject)
     assert hokical.metrics.ece(proba, right) < hokical.metrics.ece(stated, right) / 3
     monitor = hokical.CalibrationMonitor(None).update(proba, right)
     assert str(monitor.status().verdict).startswith("calibrated")
@@ -473,17 +477,19 @@ def test_pairs_of_group_columns_are_learned_where_they_matter(tmp_path: Path) ->
     assert cal.rule_.pairs == ((0, 1),)
     assert cal.held_out_log_loss_["groups"] < cal.held_out_log_loss_["average"] - 0.05
     new, truth, theirs = paired_answers(8000, 1, 1.0)
-    found = cal.predict(new, theirs)
+    found = cal.predict(new, groups=theirs)
     alone = hokical.calibrate_confidence(stated, right, groups={"model": groups["model"]})
-    others = alone.predict(new, {"model": theirs["model"]})
+    others = alone.predict(new, groups={"model": theirs["model"]})
     losses = [-np.mean(np.log(np.where(truth, p, 1.0 - p))) for p in (found, others)]
     assert losses[0] < losses[1] - 0.02
     cal.save(tmp_path / "cal.json")
-    np.testing.assert_array_equal(hokical.load(tmp_path / "cal.json").predict(new, theirs), found)
+    np.testing.assert_array_equal(
+        hokical.load(tmp_path / "cal.json").predict(new, groups=theirs), found
+    )
     by_codes = cal.rule_.proba(new, cal.group_codes(theirs))
     np.testing.assert_array_equal(by_codes, found)
     with pytest.warns(UserWarning, match="not in the fit"):
-        unknown = cal.predict([0.9, 0.9], {"model": ["1", "1"], "topic": ["new", "newer"]})
+        unknown = cal.predict([0.9, 0.9], groups={"model": ["1", "1"], "topic": ["new", "newer"]})
     assert unknown[0] == unknown[1]
 
 
@@ -505,8 +511,8 @@ def test_a_guarantee_for_each_group(tmp_path: Path) -> None:
 
     cal = grouped(ConfidenceCalibrator().fit(*ask(3000)[:2]).certify, ask(6000))
     stated, right, groups = ask(20_000)
-    together = cal.predict_or_abstain(stated, groups, risk=0.15)
-    found = cal.predict_or_abstain(stated, groups, risk=0.15, by="group")
+    together = cal.predict_or_abstain(stated, groups=groups, risk=0.15)
+    found = cal.predict_or_abstain(stated, groups=groups, risk=0.15, by="group")
     math = groups["topic"] == "math"
     assert (~right)[math & together.accepted].mean() > 0.25  # which one guarantee for all allows
     assert not found.accepted[math].any()
@@ -517,11 +523,11 @@ def test_a_guarantee_for_each_group(tmp_path: Path) -> None:
     assert "of each group" in found.guarantee
     cal.save(tmp_path / "cal.json")
     again = hokical.load(tmp_path / "cal.json").predict_or_abstain(
-        stated, groups, risk=0.15, by="group"
+        stated, groups=groups, risk=0.15, by="group"
     )
     np.testing.assert_array_equal(again.accepted, found.accepted)
     with pytest.warns(UserWarning, match="group was not in `certify`"):
-        assert not cal.predict_or_abstain(stated[:5], ["bio"] * 5, by="group").accepted.any()
+        assert not cal.predict_or_abstain(stated[:5], groups=["bio"] * 5, by="group").accepted.any()
     with pytest.raises(ValueError, match='`groups` must be given with `by="group"`'):
         cal.predict_or_abstain(stated, by="group")
     with pytest.raises(ValueError, match="`by` must be"):

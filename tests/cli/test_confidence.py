@@ -42,7 +42,9 @@ def test_fit_and_apply_equal_the_library(table: Path, tmp_path: Path) -> None:
     said = run("apply", saved, table, "-o", out, "--json")
     written = pd.read_csv(out)
     assert list(written) == ["id", "confidence"]
-    np.testing.assert_allclose(written.confidence, cal.predict(100 * stated, subject), atol=1e-9)
+    np.testing.assert_allclose(
+        written.confidence, cal.predict(100 * stated, groups=subject), atol=1e-9
+    )
     assert said.json["examples"] == 800
     assert said.err == ""
 
@@ -90,7 +92,9 @@ def test_a_file_of_the_library_is_applied_by_the_names_of_its_columns(
     run("apply", tmp_path / "cal.json", table, "-o", tmp_path / "out.csv", *column)
     written = pd.read_csv(tmp_path / "out.csv")
     stated, _, subject = answers(800)
-    np.testing.assert_allclose(written.confidence, cal.predict(100 * stated, subject), atol=1e-9)
+    np.testing.assert_allclose(
+        written.confidence, cal.predict(100 * stated, groups=subject), atol=1e-9
+    )
 
 
 def test_a_file_of_numbers_alone_has_the_groups_of_one_with_a_word(tmp_path: Path) -> None:
@@ -103,7 +107,7 @@ def test_a_file_of_numbers_alone_has_the_groups_of_one_with_a_word(tmp_path: Pat
     run("fit", tmp_path / "fit.csv", "-o", tmp_path / "cal.json", *columns)
     run("apply", tmp_path / "cal.json", tmp_path / "new.csv", "-o", tmp_path / "out.csv")
     cal = hokical.calibrate_confidence(stated, right, groups=code)
-    expected = cal.predict(stated[code != "x"], code[code != "x"])
+    expected = cal.predict(stated[code != "x"], groups=code[code != "x"])
     written = pd.read_csv(tmp_path / "out.csv").confidence
     np.testing.assert_allclose(written, expected, atol=1e-9)
 
@@ -151,7 +155,7 @@ def test_evaluated_before_and_after(table: Path, tmp_path: Path) -> None:
     few = ["--report", page]
     told = run("evaluate", saved, tmp_path / "new.csv", *few, "--json")
     found = told.methods
-    said = hokical.load(saved).predict(100 * stated, subject)
+    said = hokical.load(saved).predict(100 * stated, groups=subject)
     for name, confidence in (("uncalibrated", stated), ("confidence", said)):
         assert found[name]["estimates"]["ece"]["value"] == pytest.approx(
             hokical.metrics.ece(confidence, right), abs=1e-6
@@ -176,7 +180,7 @@ def test_certified_in_the_shell(table: Path, tmp_path: Path) -> None:
     run("apply", saved, table, "-o", out, "--risk", "0.35")
     given, _, names = answers(800)
     cal = hokical.load(saved)
-    wanted = cal.predict_or_abstain(100 * given, names, risk=0.35).accepted
+    wanted = cal.predict_or_abstain(100 * given, groups=names, risk=0.35).accepted
     assert 0.1 < wanted.mean() < 1.0
     np.testing.assert_array_equal(pd.read_csv(out).accepted, wanted)
     with pytest.raises(hokical.CalibratorFileError, match="must hold a calibrator of logits"):

@@ -91,7 +91,7 @@ def test_pairs_left_out_by_refits(
     ridge: float, missed: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One step, by the expected Hessian, has most of what a fit of 79 examples changes."""
-    monkeypatch.setattr(row_correction, "TOLERANCE", 1e-12)
+    monkeypatch.setattr(row_correction, "ROW_TOLERANCE", 1e-12)
     problem = problem_of(world(80, 5, 2, uneven=0.7))
     point = problem.fit(ridge, problem.uncorrected)
     coef, away = point.coef, problem.leave_out(point)

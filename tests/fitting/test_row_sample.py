@@ -222,5 +222,5 @@ def test_no_weight_at_all_is_refused() -> None:
 
 def test_weights_in_some_chunks_only_are_refused() -> None:
     chunks = [(LOGITS[:2500], LABELS[:2500], np.ones(2500)), (LOGITS[2500:], LABELS[2500:])]
-    with pytest.raises(ValueError, match="`weights` must be in every chunk or in none"):
+    with pytest.raises(ValueError, match="`sample_weight` must be in every chunk or in none"):
         fit(make("temps"), chunks)

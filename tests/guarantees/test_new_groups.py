@@ -332,7 +332,7 @@ def test_other_requests_name_the_option(sites: Any) -> None:
     ):
         with pytest.raises(ValueError, match=r'`by="new group"` .* groups=groups'):
             call()
-    with pytest.raises(ValueError, match='must be "all" or "new group"'):
+    with pytest.raises(ValueError, match=r"must be one of .'all', 'new group'.*`predict_set`"):
         cal.detect(logits, 1, by="group")  # type: ignore[arg-type]
     weighted = cal.certify(logits, labels, np.linspace(1.0, 2.0, 6000), groups=site)
     with pytest.raises(ValueError, match="needs examples that count alike"):

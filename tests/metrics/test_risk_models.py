@@ -114,7 +114,7 @@ def test_the_summary_is_that_of_plain_formulas() -> None:
     risk, event = risks(1500, 4, slope=0.8, intercept=0.4)
     weight = np.random.default_rng(1).uniform(0.5, 2.0, 1500)
     for w in (None, weight):
-        found, own = binary_summary(risk, event, w), np.ones(1500) if w is None else w
+        found, own = binary_summary(risk, event, sample_weight=w), np.ones(1500) if w is None else w
         share, mean = np.average(event, weights=own), np.average(risk, weights=own)
         brier = brier_score_loss(event, risk, sample_weight=w)
         known = {
@@ -293,7 +293,9 @@ def test_intervals_of_a_summary_hold(world: str) -> None:
 
     many, chance = draw(500_000, np.random.default_rng(0))
     truth = binary_summary(
-        np.tile(many, 2), np.repeat([1, 0], many.size), np.concatenate([chance, 1.0 - chance])
+        np.tile(many, 2),
+        np.repeat([1, 0], many.size),
+        sample_weight=np.concatenate([chance, 1.0 - chance]),
     ).estimates
     names = [name for name, each in truth.items() if not math.isnan(each.low)]
     assert {"oe_ratio", "intercept", "slope", "auroc", "brier", "scaled_brier"} < {*names}

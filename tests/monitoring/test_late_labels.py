@@ -184,7 +184,7 @@ def test_a_wrong_label_is_named_by_its_row_among_all() -> None:
         with pytest.raises(ValueError, match=r"got 5 in row 2"):
             as_partial_labels(labels, 3, 3)
     with pytest.raises(ValueError, match="got 'dog' in row 2"):
-        as_partial_labels(["a", None, "dog"], 3, 2, ["a", "b"])
-    assert as_partial_labels(["b", None, "a"], 3, 2, ["a", "b"]).tolist() == [1, -1, 0]
+        as_partial_labels(["a", None, "dog"], 3, 2, classes=["a", "b"])
+    assert as_partial_labels(["b", None, "a"], 3, 2, classes=["a", "b"]).tolist() == [1, -1, 0]
     assert as_partial_labels([np.nan, None, -1], 3, 2).tolist() == [-1, -1, -1]
     assert as_partial_labels([1.0, np.nan, 0], 3, 2).tolist() == [1, -1, 0]

@@ -126,6 +126,12 @@ def test_mistakes_are_named(cal: Calibrator) -> None:
     assert str(online.status()).startswith("no labels yet")
     online.predict_set(logits, ids=range(10))
     assert online.status().n_waiting == 8
+    for call in (
+        lambda: online.predict_set(logits[:2], ids=[11, 11]),
+        lambda: online.add_labels([5, 5], [0, 0]),
+    ):
+        with pytest.raises(ValueError, match="`ids` must be different"):
+            call()
     with pytest.raises(ValueError, match="`ids` must be new; '5' waits"):
         online.predict_set(logits[:1], ids=[5])
     with pytest.raises(ValueError, match="larger `max_waiting`"):

@@ -175,7 +175,7 @@ def test_chunks_must_be_alike(examples) -> None:
             Hoki(noise=Gaussian(1.0)),
             [(logits[:10], labels[:10]), (logits[:10, :4], labels[:10])],
         )
-    with pytest.raises(ValueError, match="`weights` must be in every chunk or in none"):
+    with pytest.raises(ValueError, match="`sample_weight` must be in every chunk or in none"):
         fit(
             Hoki(noise=Gaussian(1.0)),
             [(logits[:10], labels[:10], np.ones(10)), (logits[:10], labels[:10])],

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from hokical.io.tables import NAMELESS, Arrays
+from hokical.io.tables import NO_NAME, Arrays
 from hokical_paper.files import DataFileError, report_damage
 from hokical_paper.types import AnyArray
 
@@ -158,7 +158,7 @@ def open_pickle(path: Path) -> Arrays:
 
 def _name_arrays(path: Path, content: object) -> Arrays:
     if isinstance(content, _Array):
-        return {NAMELESS: content.build()}
+        return {NO_NAME: content.build()}
     if isinstance(content, dict):
         return {key: _build(path, value) for key, value in content.items()}
     if isinstance(content, (tuple, list)) and len(content) == 2:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from array_api_compat import array_namespace, device, is_array_api_obj
@@ -59,14 +59,27 @@ class Kernels:
         return None
 
 
+class Lazy(Protocol):
+    """What works on arrays that are not in memory, block by block."""
+
+    def partition(self, logits: Array, labels: Any, sample_weight: Any) -> Any:
+        """Examples in blocks, a `Partition`."""
+
+    def predict(self, calibrator: Any, what: str, array: Array, **options: Any) -> Array:
+        """A prediction, computed when asked for."""
+
+    def reduce_rows(self, make: Callable[..., Any], combine: Any, arrays: Any) -> Any:
+        """What `make` finds in each block of the arrays, combined."""
+
+
 class Backend:
     """Arrays of a library: what they are, where, and how to convert them, as in the standard."""
 
     #: Approximate number of elements that a temporary array of a block may have.
     block_size = 1 << 24
     kernels = Kernels()
-    #: What works on arrays that are not in memory, block by block; None if they are.
-    lazy: Any = None
+    #: For arrays that are not in memory; None if they are.
+    lazy: Lazy | None = None
     #: Makes a context in which the library has float64.
     in_float64: Callable[[], AbstractContextManager[Any]] = nullcontext
 
@@ -161,7 +174,7 @@ def backend_of(data: Any) -> Backend | None:
     return _STANDARD if is_array_api_obj(data) else None
 
 
-def lazy_arrays(data: Any) -> Any:
+def lazy_arrays(data: Any) -> Lazy | None:
     """What works on an array block by block; None for arrays in memory and other data."""
     return getattr(backend_of(data), "lazy", None)
 

@@ -36,10 +36,15 @@ def sum_by(group: IntArray, values: FloatArray, n_groups: int) -> FloatArray:
     return np.bincount(group, values, n_groups).astype(np.float64, copy=False)
 
 
+def effective_size(weights: FloatArray) -> float:
+    """Kish's effective number of examples, by their weights (n,)."""
+    return float(weights.sum() ** 2 / max((weights**2).sum(), 1e-300))
+
+
 def check_count(
-    value: Any, *, name: str = "n_bins", least: int = 1, most: float = math.inf, remedy: str = ""
+    name: str, value: Any, *, least: int = 1, most: float = math.inf, remedy: str = ""
 ) -> int:
-    """Check a count (of bins by default): an integer of at least `least`, and at most `most`."""
+    """Check a count: an integer of at least `least`, and at most `most`."""
     whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
     if not whole or not least <= value <= most:
         rule = f"of at least {least}" if most == math.inf else f"from {least} to {most}"

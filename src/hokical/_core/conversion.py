@@ -20,7 +20,7 @@ LOG_ZERO = -744.4400719213812
 #: Rows of up to ten probabilities that were rounded to two digits sum to 1 within this.
 SUM_SLACK = 5e-2
 #: Sums that are taken for 1 as they are: up to the precision of float16.
-_SUM_ERROR = 1e-2
+SUM_ERROR = 1e-2
 #: For numbers outside of [0, 1].
 _NO_SHARES = "If these are percentages, divide by 100; if they are logits, use them as they are."
 
@@ -193,7 +193,7 @@ def _undo_rounding(proba: Array, name: str, backend: Backend) -> Array:
     xp = backend.namespace(proba)
     sums = xp.sum(proba, axis=1)
     error = xp.abs(sums - 1.0)
-    rounded = (error > _SUM_ERROR) & (error <= SUM_SLACK) & (xp.min(proba, axis=1) >= 0.0)
+    rounded = (error > SUM_ERROR) & (error <= SUM_SLACK) & (xp.min(proba, axis=1) >= 0.0)
     if not bool(xp.any(rounded)):
         return proba
     found = backend.to_host(sums)[backend.to_host(rounded)]
@@ -238,5 +238,5 @@ def check_probability_rows(
     xp = (backend_of(proba) or NUMPY).namespace(proba)
     sums = xp.sum(proba, axis=1)
     remedy = f"Divide each row by its sum if that is what you mean. {remedy}"
-    good = xp.abs(sums - 1.0) <= _SUM_ERROR
+    good = xp.abs(sums - 1.0) <= SUM_ERROR
     _require(good, sums, f"`{name}` rows must sum to 1", remedy, first_row)

@@ -23,9 +23,9 @@ from hokical._core.reading import check_length, to_numpy
 from hokical._core.runtime import warn_user
 from hokical._core.storage import storable
 
-#: Numbers with more different values than this are cut into the second number of parts; in fits
+#: Numbers with more different values than this are cut into the second number of bins; in fits
 #: into the third, from the fourth number of examples on.
-MANY, PARTS, FINE_PARTS, FINE_FROM = 20, 10, 30, 50_000
+MANY, N_BINS, N_FINE_BINS, FINE_FROM = 20, 10, 30, 50_000
 #: The name of a column that came without one, and of a row's group that is not known.
 NAMELESS, UNKNOWN = "group", "missing or unknown"
 _MISSING = ("", "nan", "<NA>", "NaT")
@@ -56,7 +56,7 @@ class GroupCoding:
 
     @classmethod
     def read(
-        cls, groups: Any, n_rows: int, weights: AnyArray | None = None, parts: int = PARTS
+        cls, groups: Any, n_rows: int, weights: AnyArray | None = None, n_bins: int = N_BINS
     ) -> tuple[Self, IntArray]:
         """The groups that occur, in one or more columns, and the code (n, columns) of each row's.
 
@@ -66,7 +66,7 @@ class GroupCoding:
         learned, codes = {}, []
         for name, column in read_columns(groups, n_rows).items():
             names, place = _distinct(column)
-            learned[name] = _learn_levels(names, place[seen], parts, ids=name == NAMELESS)
+            learned[name] = _learn_levels(names, place[seen], n_bins, ids=name == NAMELESS)
             codes.append(_encode(names, place, *learned[name]))
         levels, cut = zip(*learned.values(), strict=True)
         return cls(tuple(learned), levels, cut), np.stack(codes, axis=1)
@@ -183,14 +183,14 @@ def _as_array(column: Any) -> AnyArray:
 
 
 def _learn_levels(
-    names: list[Any], place: IntArray, parts: int, *, ids: bool
+    names: list[Any], place: IntArray, n_bins: int, *, ids: bool
 ) -> tuple[tuple[Any, ...], bool]:
     """The groups of some rows of a column, or where it is cut, and whether it is."""
     known = {names[k] for k in np.unique(place).tolist()} - {None}
     whole = ids and all(isinstance(name, int) for name in known)
     if len(known) > MANY and not whole and all(_is_number(name) for name in known):
         numbers = np.array([*map(_to_float, names)])[place]
-        points = np.nanquantile(numbers, np.arange(1, parts) / parts, method="higher")
+        points = np.nanquantile(numbers, np.arange(1, n_bins) / n_bins, method="higher")
         values, points = np.unique(numbers[~np.isnan(numbers)]), np.unique(points)
         points = points[points > values[0]] if points[-1] > values[0] else values[1:2]
         if (values != np.floor(values)).any():
@@ -290,8 +290,8 @@ def with_groups(logits: Any, groups: Any, coding: GroupCoding, fitted_by: Any = 
 
 def code_groups(groups: Any, counting: arrays.BoolArray) -> tuple[GroupCoding, IntArray]:
     """The coding of groups (n,) that is learned from rows that count (n,), and all codes."""
-    parts = FINE_PARTS if np.count_nonzero(counting) >= FINE_FROM else PARTS
-    coding, codes = GroupCoding.read(groups, counting.size, counting, parts)
+    n_bins = N_FINE_BINS if np.count_nonzero(counting) >= FINE_FROM else N_BINS
+    coding, codes = GroupCoding.read(groups, counting.size, counting, n_bins)
     tell_unknown(codes[counting], coding)
     return coding, codes
 

@@ -497,7 +497,7 @@ class TopK(Logits):
         self, values: Any, indices: Any, n_classes: int, *, ceiling: Any = None, rest: Any = None
     ) -> None:
         numbers, _ = as_float_matrix(to_numpy(values, "values"), "values")
-        count = check_count(n_classes, name="n_classes", least=2)
+        count = check_count("n_classes", n_classes, least=2)
         classes = to_numpy(indices, "indices")
         if not 1 <= numbers.shape[1] <= count:
             rule = f"from 1 to n_classes = {count} columns"
@@ -590,7 +590,7 @@ class TopK(Logits):
             given = logits.with_every_class("from_logits", "Give it all logits")
             logits = given.to_host(given.values)
         dense = as_logits(to_numpy(logits, "logits"))
-        k = min(check_count(k, name="k"), dense.n_classes)
+        k = min(check_count("k", k), dense.n_classes)
         indices = np.empty((dense.n_rows, k), np.int64)
         rest = np.full(dense.n_rows, -np.inf)
         for rows in row_slices(dense.n_rows, dense.n_classes):

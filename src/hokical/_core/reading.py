@@ -382,7 +382,7 @@ def as_labels(
 
 
 def as_partial_labels(
-    labels: Any, n_rows: int, n_classes: int, classes: Sequence[Any] = (), name: str = "labels"
+    labels: Any, n_rows: int, n_classes: int, *, name: str = "labels", classes: Sequence[Any] = ()
 ) -> IntArray:
     """Checked labels (n,), numbers or names of classes; -1 where they are None, NaN or -1."""
     array = to_numpy(np.full(n_rows, -1) if labels is None else labels, name)

@@ -185,7 +185,7 @@ def thread_count() -> int:
         return limit
     if wanted := os.environ.get("HOKICAL_NUM_THREADS", "").strip():
         count = int(wanted) if wanted.isdecimal() else wanted
-        return check_count(count, name="HOKICAL_NUM_THREADS")
+        return check_count("HOKICAL_NUM_THREADS", count)
     known = hasattr(os, "sched_getaffinity")
     return len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1
 
@@ -200,7 +200,7 @@ def threads(count: int) -> Iterator[None]:
     ...     thread_count()
     1
     """
-    token = _limit.set(check_count(count, name="count"))
+    token = _limit.set(check_count("count", count))
     try:
         yield
     finally:

@@ -32,13 +32,14 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from hokical._core.arrays import Array, FloatArray, ignore_overflow
+from hokical._core.checks import effective_size
 from hokical._core.logits import Logits, per_row
-from hokical._core.special import row_dots
+from hokical._core.special import expit, row_dots
 from hokical._fitting import searches
 from hokical._fitting.examples import Examples, spaced_rows
 from hokical._fitting.searches import DensePoint, log_losses, mean_loss, minimize_newton
 from hokical._fitting.structured import fit_classes, fit_ridges
-from hokical.rules import scaling as rules
+from hokical.rules import scaling
 from hokical.rules.base import LEAST, as_scores, softmax, uncalibrated
 from hokical.rules.scaling import StructuredRule
 
@@ -46,17 +47,17 @@ from hokical.rules.scaling import StructuredRule
 CORRECTION_RIDGES = (300.0, 30.0, 3.0)
 #: A fit ends with a step that is expected to gain no more than this in the sum of all log losses;
 #: Newton squares what is left.
-TOLERANCE, MAX_ITER = 0.05, 50
+ROW_TOLERANCE, MAX_ITER = 0.05, 50
 #: No correction is used where "none" has more weight than this, or where no ridge is better.
 MOST_FOR_NONE = 0.5
 #: Standard errors of the gain are doubled with so many examples.
 FEW_TO_CORRECT = 50.0
-_LIMITS = np.array([rules.LARGEST_LOG_SCALE, rules.LARGEST_SHIFT])
+_LIMITS = np.array([scaling.LARGEST_LOG_SCALE, scaling.LARGEST_SHIFT])
 
 
 def fit_row_correction(
     examples: Examples, temperature: float = 1.0, features: FloatArray | None = None
-) -> tuple[rules.RowCorrection | None, FloatArray]:
+) -> tuple[scaling.RowCorrection | None, FloatArray]:
     """A correction of logits divided by a temperature, or None.
 
     And each row's (log a, b) by a fit without it, (n, 2). The `features` (n, 7) are those of the
@@ -76,7 +77,7 @@ def fit_row_correction(
     if weights[0] > MOST_FOR_NONE or max(scores) <= 0.0:
         return None, left_out[0]
     mean = (weights[1:] @ np.array(found)).reshape(2, -1)
-    correction = rules.RowCorrection(problem.centre, problem.spread, *mean)
+    correction = scaling.RowCorrection(problem.centre, problem.spread, *mean)
     return correction, np.einsum("r,rni->ni", weights, np.array(left_out))
 
 
@@ -103,10 +104,10 @@ class CorrectionProblem:
         self.examples, self.temperature = examples, temperature
         share = examples.share
         if features is None:
-            features = per_row(lambda b: rules.row_features(b, temperature).T, examples.logits)
+            features = per_row(lambda b: scaling.row_features(b, temperature).T, examples.logits)
         self.centre = share @ features
         self.spread = np.sqrt(np.maximum(share @ (features - self.centre) ** 2, 1e-6))
-        self.design = rules.standardise(features.T, self.centre, self.spread, np).T
+        self.design = scaling.standardise(features.T, self.centre, self.spread, np).T
         self.counts = share * examples.effective_size
         self.uncorrected = self.at(np.zeros(2 * self.design.shape[1]))
 
@@ -119,7 +120,7 @@ class CorrectionProblem:
         def step(point: _Point) -> tuple[FloatArray, bool]:
             return np.asarray(np.linalg.solve(point.hessian, -point.gradient), np.float64), True
 
-        found = minimize_newton(evaluate, start.coef, step, tol=TOLERANCE, max_iter=MAX_ITER)
+        found = minimize_newton(evaluate, start.coef, step, tol=ROW_TOLERANCE, max_iter=MAX_ITER)
         return cast(_Point, found.point)
 
     def at(self, coef: FloatArray, raw: FloatArray | None = None) -> _Point:
@@ -191,8 +192,7 @@ def standard_error(
     with np.errstate(over="ignore", invalid="ignore"):  # of logits without any calibration
         own = np.sum(squares * (gains - share @ gains) ** 2)
         expected = np.sum(squares * np.maximum(variances, 0.0))
-    n_examples = 1.0 / np.sum(squares)
-    return float(np.sqrt(max(own, expected)) * (1.0 + (few / n_examples) ** 2))
+    return float(np.sqrt(max(own, expected)) * (1.0 + (few / effective_size(share)) ** 2))
 
 
 #: Structured scaling has terms between classes up to this many classes. Of more, each class has a
@@ -225,7 +225,7 @@ class DefaultFit(NamedTuple):
     """
 
     base: StructuredRule
-    correction: rules.RowCorrection | None
+    correction: scaling.RowCorrection | None
     examples: Examples
     held_out: Logits
     shares: dict[str, float]
@@ -276,24 +276,24 @@ def fit_default(examples: Examples) -> DefaultFit:
 
 def _correct_rows(
     base: StructuredRule, examples: Examples, held_out: Logits
-) -> tuple[rules.RowCorrection | None, Logits]:
+) -> tuple[scaling.RowCorrection | None, Logits]:
     """The row correction, and held-out scores after it.
 
     Held-out scores depend on their own labels a little, and features of them would leak these where
     rows are near-duplicates: so the features are those of the whole fit.
     """
 
-    def scores(block: Logits, correction: rules.RowCorrection | None = None) -> Logits:
-        here = rules.AutoRule(base, correction, keep_labels=False).on_device_of(block)
+    def scores(block: Logits, correction: scaling.RowCorrection | None = None) -> Logits:
+        here = scaling.AutoRule(base, correction, keep_labels=False).on_device_of(block)
         found = as_scores(here.base.scores(block), block)
         return found if here.correction is None else as_scores(here.correction.scores(found), found)
 
-    features = per_row(lambda block: rules.row_features(scores(block)).T, examples.logits)
+    features = per_row(lambda block: scaling.row_features(scores(block)).T, examples.logits)
     correction, pairs = fit_row_correction(replace(examples, logits=held_out), features=features)
     if correction is None:
         return None, held_out
     log_scale, shift = (held_out.from_host(column) for column in pairs.T)
-    found = rules.corrected_scores(held_out, held_out.xp.exp(log_scale), shift)
+    found = scaling.corrected_scores(held_out, held_out.xp.exp(log_scale), shift)
     corrected = as_scores(found, held_out)
     rows = spaced_rows(0, examples.n_rows, max(weighing_step(corrected), 1))
     some = examples.take(rows)
@@ -389,7 +389,7 @@ def distrust(n_examples: float, gain: float, error: float, errors: float = ERROR
     evidence = n_examples * (gain - errors * error)
     if not np.isfinite(evidence):  # of logits so large that squares overflow
         return 0.0
-    away = float(1.0 / (1.0 + np.exp(np.clip(evidence, -50.0, 50.0))))
+    away = float(expit(-evidence, np))
     return away if away >= LEAST_WEIGHT else 0.0
 
 

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hokical._core.arrays import Array, BoolArray, FloatArray, IntArray
+from hokical._core.checks import effective_size
 from hokical._core.conversion import SUM_SLACK
 from hokical._core.groups import GroupCoding, code_groups
 from hokical._core.logits import MAX_MARGIN, Logits, TopK, per_row
@@ -162,11 +163,6 @@ def spaced_rows(first_row: int, n_rows: int, step: int) -> IntArray:
     return places[(places >= 0) & (places < n_rows)]
 
 
-def effective_size(share: FloatArray) -> float:
-    """Kish's effective number of examples, by weights (n,) that sum to 1."""
-    return 1.0 / float(np.sum(share * share))
-
-
 def mean_and_error(gaps: FloatArray, share: FloatArray) -> tuple[float, float]:
     """Weighted mean of differences, and its standard error; the weights sum to 1."""
     mean = float(np.sum(share * gaps))
@@ -281,7 +277,7 @@ class _Kept:
         logits = [block.logits for block in blocks]
         xp, weights = logits[0].xp, [block.weights for block in blocks if block.weights is not None]
         if len(weights) == 1:
-            raise ValueError("`weights` must be in every chunk or in none; some chunks lack them.")
+            raise ValueError("`sample_weight` must be in every chunk or in none; some lack it.")
         values, top = xp.concat([x.values for x in logits]), xp.concat([x.top for x in logits])
         block = Examples(
             Logits(values, top, logits[0].backend),

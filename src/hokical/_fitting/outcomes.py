@@ -27,20 +27,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hokical._core.arrays import NUMPY, Array, BoolArray, FloatArray, IntArray
-from hokical._core.checks import sum_by
+from hokical._core.checks import effective_size, sum_by
 from hokical._core.groups import GroupCoding
 from hokical._core.logits import Logits, per_row
 from hokical._core.runtime import FitDataWarning, one_blas_thread, warn_user
 from hokical._core.special import expit
 from hokical._fitting import partial_pooling as pooling
-from hokical._fitting.examples import FEWEST_EXAMPLES, Examples, effective_size, mean_and_error
+from hokical._fitting.examples import FEWEST_EXAMPLES, Examples, mean_and_error
 from hokical._fitting.partial_pooling import BinaryTerms, PooledFit, fit_pooled
 from hokical._fitting.searches import MAX_ITER, Solution, minimize_dense
 from hokical.guarantees.control import can_be_counts
-from hokical.rules import confidence as rules
+from hokical.rules import confidence as confidence_rules
 from hokical.rules.base import log_norms
 from hokical.rules.binary_isotonic import LARGEST_KEY, as_key, binary_log_odds
-from hokical.rules.confidence import FARTHEST_SCORE, N_OWN, ConfidenceCurve
+from hokical.rules.confidence import FARTHEST_SCORE, N_OWN, ConfidenceCurve, SignalCombination
 
 #: Hinges of the curve, and the share of the examples from which a value has a term of its own.
 _HINGES, _ATOM_SHARE = 10, 0.03
@@ -143,7 +143,7 @@ def _keep_stated(stated: FloatArray) -> tuple[ConfidenceCurve, dict[str, Any]]:
     why = f"{len(stated)} examples are too few (at least {FEWEST_EXAMPLES} are needed)"
     warn_user(f"The stated confidence is kept: {why}. Use more examples.", FitDataWarning)
     none, each = np.zeros(0), np.zeros(stated.shape[1:])
-    signals = rules.SignalCombination(0.0, each, each, _KEPT) if stated.ndim == 2 else None
+    signals = SignalCombination(0.0, each, each, _KEPT) if stated.ndim == 2 else None
     curve = ConfidenceCurve(np.zeros(N_OWN), np.zeros(2), none, none, _KEPT, signals=signals)
     nothing = {"held_out_log_loss": {}, "converged": True, "n_iter": 0}
     return curve, {"reason": f"the stated confidence was kept: {why}.", **nothing}
@@ -232,7 +232,7 @@ def _with_prior(
     )
 
 
-def _combine(signals: FloatArray, right: BoolArray, counts: FloatArray) -> rules.SignalCombination:
+def _combine(signals: FloatArray, right: BoolArray, counts: FloatArray) -> SignalCombination:
     """How the signals (n, k) make the confidence under which the answers are most likely.
 
     The coefficients are shrunk towards the mean of the log-odds, as far as the examples allow.
@@ -250,12 +250,12 @@ def _combine(signals: FloatArray, right: BoolArray, counts: FloatArray) -> rules
     own = uncalibrated_share(odds, held_out, right, counts, np.arange(odds.size))
     intercept, *both = (1.0 - own) * coef
     rise, fall = np.split(np.array(both), 2)
-    return rules.SignalCombination(float(intercept), rise, fall, closest)
+    return SignalCombination(float(intercept), rise, fall, closest)
 
 
 def _read_signals(signals: FloatArray, closest: float) -> tuple[FloatArray, FloatArray]:
     """Features (n, 1 + 2 k) of signals (n, k), and their mean log-odds (n,)."""
-    log_p, log_rest = rules.cut_logs(signals, closest)
+    log_p, log_rest = confidence_rules.cut_logs(signals, closest)
     features = np.column_stack([np.ones(len(signals)), log_p, log_rest])
     return features, np.mean(log_p - log_rest, axis=1)
 
@@ -274,7 +274,7 @@ def _cuts(counts: FloatArray) -> list[tuple[float, float]]:
 def _shape_curve(answers: _Answers, closest: float) -> ConfidenceCurve:
     """Where a curve may bend, and the values that many examples have."""
     share = answers.counts / answers.counts.sum()
-    log_p, log_rest = rules.cut_logs(answers.confidence, closest)
+    log_p, log_rest = confidence_rules.cut_logs(answers.confidence, closest)
     odds = log_p - log_rest
     centre = np.array([share @ odds, share @ (log_p + log_rest)])
     order = np.argsort(odds, kind="stable")
@@ -282,14 +282,15 @@ def _shape_curve(answers: _Answers, closest: float) -> ConfidenceCurve:
     places = np.minimum(np.searchsorted(np.cumsum(share[order]), wanted), odds.size - 1)
     knots = np.unique(odds[order][places])
     knots = knots[(knots > odds.min()) & (knots < odds.max())]
-    values, place = np.unique(rules.confidence_keys(answers.confidence), return_inverse=True)
+    keys = confidence_rules.confidence_keys(answers.confidence)
+    values, place = np.unique(keys, return_inverse=True)
     atoms = values[np.bincount(place, share) >= _ATOM_SHARE]
     return ConfidenceCurve(np.zeros(N_OWN + knots.size + atoms.size), centre, knots, atoms, closest)
 
 
 def _with_grid(curve: ConfidenceCurve, stated: FloatArray, weights: FloatArray) -> ConfidenceCurve:
     """The same, non-decreasing: at values of the fit, spread evenly among them."""
-    values, place = np.unique(rules.confidence_keys(stated), return_inverse=True)
+    values, place = np.unique(confidence_rules.confidence_keys(stated), return_inverse=True)
     counts = sum_by(place, weights, values.size)
     step = np.cumsum(counts) * (_GRID - 1) // counts.sum()
     first = np.append(True, np.diff(step) > 0) | np.isin(values, curve.atoms)
@@ -308,7 +309,7 @@ _AT_ENDS, _LABELS_ALIKE = 0.5, (2.0, 0.01)
 @one_blas_thread()
 def fit_multilabel(
     scores: FloatArray, labels: FloatArray, weights: FloatArray
-) -> tuple[rules.MultilabelCurves, dict[str, Any]]:
+) -> tuple[confidence_rules.MultilabelCurves, dict[str, Any]]:
     """Curves of scores (n, labels) for labels of 0, 1 and NaN (n, labels), and a report.
 
     Log-odds of the curves and of the scores are averaged by held-out log loss. Weights (n,) are of
@@ -321,7 +322,7 @@ def fit_multilabel(
     share = weights / weights.sum()
     hits, counts = labels[row, label] == 1.0, share[row] * effective_size(share)
     edges, ends = _find_piles(scores[row, label], hits, counts)
-    odds, spread, *piled = rules.score_features(scores[row, label], NUMPY, edges, ends)
+    odds, spread, *piled = confidence_rules.score_features(scores[row, label], NUMPY, edges, ends)
     # Where examples tell most, so that what is known of the shift and of the slope is independent.
     centre = np.average(np.stack([odds, spread]), axis=1, weights=share[row] * np.exp(spread))
     piles = [k for k, part in enumerate(piled) if part.any()]
@@ -354,7 +355,7 @@ def fit_multilabel(
     jumps = np.zeros((2, n_labels))
     jumps[piles] = coef[:, 3:].T
     slope, tilt = 1.0 + coef[:, 1], coef[:, 2].copy()
-    return rules.MultilabelCurves(shift, slope, tilt, edges, ends, jumps), report
+    return confidence_rules.MultilabelCurves(shift, slope, tilt, edges, ends, jumps), report
 
 
 def _find_piles(

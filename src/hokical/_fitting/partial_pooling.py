@@ -46,7 +46,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hokical._core.arrays import BoolArray, FloatArray, IntArray
-from hokical._core.groups import PARTS, GroupCoding
+from hokical._core.groups import N_BINS, GroupCoding
 from hokical._core.runtime import cut_rows
 from hokical._core.special import expit
 from hokical._fitting.examples import mean_and_error
@@ -624,7 +624,7 @@ class GroupEffects:
         if len(term) > 1 or not self.coding.cut[term[0]]:
             return names
         points = [f"{point:.6g}" for point in self.coding.levels[term[0]]]
-        shown = points if len(points) < PARTS else [*points[:2], "...", *points[-2:]]
+        shown = points if len(points) < N_BINS else [*points[:2], "...", *points[-2:]]
         return f"{names}, cut at {', '.join(shown)},"
 
 

@@ -263,7 +263,7 @@ BOUNDS = (1e-5, 1e5)
 #: Most passes over the examples, of which a handful is enough as a rule.
 MAX_ITER = 200
 #: The last step's relative length. Newton squares the error, so what is left is about 1e-13.
-TOLERANCE = 1e-6
+TEMPERATURE_TOLERANCE = 1e-6
 #: Large fits start from the answer for evenly spaced rows, at least this many rows and logits.
 _COARSE_ROWS, _COARSE_SIZE = 500, 10_000
 #: A mean margin of the true class from which logits are huge.
@@ -304,7 +304,7 @@ def best_temperature(
     examples: Examples,
     *,
     bounds: tuple[float, float] = BOUNDS,
-    tol: float = TOLERANCE,
+    tol: float = TEMPERATURE_TOLERANCE,
     start: float | None = None,
 ) -> Solution[float]:
     """The temperature of least log loss (nats); a search that did not converge is returned as such.

@@ -343,7 +343,7 @@ STRENGTH = 0.3
 #: Fits of several ridges end with a Newton step that is expected to gain no more than this in mean
 #: log loss; less where that is below the second, down to 1 %. About a hundredth of it is left. No
 #: fit takes more steps than the third.
-TOLERANCE, SMALL_LOSS, MAX_ITER = 1e-4, 0.1, 200
+RIDGE_TOLERANCE, SMALL_LOSS, MAX_ITER = 1e-4, 0.1, 200
 #: A fit of one ridge alone ends where no more than this is expected.
 ALONE_TOLERANCE = 1e-8
 #: The same for a scale and a bias of each class.
@@ -447,7 +447,7 @@ def fit_ridges(base: Base, ridges: Sequence[float], step: int) -> RidgeFits:
     The floor, and the temperature inside structured scaling, stay those of the whole.
     """
     every, rules, held_out, converged = base.examples, [], [], True
-    tol = TOLERANCE * min(max(base.temperature.value / SMALL_LOSS, 0.01), 1.0)
+    tol = RIDGE_TOLERANCE * min(max(base.temperature.value / SMALL_LOSS, 0.01), 1.0)
     rows = spaced_rows(0, every.n_rows, max(step, 1))
     whole = sampled = _objective(base, every, True, 1.0)
     if step >= 2:

@@ -11,7 +11,8 @@ import numpy as np
 
 from hokical._core import arrays, reading, runtime
 from hokical._core.arrays import NUMPY, Array, FloatArray, backend_of, float64_scope
-from hokical._core.conversion import as_two_columns, from_probabilities
+from hokical._core.checks import check_choice
+from hokical._core.conversion import SUM_SLACK, as_two_columns, from_probabilities
 from hokical._core.groups import count_rows, read_columns, take_rows, with_groups
 from hokical._core.logits import Logits, TopK, as_logits, check_rows
 from hokical._core.reading import Rows
@@ -388,8 +389,7 @@ class Calibrator(StoredEstimator):
         """
         self._check_fitted()
         index = self._class_index(label)
-        if by not in ("all", "new group"):
-            raise ValueError(f'`by` must be "all" or "new group" in `detect`; got {by!r}.')
+        check_choice("by", by, Literal["all", "new group"], "`predict_set` takes the others.")
         judge = self._for_new_groups() if by == "new group" else self
         options = sets.SetOptions(check_chance("recall", recall), delta, by, allow_empty=True)
         asked = self._certified_sets(options, only=index)
@@ -805,7 +805,7 @@ class Calibrator(StoredEstimator):
         names = reading.column_names(frame)
         if names and self.metadata_.get("scores") == "probabilities":
             values = reading.to_numpy(frame, "logits")
-            is_proba = values.min() >= 0.0 and np.allclose(values.sum(axis=1), 1.0, atol=0.05)
+            is_proba = values.min() >= 0.0 and np.allclose(values.sum(axis=1), 1.0, atol=SUM_SLACK)
             zeros = self.metadata_.get("zeros", "unlikely")
             return from_probabilities(values, zeros=zeros) if is_proba else frame
         if names and all(

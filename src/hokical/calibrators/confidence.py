@@ -162,7 +162,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
     >>> truth = np.where(subject == "law", 0.55, 0.8) * stated
     >>> right = rng.random(3000) < truth
     >>> cal = ConfidenceCalibrator().fit(stated, right, groups=subject)
-    >>> cal.predict([0.9, 0.9], ["law", "maths"]).round(1)
+    >>> cal.predict([0.9, 0.9], groups=["law", "maths"]).round(1)
     array([0.5, 0.7])
     """
 
@@ -191,11 +191,11 @@ class ConfidenceCalibrator(OutcomeCalibrator):
 
         check_choice("monotone", self.monotone, Literal[True, False])
         given = self._pair(confidence, right, sample_weight, groups)
-        codes = to_numpy(() if given.weights is None else given.weights, "sample_weight")
-        if groups is None and codes.dtype.kind in "iub" and np.unique(codes).size > 1:
+        third = to_numpy(() if given.weights is None else given.weights, "sample_weight")
+        if groups is None and third.dtype.kind in "iub" and np.unique(third).size > 1:
             warn_user(
-                f"`sample_weight` are of dtype {codes.dtype}, as codes of groups are: in 0.4 the "
-                "third argument were the groups. Pass groups by name, `groups=...`, and weights as "
+                f"`sample_weight` are of dtype {third.dtype}, as codes of groups are: in 0.4 the "
+                "third argument was `groups`. Pass groups by name, `groups=...`, and weights as "
                 "`.astype(float)`.",
                 FitDataWarning,
             )
@@ -212,7 +212,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         self._keep(*found, some)
         return self
 
-    def predict(self, confidence: Any, groups: Any = None) -> Array:
+    def predict(self, confidence: Any, *, groups: Any = None) -> Array:
         """The probability (n,) that each answer is right, in the library of the confidences.
 
         Rows whose group is missing or was not in the fit get the prediction for all groups, and a
@@ -281,7 +281,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         return self
 
     def predict_or_abstain(
-        self, confidence: Any, groups: Any = None, *, risk: float = 0.05, delta: float = 0.1,
+        self, confidence: Any, *, groups: Any = None, risk: float = 0.05, delta: float = 0.1,
         by: ForWhom = "all",
     ) -> scores.SelectivePrediction:  # fmt: skip
         """Which answers to accept so that at most a fraction `risk` of them is wrong.
@@ -314,7 +314,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
         >>> cal.predict_action([0.3, 0.9, 1.0], costs).named.tolist()
         ['larger model', 'answer', 'answer']
         """
-        right = self.predict(confidence, groups)
+        right = self.predict(confidence, groups=groups)
         xp = (backend_of(right) or NUMPY).namespace(right)
         return decide(xp.stack([1.0 - right, right], axis=1), costs, 2)
 

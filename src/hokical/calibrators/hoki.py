@@ -185,7 +185,7 @@ class NoiseSelection(Trial):
 
 
 def select_noise(
-    logits: Any, labels: Any, *, families: Sequence[str] = FAMILIES, sample_weight: Any = None
+    logits: Any, labels: Any, sample_weight: Any = None, *, families: Sequence[str] = FAMILIES
 ) -> NoiseSelection:
     """Find the noise with the largest spread of one-bin confidences on a validation set.
 
@@ -198,9 +198,9 @@ def select_noise(
     logits : array-like of shape (n, classes), or TopK
     labels : array-like of shape (n,)
         Class indices.
+    sample_weight : array-like of shape (n,), optional
     families : sequence of str
         Which of "gaussian", "uniform" and "gumbel" to consider.
-    sample_weight : array-like of shape (n,), optional
 
     Returns
     -------
@@ -457,13 +457,13 @@ class Hoki(Calibrator):
             return arrays.to_input_library(level / float(self.rule_.levels), logits)
 
     def _check_parameters(self) -> None:
-        check_count(self.n_bins)
-        check_count(self.max_iter, name="max_iter")
+        check_count("n_bins", self.n_bins)
+        check_count("max_iter", self.max_iter)
         if self.noise != "auto":
             check_noise(self.noise)
         if self.draws is not None:
             remedy = "None solves the integral."
-            check_count(self.draws, name="draws", most=MOST_DRAWS, remedy=remedy)
+            check_count("draws", self.draws, most=MOST_DRAWS, remedy=remedy)
         check_choice("unseen", self.unseen, Unseen)
 
     def _fit_partition(self, examples: Partition) -> Self:
@@ -544,7 +544,7 @@ class Hoki(Calibrator):
     def _restore(self, document: dict[str, Any]) -> None:
         super()._restore(document)
         self.selection_ = None  # the trials are not stored
-        starts = self._n_starts(check_count(self.n_bins_))
+        starts = self._n_starts(check_count("n_bins", self.n_bins_))
         levels = getattr(self.rule_.core, "levels", None)
         if (self.table_.n_starts, self.table_.levels) != (starts, levels):
             raise ValueError("the stability table does not belong to the rule of this file.")

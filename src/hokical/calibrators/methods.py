@@ -22,16 +22,13 @@ from hokical._core.arrays import FloatArray, IntArray
 from hokical._core.checks import check_choice, check_positive
 from hokical._core.logits import Logits, TopK, per_row
 from hokical._core.runtime import FitDataWarning, one_blas_thread, warn_user
-from hokical._fitting import default, searches, structured
-from hokical._fitting import outcomes as fitting
+from hokical._fitting import default, outcomes, searches, structured
 from hokical._fitting.examples import FEWEST_EXAMPLES, Examples, has_zeros
 from hokical._fitting.partial_pooling import GroupEffects, SoftmaxTerms, binary_losses, learn_groups
 from hokical._fitting.searches import StopReason, best_temperature
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.stored import Fit, MethodInfo
-from hokical.rules import base
-from hokical.rules import binary_isotonic as two
-from hokical.rules import scaling as rules
+from hokical.rules import base, binary_isotonic, scaling
 from hokical.rules.base import FlooredRule, GroupedRule, Rule, UncalibratedRule
 
 GUO = (
@@ -90,14 +87,14 @@ class TemperatureScaling(Calibrator):
     """
 
     method = MethodInfo(
-        rules.TemperatureRule, "Temperature scaling", GUO, "about four softmax passes"
+        scaling.TemperatureRule, "Temperature scaling", GUO, "about four softmax passes"
     )
 
     temperature_: float
 
     def _fit(self, examples: Examples) -> Fit:
         found = best_temperature(examples.learnable)
-        return Fit(rules.TemperatureRule(found.x), {"log_loss": found.value, **found.report()})
+        return Fit(scaling.TemperatureRule(found.x), {"log_loss": found.value, **found.report()})
 
 
 class VectorScaling(Calibrator):
@@ -143,7 +140,7 @@ class VectorScaling(Calibrator):
     """
 
     method = MethodInfo(
-        rules.VectorRule,
+        scaling.VectorRule,
         "Vector scaling",
         GUO,
         "about ten Newton steps of n * classes^2 operations each",
@@ -239,7 +236,7 @@ class StructuredScaling(Calibrator):
     """
 
     method = MethodInfo(
-        rules.StructuredRule,
+        scaling.StructuredRule,
         "Structured scaling",
         "structured penalties: Berta, Holzmüller, Jordan, Bach: Structured Matrix Scaling for "
         "Multi-Class Calibration, 2025, arXiv:2511.03685; the floor, the shape terms and the "
@@ -313,7 +310,7 @@ class EnsembleTemperatureScaling(Calibrator):
     """
 
     method = MethodInfo(
-        rules.EnsembleRule,
+        scaling.EnsembleRule,
         "Ensemble temperature scaling",
         MIX_N_MATCH,
         "about twelve softmax passes, or forty where the temperature gets no weight",
@@ -325,7 +322,7 @@ class EnsembleTemperatureScaling(Calibrator):
 
     def _fit(self, examples: Examples) -> Fit:
         found, weights = searches.fit_ensemble(examples.learnable)
-        return Fit(rules.EnsembleRule(found.x, weights), {"loss": found.value, **found.report()})
+        return Fit(scaling.EnsembleRule(found.x, weights), {"loss": found.value, **found.report()})
 
 
 class AdaptiveTemperatureScaling(Calibrator):
@@ -354,14 +351,14 @@ class AdaptiveTemperatureScaling(Calibrator):
     """
 
     method = MethodInfo(
-        rules.AdaptiveRule,
+        scaling.AdaptiveRule,
         "Adaptive temperature scaling (a temperature and a shift of the label for each row)",
         "hokical: temperature scaling corrected by label stabilities under Gumbel noise",
         "temperature scaling, then some fifteen passes of the same cost",
     )
 
     temperature_: float
-    correction_: rules.RowCorrection | None
+    correction_: scaling.RowCorrection | None
 
     def _fit(self, examples: Examples) -> Fit:
         examples = examples.learnable
@@ -370,8 +367,8 @@ class AdaptiveTemperatureScaling(Calibrator):
         # Without a mistake the temperature is not determined, and there is nothing to correct.
         correction = default.fit_row_correction(examples, found.x)[0] if found.converged else None
         if correction is not None:
-            return Fit(rules.AdaptiveRule(found.x, correction), report)
-        return Fit(rules.TemperatureRule(found.x), report | {"correction": None})
+            return Fit(scaling.AdaptiveRule(found.x, correction), report)
+        return Fit(scaling.TemperatureRule(found.x), report | {"correction": None})
 
 
 class _Logistic(Calibrator):
@@ -379,9 +376,9 @@ class _Logistic(Calibrator):
 
     def _fit(self, examples: Examples) -> Fit:
         """The rule whose numbers are the coefficients of the features and the intercept."""
-        some = fitting.with_both_classes(examples)
-        features = self._features(per_row(two.binary_log_odds, some.logits))
-        coef, found = fitting.fit_logistic(some, features)
+        some = outcomes.with_both_classes(examples)
+        features = self._features(per_row(binary_isotonic.binary_log_odds, some.logits))
+        coef, found = outcomes.fit_logistic(some, features)
         eta = features @ coef[:-1] + coef[-1]
         log_loss = float(some.share @ binary_losses(eta, some.labels == 1))
         return Fit(self.method.rule(*coef.tolist()), {"log_loss": log_loss, **found.report()})
@@ -410,7 +407,7 @@ class PlattScaling(_Logistic):
     """
 
     method = MethodInfo(
-        two.PlattRule,
+        binary_isotonic.PlattRule,
         "Platt scaling",
         "Platt: Probabilistic Outputs for Support Vector Machines and Comparisons to Regularized "
         "Likelihood Methods, Advances in Large Margin Classifiers, 1999; see also Lin, Lin, Weng, "
@@ -441,7 +438,7 @@ class BetaCalibration(_Logistic):
     """
 
     method = MethodInfo(
-        two.BetaRule,
+        binary_isotonic.BetaRule,
         "Beta calibration",
         "Kull, Silva Filho, Flach: Beyond sigmoids: How to obtain well-calibrated probabilities "
         "from binary classifiers with beta calibration, EJS 11, 2017, doi:10.1214/17-EJS1338SI",
@@ -477,7 +474,7 @@ class VennAbers(Calibrator):
     """
 
     method = MethodInfo(
-        two.VennAbersRule,
+        binary_isotonic.VennAbersRule,
         "Venn-Abers prediction",
         "Vovk, Petej, Fedorova: Large-scale probabilistic predictors with and without guarantees "
         "of validity, NeurIPS 2015, arXiv:1511.00213",
@@ -489,8 +486,8 @@ class VennAbers(Calibrator):
     upper_: FloatArray
 
     def _fit(self, examples: Examples) -> Fit:
-        some = fitting.with_both_classes(examples)
-        return Fit(two.VennAbersRule(*fitting.fit_venn_abers(some)))
+        some = outcomes.with_both_classes(examples)
+        return Fit(binary_isotonic.VennAbersRule(*outcomes.fit_venn_abers(some)))
 
 
 class IsotonicMulticlass(Calibrator):
@@ -525,7 +522,7 @@ class IsotonicMulticlass(Calibrator):
     """
 
     method = MethodInfo(
-        two.PooledIsotonicRule,
+        binary_isotonic.PooledIsotonicRule,
         "Isotonic regression, all classes pooled",
         MIX_N_MATCH,
         "two softmax passes and one sort of all probabilities",
@@ -536,8 +533,8 @@ class IsotonicMulticlass(Calibrator):
 
     def _fit(self, examples: Examples) -> Fit:
         examples.warn_about_masked_truth()
-        knots, values = fitting.fit_pooled_isotonic(examples.without_weightless())
-        return Fit(two.PooledIsotonicRule(knots, values, normalize=True))
+        knots, values = outcomes.fit_pooled_isotonic(examples.without_weightless())
+        return Fit(binary_isotonic.PooledIsotonicRule(knots, values, normalize=True))
 
 
 class IsotonicOneVsAllTS(Calibrator):
@@ -571,7 +568,7 @@ class IsotonicOneVsAllTS(Calibrator):
     """
 
     method = MethodInfo(
-        two.ClasswiseIsotonicRule,
+        binary_isotonic.ClasswiseIsotonicRule,
         "Temperature scaling, then isotonic regression per class",
         MIX_N_MATCH,
         "temperature scaling, then one sort per class of its column",
@@ -586,10 +583,10 @@ class IsotonicOneVsAllTS(Calibrator):
     def _fit(self, examples: Examples) -> Fit:
         some = examples.without_weightless()
         found = best_temperature(some.learnable)
-        knots, values = zip(*fitting.fit_classwise(some, found.x), strict=True)
+        knots, values = zip(*outcomes.fit_classwise(some, found.x), strict=True)
         offsets = np.cumsum([0, *map(len, knots)], dtype=np.int64)
         numbers = [np.concatenate(knots), np.concatenate(values), offsets]
-        rule = two.ClasswiseIsotonicRule(found.x, *numbers)
+        rule = binary_isotonic.ClasswiseIsotonicRule(found.x, *numbers)
         absent = np.flatnonzero(np.bincount(some.labels, minlength=some.n_classes) == 0)
         return Fit(rule, {"absent_classes": absent, **found.report()})
 
@@ -696,7 +693,7 @@ class AutoCalibrator(Calibrator):
     """
 
     method = MethodInfo(
-        rules.AutoRule,
+        scaling.AutoRule,
         "Automatic choice",
         "weights by held-out log loss: Wolpert: Stacked Generalization, Neural Networks 5, 1992, "
         "doi:10.1016/S0893-6080(05)80023-1; the candidates are those of the other methods",
@@ -710,8 +707,8 @@ class AutoCalibrator(Calibrator):
     reason_: str
     shares_: dict[str, float]
     held_out_log_loss_: dict[str, float]
-    base_: rules.StructuredRule | None = None
-    correction_: rules.RowCorrection | None = None
+    base_: scaling.StructuredRule | None = None
+    correction_: scaling.RowCorrection | None = None
     groups_: list[str] | None = None
 
     def __init__(self, *, keep_labels: bool = False) -> None:
@@ -790,9 +787,9 @@ def _choose_rule(
 ) -> tuple[Rule, str]:
     """The rule without groups; and what was fitted, in words, with held-out log losses."""
     inner, correction = found.base, found.correction
-    rule: Rule = rules.AutoRule(inner, correction, keep_labels)
+    rule: Rule = scaling.AutoRule(inner, correction, keep_labels)
     if correction is None and "structured" not in found.shares:
-        rule = rules.TemperatureRule(inner.temperature / float(inner.scale[0]))
+        rule = scaling.TemperatureRule(inner.temperature / float(inner.scale[0]))
         if "temps" not in found.shares:
             rule = UncalibratedRule()
         if inner.floor > 0.0:
@@ -820,10 +817,10 @@ def _fit_best_classes(examples: Examples) -> tuple[Rule, str, bool]:
     gain = default.CorrectionProblem(examples, 1.0).gain(change)
     away = default.distrust(examples.effective_size, *gain)
     temperature = 1.0 / ((1.0 - away) / found.x + away)
-    rule: Rule = rules.TemperatureRule(temperature)
+    rule: Rule = scaling.TemperatureRule(temperature)
     what = "temperature scaling"
     if correction is not None:
-        rule, what = rules.AdaptiveRule(temperature, correction), f"{what} with a row correction"
+        rule, what = scaling.AdaptiveRule(temperature, correction), f"{what} with a row correction"
     return rule, f"{what}, as not every class has a logit.", found.converged
 
 

@@ -324,7 +324,7 @@ def _count(watching: Any, fitted: Any, rows: Rows, ids: Any, again: bool) -> Non
     options["groups"] = None if rows.groups is None else take_rows(rows.groups, new)
     with ui.spinner(f"Watching {fitted.name}"), ui.check_options("FILE or --state"):
         if rows.kind == "confidence":
-            found = fitted.predict(scores[new], options["groups"])
+            found = fitted.predict(scores[new], groups=options["groups"])
             watching.update(found, truth[new], **options)
         elif new.size:
             watching.update_logits(scores.take(new), truth[new], **options)

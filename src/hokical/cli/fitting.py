@@ -340,7 +340,7 @@ def _predict(fitted: Any, rows: Rows, asked: dict[str, Any]) -> tuple[dict[str, 
     """
     scores, own, facts = rows.scores, {"groups": rows.groups}, dict[str, Any]()
     if rows.kind == "confidence":
-        found = {"confidence": fitted.predict(scores, rows.groups)}
+        found = {"confidence": fitted.predict(scores, groups=rows.groups)}
     else:
         with ui.check_options("--groups"):
             found = {"labels": fitted.predict(scores, **own)}

@@ -142,7 +142,8 @@ def calibration_bound(
     for name, value in (("ece", ece), ("brier", 0.0 if brier is None else brier)):
         if not isinstance(value, Real) or not 0.0 <= value <= 1.0:
             raise ValueError(f"`{name}` must lie in [0, 1]; got {value!r}.")
-    n, n_bins, delta = check_count(n, name="n"), check_count(n_bins), check_chance("delta", delta)
+    n, n_bins = check_count("n", n), check_count("n_bins", n_bins)
+    delta = check_chance("delta", delta)
     check_choice("method", method, Method)
     if brier is not None and method in ("union", "paper"):
         raise ValueError(f'`brier` cannot be used by method="{method}"; leave it out.')

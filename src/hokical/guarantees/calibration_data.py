@@ -179,12 +179,12 @@ def refuse_rows_of_fit(found: bool, name: str, reused: Reused) -> None:
 
 
 #: Levels of a feature, coarse enough to hold examples.
-_COARSE = 64
-N_LEVELS = LEVELS // _COARSE
+_PER_FEATURE_LEVEL = 64
+N_LEVELS = LEVELS // _PER_FEATURE_LEVEL
 #: Relative error of a class's frequency because the calibrator is no perfect model.
 MISFIT = 0.05
 #: When a search for frequencies has converged: the mean change of one in a step.
-TOLERANCE = 1e-7
+FREQUENCY_TOLERANCE = 1e-7
 
 
 def shift_features(logits: Logits) -> tuple[FloatArray, IntArray]:
@@ -197,12 +197,12 @@ def shift_features(logits: Logits) -> tuple[FloatArray, IntArray]:
     none = isinstance(logits, TopK) or logits.n_classes > 4096
     if none or logits.n_classes == 2:
         log_odds = logits.to_host(by_blocks(scores.block_log_odds, logits))
-        levels = scores.score_levels(log_odds, _COARSE)
+        levels = scores.score_levels(log_odds, _PER_FEATURE_LEVEL)
         levels += N_LEVELS * logits.to_host(logits.labels)
         return log_odds, np.zeros((log_odds.size, 0), np.int64) if none else levels[:, None]
     log_odds, second, mean = map(logits.to_host, by_blocks(label_distances, logits))
     numbers = (log_odds, second, mean, mean - second)
-    cells = [scores.score_levels(each, _COARSE) for each in numbers]
+    cells = [scores.score_levels(each, _PER_FEATURE_LEVEL) for each in numbers]
     return log_odds, np.stack([cell + N_LEVELS * k for k, cell in enumerate(cells)], axis=1)
 
 
@@ -304,7 +304,7 @@ class ClassScores:
         for _ in range(100):
             last, found = known, known @ trusted + (1.0 - trust * known.sum()) * around
             known = found[present]
-            if np.abs(known - last).max() < TOLERANCE:
+            if np.abs(known - last).max() < FREQUENCY_TOLERANCE:
                 break
         return replace(self, implied=found)
 

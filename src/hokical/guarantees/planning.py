@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hokical._core.arrays import FloatArray, IntArray
-from hokical._core.checks import check_count
+from hokical._core.checks import check_count, effective_size
 from hokical.guarantees.bounds import beta_quantile, binomial_tail, check_chance
 from hokical.guarantees.control import check_guarantee, examples_to_cover, fewest_examples
 from hokical.guarantees.scores import starting_levels
@@ -95,7 +95,7 @@ def plan(
         raise TypeError("give one of `coverage`, `risk` and `events`, such as `coverage=0.9`.")
     if events is not None:
         return _plan_validation(events, auroc, confidence, widths, 0.05 if delta is None else delta)
-    counts = np.array([check_count(n, name="examples") for n in examples])
+    counts = np.array([check_count("examples", n) for n in examples])
     tried = tuple(counts.tolist())
     if coverage is not None:
         coverage, delta = check_guarantee(coverage, delta, "coverage")
@@ -123,7 +123,7 @@ def _plan_validation(
     events: float, auroc: float | None, probability: Any, widths: Any, delta: float
 ) -> Plan:
     """The criteria of Riley and others (2021), each solved for the number of examples."""
-    from scipy.special import logit, ndtri
+    from scipy.special import expit, logit, ndtri
 
     share, z = check_chance("events", events), -float(ndtri(0.5 * check_chance("delta", delta)))
     wanted = dict(_WIDTHS if widths is None else widths)
@@ -144,7 +144,7 @@ def _plan_validation(
         weight, middle = weight / weight.sum(), math.log(share / (1.0 - share))
         x = np.append(*(middle + side * 0.5 * spread**2 + spread * nodes for side in (-1.0, 1.0)))
         weight = np.append((1.0 - share) * weight, share * weight)
-    p = 1.0 / (1.0 + np.exp(-x))
+    p = expit(x)
     if auroc is None:
         order = np.argsort(p)
         with_event, without = (weight * p)[order], (weight * (1.0 - p))[order]
@@ -225,7 +225,7 @@ def density_ratios(
     with np.errstate(divide="ignore"):
         ratios = new / (1.0 - new) * ((1.0 - share) / share)
     weights = np.minimum(ratios, float(most))
-    effective = float(weights.sum() ** 2 / max((weights**2).sum(), 1e-300))
+    effective = effective_size(weights)
     if effective < fewest:
         raise ValueError(
             f"`probability` must leave at least {fewest:,} effective examples; got "

@@ -24,7 +24,7 @@ from hokical._core.arrays import Array, BoolArray, FloatArray, IntArray, to_inpu
 from hokical._core.checks import ArrayOf, check_choice, sum_by
 from hokical._core.groups import GroupNames
 from hokical._core.logits import Logits, by_blocks
-from hokical._core.special import exponential, safe_log
+from hokical._core.special import expit, exponential, safe_log
 from hokical._core.storage import storable
 from hokical.guarantees import control
 from hokical.guarantees.bounds import check_chance, clopper_pearson
@@ -38,8 +38,8 @@ _FLOAT32_SHARE = 2.0**-20
 #: Number of levels: log-odds from -27 to 1490, beyond the range of a softmax in float64.
 LEVELS = 12 * _PER_UNIT
 #: So many levels are one, for the probability of each class.
-_COARSE = 16
-CLASS_LEVELS = LEVELS // _COARSE
+_PER_CLASS_LEVEL = 16
+CLASS_LEVELS = LEVELS // _PER_CLASS_LEVEL
 
 
 def score_levels(log_odds: Any, coarse: int = 1) -> IntArray:
@@ -286,7 +286,7 @@ class RetiredTable:
 
 def class_levels(proba: FloatArray) -> IntArray:
     """The levels (...) of probabilities of classes in a table of them."""
-    return score_levels(confidence_log_odds(proba), _COARSE)
+    return score_levels(confidence_log_odds(proba), _PER_CLASS_LEVEL)
 
 
 def lowest_level(table: ScoreTable, risk: float, delta: float, starts: IntArray) -> int:
@@ -344,7 +344,7 @@ class SelectivePrediction:
     @property
     def threshold(self) -> Any:
         """The threshold as a probability: of the softmax, or of the calibrated confidence."""
-        return 1.0 / (1.0 + np.exp(-self.threshold_log_odds))
+        return expit(self.threshold_log_odds, np)
 
     def labels_or(self, abstained: Any = -1) -> Any:
         """The labels (n,), with `abstained` where they are not accepted."""

@@ -196,7 +196,7 @@ class SetOptions:
         control.check_guarantee(self.coverage, self.delta, "coverage")
         check_choice("by", self.by, BySet)
         check_choice("kind", self.kind, SetKind)
-        check_count(self.free_ranks, name="free_ranks", least=0)
+        check_count("free_ranks", self.free_ranks, least=0)
         smallest = self.by == "class" and self.delta is None and self.kind == "smallest"
         if self.kind != "adaptive" and self.penalty:
             raise ValueError(f'`penalty` goes with kind="adaptive"; got kind="{self.kind}".')
@@ -267,9 +267,9 @@ class CertifiedSets:
 
     @control.remembered
     def guarantee(
-        self, guarantee: str | None = None, what: str = "examples", true: str = "true class"
+        self, claim: str | None = None, what: str = "examples", true: str = "true class"
     ) -> str:
-        """The guarantee in words, or another one about `what` was counted, of one `true` class."""
+        """The guarantee in words, or another `claim` about `what` was counted, of one class."""
         asked, known = self.options, self.examples
         rows = what == "examples"
         place = f"held-out {what}"
@@ -287,7 +287,7 @@ class CertifiedSets:
             whom = f" in a new group, drawn like the {count_groups(known.group):,} of `certify`"
         least = f"Coverage{whom}{',' * unseen} at least {control.percent(asked.coverage)}"
         words = control.state_guarantee(
-            least if guarantee is None else f"{guarantee}{whom * unseen}",
+            least if claim is None else f"{claim}{whom * unseen}",
             behind,
             delta=asked.delta,
             by=asked.by,

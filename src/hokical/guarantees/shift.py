@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from hokical._core.arrays import FloatArray, IntArray, lazy_arrays
-from hokical._core.checks import sum_by
+from hokical._core.checks import effective_size, sum_by
 from hokical._core.groups import GroupCoding
 from hokical._core.logits import Logits
 from hokical._core.reading import to_numpy
@@ -42,13 +42,13 @@ OFF = (
     "the probabilities of some classes were not calibrated in the fit, or it is not known whether: "
     "estimates withheld"
 )
-UNKNOWN = "too few examples of the classes it would take: estimates withheld"
+TOO_FEW = "too few examples of the classes it would take: estimates withheld"
 #: What to do if a verdict does not hold.
 _REMEDIES = {
     BROKEN: "No class frequencies explain these rows. Label some hundred of them and measure; if "
     "calibration is off, fit again.",
     OFF: "Fit `hokical.auto`, which calibrates the probability of each class, and ask again.",
-    UNKNOWN: "Fit with more examples of the classes that have become common, or wait for labels.",
+    TOO_FEW: "Fit with more examples of the classes that have become common, or wait for labels.",
 }
 #: Classes that are shown.
 _SHOWN = 5
@@ -88,7 +88,7 @@ class ClassFrequencies:
         self.own_labels, self.cells = own, calibration_data.shift_features(data)[1]
         self.weights, self.n_rows = weights, n_rows
         self.known, self.old = known, known.assumed_frequencies
-        self.n = float(1.0 / (weights**2).sum())
+        self.n = effective_size(weights)
         # Of each class 0.1 on average (chosen from .01 to 1 on CIFAR's networks).
         self.prior = 0.1 * self.old.size * (self.old if around is None else around)
         odds = self.proba / self.old
@@ -118,7 +118,7 @@ class ClassFrequencies:
             length = min(max(length, 1.0), 1e3)
             jump = share + 2.0 * length * move + length**2 * turn
             last, share = share, step(jump) if (jump > 0.0).all() else second
-            if np.abs(share - last).mean() < calibration_data.TOLERANCE:
+            if np.abs(share - last).mean() < calibration_data.FREQUENCY_TOLERANCE:
                 break
         return np.asarray(share / share.sum())
 
@@ -498,7 +498,7 @@ def _estimate(
     # Three tests, by Bonferroni: labels that are surer than they should be have a ninth.
     fits = min(1.0, n_tests * 2.25 * min(found.fit_p_value(), unsure, 4.0 * (1.0 - unsure)))
     change = min(1.0, n_tests * found.change_p_value())
-    verdict = UNKNOWN if unknown else _judge(found, fits, change, calibrator)
+    verdict = TOO_FEW if unknown else _judge(found, fits, change, calibrator)
     holds = verdict in (SAME, MOVED)
     reach = NormalDist().inv_cdf(1.0 - delta / 2.0) if holds else np.inf
     accuracy, accuracy_interval = found.accuracy(lost, reach)
@@ -557,7 +557,7 @@ def _judge(found: ClassFrequencies, fits: float, change: float, calibrator: Any)
     before = 1.0 / (found.old**2 / (known.effective + 1.0)).sum()
     few = examples < min(50.0, 0.5 * before) or known.effective[found.noise.argmax()] < 8.0
     if change < _TEST_LEVEL and few:
-        return UNKNOWN
+        return TOO_FEW
     if fits >= _TEST_LEVEL:
         return MOVED
     return OFF if known.implied is None else BROKEN

@@ -47,7 +47,7 @@ from hokical.calibrators.catalog import make, new_calibrator
 from hokical.calibrators.confidence import MultilabelCalibrator
 from hokical.calibrators.methods import AutoCalibrator
 from hokical.calibrators.stored import Decisions, cost_table, decide
-from hokical.guarantees import calibration_data as kept
+from hokical.guarantees import calibration_data
 from hokical.guarantees.scores import SelectivePrediction
 from hokical.guarantees.sets import Detections
 from hokical.guarantees.shift import ShiftEstimate, in_order
@@ -196,7 +196,7 @@ class CalibratedClassifier(
         else:
             self.classes_ = np.unique(labels) if averages else classes_of(final)
         parts = self._hold_out(data, final, of_splits, counts)
-        self._fit_rows = kept.RowSketch.from_hashes(example_hashes(X)[used])
+        self._fit_rows = calibration_data.RowSketch.from_hashes(example_hashes(X)[used])
         if averages:
             self.models_ = [self._calibrate(one.model, calibrator, [one], data) for one in parts]
             self.calibrator_ = self._calibrate_mean(parts, data)
@@ -244,7 +244,7 @@ class CalibratedClassifier(
 
     def certify(
         self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None,
-        reused: kept.Reused = "refuse",
+        reused: calibration_data.Reused = "refuse",
     ) -> Self:  # fmt: skip
         """Note rows that nothing was fitted on, for `predict_or_abstain` and `predict_set`.
 
@@ -253,7 +253,7 @@ class CalibratedClassifier(
         X, labels = check_examples(self, X, y, sample_weight, groups)
         logits = self._logits(X, groups)
         found = self._fit_rows.holds_too_many(example_hashes(X))
-        kept.refuse_rows_of_fit(found, "X", reused)
+        calibration_data.refuse_rows_of_fit(found, "X", reused)
         truth = labels if self._several else class_index(labels, self.classes_, "y")
         self.calibrator_.certify(logits, truth, sample_weight, groups=groups, reused=reused)
         return self
@@ -406,7 +406,7 @@ class CalibratedClassifier(
         found = [pair.spread(pair.logits(X), self.classes_, groups) for pair in self.models_]
         if of_one:
             n, twins = len(found[0]), self._fit_rows.has_twins
-            draws = kept.row_draws(0, n) if twins else example_hashes(X)
+            draws = calibration_data.row_draws(0, n) if twins else example_hashes(X)
             found = [np.stack(found)[(draws * len(found)).astype(np.int64), np.arange(n)]]
         return log_of_mean(found)
 
@@ -725,17 +725,17 @@ def example_hashes(X: Any) -> FloatArray:
     if issparse(X):
         entries = X.tocoo()
         words = np.zeros(entries.shape[0], np.uint64)
-        np.add.at(words, entries.row, kept.number_words(entries.data, entries.col))
-        return kept.scatter(words)
+        np.add.at(words, entries.row, calibration_data.number_words(entries.data, entries.col))
+        return calibration_data.scatter(words)
     try:
         table = np.asarray(X)
     except ValueError:  # rows of different lengths
         table = np.fromiter(X, object)
     if table.dtype.kind in "fiub":
-        return kept.number_hashes(table.reshape(len(table), -1))
+        return calibration_data.number_hashes(table.reshape(len(table), -1))
     texts = (repr(row).encode(errors="replace") for row in table.tolist())
     digests = b"".join(blake2b(text, digest_size=8).digest() for text in texts)
-    return kept.scatter(np.frombuffer(digests, np.uint64))
+    return calibration_data.scatter(np.frombuffer(digests, np.uint64))
 
 
 def classes_of(estimator: Any) -> AnyArray:

@@ -29,13 +29,13 @@ import numpy as np
 
 from hokical._core import reading
 from hokical._core.arrays import AnyArray, BoolArray
-from hokical._core.conversion import Zeros, from_binary_scores, from_probabilities
+from hokical._core.conversion import SUM_SLACK, Zeros, from_binary_scores, from_probabilities
 from hokical._core.groups import look_up
 from hokical._core.logits import as_logits
 from hokical._core.reading import Rows
 from hokical._core.runtime import FitDataWarning, warn_user
 from hokical.io import tables
-from hokical.io.tables import MISSING, NAMELESS, TABLE, DataFileError, FileSplit, Table
+from hokical.io.tables import MISSING, NO_NAME, TABLE, DataFileError, FileSplit, Table
 
 Location = str | os.PathLike[str]
 ScoreKind = Literal["logits", "probabilities", "confidence"]
@@ -59,8 +59,6 @@ _ID = re.compile(r"(.*_)?id", re.IGNORECASE)
 #: `keep` for every column that is not a score.
 ALL = ("all",)
 _TRUTH = {"0": 0, "1": 1, "false": 0, "true": 1, "no": 0, "yes": 1}
-#: Rows of probabilities that were rounded to two digits sum to 1 within this.
-_SLACK = 0.05
 
 
 @dataclass(frozen=True)
@@ -350,8 +348,8 @@ class Layout:
         of_other_kind = {name for found in by_kind.values() for name in found.values()}
         if known and all(table.first(name) not in {None, *of_other_kind} for name in known):
             return None, {name: table.require(name, "the fit") for name in known}
-        if table.names == [NAMELESS]:
-            return "logits", {NAMELESS: NAMELESS}
+        if table.names == [NO_NAME]:
+            return "logits", {NO_NAME: NO_NAME}
         if not by_kind and self.labels and wanted.kind != "confidence" and len(table.names) > 2:
             values = {str(value).strip() for value in table.read_column(self.labels).tolist()}
             values = {value for value in values if value.lower() not in MISSING}
@@ -416,7 +414,7 @@ class Layout:
         name.
         """
         beside = labels_beside(self.table.path)
-        if self.table.names == [NAMELESS] and beside != self.table.path and beside.exists():
+        if self.table.names == [NO_NAME] and beside != self.table.path and beside.exists():
             labels = labels or beside
         if labels is None:
             return None
@@ -515,12 +513,12 @@ class Layout:
                 "--logits."
             )
         sums = values.sum(axis=1) if inside and values.ndim == 2 else np.zeros(1)
-        if np.all(np.abs(sums - 100.0) <= 100.0 * _SLACK):
+        if np.all(np.abs(sums - 100.0) <= 100.0 * SUM_SLACK):
             raise ValueError(
                 f"scores must be logits or probabilities, not percentages; got {values[0].max():g} "
                 "in row 0, and all rows sum to 100. Divide by 100, or write them with the sign %."
             )
-        sums_to_one = bool(np.all(np.abs(sums - 1.0) <= _SLACK))
+        sums_to_one = bool(np.all(np.abs(sums - 1.0) <= SUM_SLACK))
         return self.kind or ("probabilities" if sums_to_one else "logits")
 
     def _as_scores(self, given: Any, kind: ScoreKind) -> tuple[Any, int]:

@@ -35,7 +35,7 @@ FileSplit = Literal["val", "test"]
 #: Arrays of a file by name. A file with one array and no name for it uses "".
 Arrays = Mapping[str, AnyArray]
 Load = Callable[[Sequence[str], Sequence[str]], Arrays]
-NAMELESS = ""
+NO_NAME = ""
 _ARRAYS = "NumPy arrays of numbers"
 _HEAD_BYTES = 4096
 #: First bytes of the formats that are read; of pickles, those of protocols 2 to 5.
@@ -227,7 +227,7 @@ def open_table(path: Path, split: FileSplit) -> Table:
                 if array.size and array.offset + array.nbytes != os.path.getsize(path):
                     announced = f"shape {array.shape} and type {array.dtype} announce"
                     raise EOFError(f"more bytes than {announced}")
-            return _table_of(path, {NAMELESS: np.asarray(array)}, split)
+            return _table_of(path, {NO_NAME: np.asarray(array)}, split)
         case "pickle":
             for entry in entry_points(group="hokical.readers", name="pickle"):
                 return _table_of(path, entry.load()(path), split)

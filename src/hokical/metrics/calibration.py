@@ -154,7 +154,7 @@ def ece(
         rule = "must be a number of at least 1, or inf"
         raise ValueError(f"`norm` {rule}; got {norm!r}. Use 1, 2 or math.inf.")
     levels = read_levels(proba, labels, sample_weight)
-    gap, weight, _ = levels.by_bin(check_count(n_bins), bins)
+    gap, weight, _ = levels.by_bin(check_count("n_bins", n_bins), bins)
     size, whole = np.abs(gap), float(weight.sum())
     if norm == 1:
         return float(size.sum()) / whole
@@ -184,7 +184,7 @@ def debiased_ece(
     >>> round(ece(confidence, correct, norm=2), 4), round(debiased_ece(confidence, correct), 4)
     (0.0407, 0.0207)
     """
-    found = read_levels(proba, labels, sample_weight).by_bin(check_count(n_bins), bins)
+    found = read_levels(proba, labels, sample_weight).by_bin(check_count("n_bins", n_bins), bins)
     gap, w, correct = (column[found[1] > 1] for column in found)
     accuracy = correct / w
     square = (gap / w) ** 2 - accuracy * (1.0 - accuracy) / (w - 1.0)
@@ -204,7 +204,7 @@ def classwise_ece(
     >>> round(classwise_ece([[0.8, 0.2], [0.8, 0.2], [0.3, 0.7]], [0, 1, 1]), 6)
     0.3
     """
-    n_bins = check_count(n_bins)
+    n_bins = check_count("n_bins", n_bins)
 
     def make(*chunk: Any) -> FloatArray:
         data = as_predictions(*chunk)

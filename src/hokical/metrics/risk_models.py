@@ -198,7 +198,7 @@ class BinarySummary(Estimates):
 
 
 def binary_summary(
-    probability: Any, outcome: Any = None, sample_weight: Any = None, *, delta: float = 0.05,
+    probability: Any, outcome: Any = None, *, delta: float = 0.05, sample_weight: Any = None,
     cluster: Any = None,
 ) -> BinarySummary:  # fmt: skip
     """What clinical papers and scorecard validations report of the probability of an event.
@@ -209,10 +209,10 @@ def binary_summary(
         Predicted probability of the event; of two columns, the second. Chunks as in `ece`.
     outcome : array of shape (n,)
         Whether the event happened: True and False, or 1 and 0.
-    sample_weight : array of shape (n,), optional
-        How much each row counts; intervals are those of as many rows as the weights are worth.
     delta : float
         Probability that an interval fails.
+    sample_weight : array of shape (n,), optional
+        How much each row counts; intervals are those of as many rows as the weights are worth.
     cluster : array of shape (n,), optional
         Which rows belong together, as those of one patient; as in `hokical.metrics.summary`.
 
@@ -507,12 +507,10 @@ class _Cells(NamedTuple):
         self, columns: FloatArray, start: FloatArray, offset: Any = 0.0, penalty: Any = 0.0
     ) -> _Fit | None:
         """A (penalised) logistic model of columns (k, cells); None if it is not determined."""
-        from scipy.special import expit
-
         found = start
         for _ in range(100):
             eta = offset + found @ columns
-            p = expit(eta)
+            p = bounds.scipy_special().expit(eta)
             hessian = columns * (self.weight * p * (1.0 - p)) @ columns.T + penalty
             if not np.linalg.cond(hessian) < 1e12:
                 return None

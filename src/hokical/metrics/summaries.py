@@ -40,7 +40,7 @@ class SummaryOptions:
     delta: float = 0.05
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "n_bins", check_count(self.n_bins))
+        object.__setattr__(self, "n_bins", check_count("n_bins", self.n_bins))
         bounds.check_chance("delta", self.delta)
 
 
@@ -389,8 +389,6 @@ def _effect(moved: FloatArray, codes: IntArray, cells: IntArray | None = None) -
     Without a row that differs nothing is known of their correlation: one more, which its whole
     cluster shares, is counted. Few clusters determine a variance badly: by Student's quantile.
     """
-    from scipy.special import stdtrit
-
     count = np.bincount(codes)
     n_clusters = int(np.count_nonzero(count))
     size = float(count @ count) / codes.size
@@ -400,7 +398,7 @@ def _effect(moved: FloatArray, codes: IntArray, cells: IntArray | None = None) -
     if alone <= 0.0:
         alone, one = 0.0, 1.0
     whole = float(together @ together) * n_clusters / max(n_clusters - 1, 1)
-    wider = (float(stdtrit(max(n_clusters - 1, 1), 0.975)) / 1.96) ** 2
+    wider = (float(bounds.scipy_special().stdtrit(max(n_clusters - 1, 1), 0.975)) / 1.96) ** 2
     return max((whole + size * one) / (alone + one), 1.0) * wider
 
 

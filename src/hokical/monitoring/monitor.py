@@ -455,7 +455,8 @@ class CalibrationMonitor(SavedStream):
             return self
         reading.pair_rows(logits, labels, None, groups)
         data = calibrator._attach_groups(as_logits(logits, fitted_by=calibrator), groups)
-        truth = reading.as_partial_labels(labels, data.n_rows, data.n_classes, self.class_names)
+        shape = data.n_rows, data.n_classes
+        truth = reading.as_partial_labels(labels, *shape, classes=self.class_names)
         predicted = to_host(calibrator.predict(data)).astype(np.int64)
         left_out = self.options.groups is None and getattr(calibrator, "groups_", None) is not None
         numbers = self.options.group_numbers(None if left_out else groups, data.n_rows)
@@ -501,7 +502,7 @@ class CalibrationMonitor(SavedStream):
             n_classes, names = self.options.n_classes or 2, self.class_names
             if not of_logits[0]:  # whether a confidence was right
                 n_classes, names = 2, ()
-            truth = reading.as_partial_labels(given, len(keys), n_classes, names)
+            truth = reading.as_partial_labels(given, len(keys), n_classes, classes=names)
             if of_logits[0] and state.sets is not None:
                 sets = zip(truth.tolist(), members, strict=True)
                 state.sets.update([label in classes for label, classes in sets])
@@ -675,7 +676,7 @@ class OnlineState:
 
     def __post_init__(self) -> None:
         check_chance("coverage", self.coverage)
-        self.max_waiting = checks.check_count(self.max_waiting, name="max_waiting")
+        self.max_waiting = checks.check_count("max_waiting", self.max_waiting)
         self.rows = {each: (row[0], row[1] != 0) for each, row in self.rows.items()}
 
     def to_stored(self) -> dict[str, Any]:
@@ -771,7 +772,7 @@ class OnlineSets(SavedStream):
         keys, odds = kept.as_ids(ids, len(proba)), _against(proba)
         with self._lock:
             state = self._state
-            kept.check_ids(keys, state)
+            kept.check_ids(kept.refuse_repeated(keys), state)
             members = odds <= state.threshold
             members[np.arange(len(proba)), proba.argmax(axis=1)] = True
             for key, own, inside in zip(keys, odds, members, strict=True):
@@ -798,7 +799,7 @@ class OnlineSets(SavedStream):
         truth = reading.as_labels(labels, len(keys), known.n_classes_, classes=known.class_names)
         with self._lock:
             state = self._state
-            kept.check_ids(keys, state, state.max_waiting)
+            kept.check_ids(kept.refuse_repeated(keys), state, state.max_waiting)
             for key, label in zip(keys, truth.tolist(), strict=True):
                 odds, inside = state.rows[key]
                 state.add(odds, bool(inside[label]), label)

@@ -102,7 +102,7 @@ class WaitingRows:
     dropped: int = 0
 
     def __post_init__(self) -> None:
-        check_count(self.limit, name="limit", least=0)
+        check_count("limit", self.limit, least=0)
 
 
 @storable("monitor-seen")
@@ -118,7 +118,7 @@ class SeenRows:
     named: dict[float, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_count(self.limit, name="limit", least=0)
+        check_count("limit", self.limit, least=0)
 
     def add(self, hashes: FloatArray, *, have_ids: bool = False) -> None:
         """Remember rows and their batch; raise if it, or most of its rows, were counted before."""
@@ -171,19 +171,19 @@ def as_ids(ids: Any, n_rows: int | None = None) -> list[str]:
     return [str(each) for each in found]
 
 
-def refuse_repeated(ids: list[str]) -> None:
-    """Raise if an id comes twice."""
+def refuse_repeated(ids: list[str]) -> list[str]:
+    """The ids; raise if one comes twice."""
     if len(set(ids)) < len(ids):
         twice = next(each for each in ids if ids.count(each) > 1)
         raise ValueError(f"`ids` must be different; got {twice!r} twice. Leave one of them out.")
+    return ids
 
 
 def check_ids(ids: list[str], held: Any, limit: int | None = None) -> None:
-    """Raise if an id comes twice, or one was used before, in `held.rows` or `held.labelled`.
+    """Raise if one of different ids was used before, in `held.rows` or `held.labelled`.
 
     With a `limit` of rows that may wait, raise if one does not wait for a label.
     """
-    refuse_repeated(ids)
     for each in ids:
         waits, counted = each in held.rows, each in held.labelled
         if limit is None and waits:
@@ -369,7 +369,7 @@ class MonitorOptions:
 
     def __post_init__(self) -> None:
         for name in ("window", "n_bins", "min_labels", "max_waiting"):
-            object.__setattr__(self, name, check_count(getattr(self, name), name=name))
+            object.__setattr__(self, name, check_count(name, getattr(self, name)))
         check_chance("delta", self.delta)
         for name in ("tolerance", "class_tolerance"):
             value = getattr(self, name)
@@ -378,7 +378,7 @@ class MonitorOptions:
         if self.coverage is not None:
             check_chance("coverage", self.coverage)
         if self.n_classes is not None:
-            check_count(self.n_classes, name="n_classes", least=2)
+            check_count("n_classes", self.n_classes, least=2)
 
     @property
     def group_sizes(self) -> tuple[int, ...]:
@@ -432,7 +432,7 @@ class MonitorState:
         known = truth >= 0
         keys = None if ids is None else as_ids(ids, len(rows))
         if keys is not None:
-            check_ids(keys, self.waiting)
+            check_ids(refuse_repeated(keys), self.waiting)
         if hashes is not None:
             self.seen.add(hashes, have_ids=keys is not None)
         if keys is not None:

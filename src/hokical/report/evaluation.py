@@ -29,7 +29,7 @@ from hokical._core.groups import read_columns, take_rows
 from hokical._core.logits import Logits, TopK, as_logits
 from hokical._core.reading import Rows
 from hokical._core.runtime import progress_bar, track
-from hokical.calibrators import confidence as outcomes
+from hokical.calibrators import confidence
 from hokical.calibrators.calibrator import Calibrator
 from hokical.calibrators.catalog import make, method_names, new_calibrator
 from hokical.calibrators.stored import check_plain_logits, clone
@@ -63,9 +63,8 @@ class Predicted(Outcomes):
     ) -> Self:
         """The predictions of a fitted calibrator for checked logits and labels."""
         data = calibrator._check_logits(calibrator._attach_groups(logits, groups))
-        predicted, confidence, proba = predict_all(calibrator.rule_, data)
-        rows = (confidence.astype(np.float64), predicted == labels)
-        return cls(*rows, weight, labels, proba, predicted)
+        predicted, top, proba = predict_all(calibrator.rule_, data)
+        return cls(top.astype(np.float64), predicted == labels, weight, labels, proba, predicted)
 
     def event(self, positive: int) -> Outcomes | None:
         """Of two classes, the probability of one and whether it is the true one; None of more."""
@@ -201,7 +200,7 @@ def evaluate(
             if value is not None and name not in allowed:
                 raise TypeError(f"`{name}` cannot be given for {kind}; leave it out.")
 
-    if not (cal is None or isinstance(cal, (Calibrator, outcomes.OutcomeCalibrator, Dense))):
+    if not (cal is None or isinstance(cal, (Calibrator, confidence.OutcomeCalibrator, Dense))):
         raise TypeError(
             "`cal` must be a fitted calibrator of hokical, or None; got "
             f"{type(cal).__name__}. Evaluate the probabilities of other models: "
@@ -222,15 +221,15 @@ def evaluate(
         refuse("Dense", "sample_weight", "mask")
         return _evaluate_dense(cal, (x, y, sample_weight, mask), setting)
     if y is None:
-        if isinstance(cal, outcomes.OutcomeCalibrator):
+        if isinstance(cal, confidence.OutcomeCalibrator):
             rule = "`y` must be given for confidences and for several labels"
             raise TypeError(f"{rule}; got None. Streams are of logits.")
         refuse("a stream (without `y`), whose chunks may have weights,", "positive")
         return _evaluate_source(cal, x, setting, positive)
-    if isinstance(cal, outcomes.MultilabelCalibrator):
+    if isinstance(cal, confidence.MultilabelCalibrator):
         refuse("several labels")
         return _evaluate_labels(cal, x, y, setting)
-    if isinstance(cal, outcomes.ConfidenceCalibrator) or (cal is None and np.ndim(x) == 1):
+    if isinstance(cal, confidence.ConfidenceCalibrator) or (cal is None and np.ndim(x) == 1):
         refuse("confidences", "sample_weight", "groups", "cluster")
         weight = reading.as_weights(sample_weight, len(y))
         return _evaluate_confidence(cal, x, y, weight, setting)
@@ -309,7 +308,7 @@ def _evaluate_folds(method: Any, test: Rows, setting: Setting, folds: int) -> Ev
     """Each fold predicted by a fit on the others."""
     labels = test.labels
     remedy = "There cannot be more folds than examples."
-    check_count(folds, name="folds", least=2, most=labels.size, remedy=remedy)
+    check_count("folds", folds, least=2, most=labels.size, remedy=remedy)
     groups = {} if setting.groups is None else read_columns(setting.groups, labels.size)
     # The folds of each class in turn, in an order that is drawn once.
     drawn = np.random.default_rng(0).permutation(labels.size)
@@ -441,7 +440,7 @@ def _evaluate_confidence(cal: Any, x: Any, right: Any, weight: Any, setting: Set
     if cal is None or not hasattr(cal, "rule_"):
         return before
     warn_of_rows_of_fit(cal._are_of_fit(cal._read(x, right)), setting.data_name)
-    own = replace(own, confidence=to_host(cal.predict(x, setting.groups)))
+    own = replace(own, confidence=to_host(cal.predict(x, groups=setting.groups)))
     return replace(judge(cal.name, cal, own, setting, data), before=before)
 
 

@@ -254,7 +254,7 @@ def _one_more(result: Any, metric: str) -> float:
 BIN_COUNTS = (5, 10, 15, 20, 30, 50)
 SCHEMES: tuple[Bins, ...] = ("width", "mass")
 #: Groups and classes that are shown; the worst, if there are more.
-MOST_ROWS = 20
+MOST_SHOWN = 20
 #: Six decimals: finer than a pixel, and than the numbers shown.
 DIGITS = 6
 #: In the order of their dependencies.
@@ -388,7 +388,7 @@ def _group_rows(table: GroupTable | None) -> dict[str, Any] | None:
     """The rows of a table, those of the smallest p-values if there are many, and the verdict."""
     if table is None:
         return None
-    shown = table.rows if len(table.rows) <= MOST_ROWS else table.worst(MOST_ROWS)
+    shown = table.rows if len(table.rows) <= MOST_SHOWN else table.worst(MOST_SHOWN)
     rows = [asdict(row) | {"full_name": row.full_name} for row in (*shown, *table.segments[:5])]
     return {"rows": rows, "n_left_out": len(table.rows) - len(shown), "verdict": table.verdict}
 

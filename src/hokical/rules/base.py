@@ -643,7 +643,7 @@ class SetRule(WrappedRule):
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.check_choice("kind", self.kind, SetKind)
-        checks.check_count(self.free_ranks, name="free_ranks", least=0)
+        checks.check_count("free_ranks", self.free_ranks, least=0)
 
     accepts_top_k = property(attrgetter("rule.accepts_top_k"))
 

@@ -161,7 +161,7 @@ class HokiRule(Rule):
         if self.draws is not None and self.draws.noise != self.noise:
             raise ValueError(f"`draws` must be None or draws of {self.noise}; got {self.draws!r}.")
         expected = EXACT_LEVELS if self.draws is None else self.draws.n_draws
-        checks.check_count(self.levels, name="levels", least=expected, most=expected)
+        checks.check_count("levels", self.levels, least=expected, most=expected)
         if isinstance(self.link, Curve) and self.link.first[-1] > self.levels:
             raise ValueError(f"`first` must lie within the {self.levels} levels.")
 

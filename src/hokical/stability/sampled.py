@@ -50,10 +50,10 @@ class Draws:
     def __post_init__(self) -> None:
         if not isinstance(self.noise, Noise):
             raise ValueError(f"`noise` must be a noise; got {self.noise!r}.")
-        check_count(self.seed, name="seed", least=0, most=2**64 - 1)
-        check_count(self.n_draws, name="n_draws", most=MOST_DRAWS)
+        check_count("seed", self.seed, least=0, most=2**64 - 1)
+        check_count("n_draws", self.n_draws, most=MOST_DRAWS)
         most = _MOST_NUMBERS // self.n_draws
-        check_count(self.n_classes, name="n_classes", least=2, most=most)
+        check_count("n_classes", self.n_classes, least=2, most=most)
         centred = type(self.noise).of_width(self.noise.width)
         uniform = portable.uniform_draws(self.seed, (self.n_draws, self.n_classes))
         object.__setattr__(self, "values", centred.from_uniform(uniform))
@@ -160,7 +160,7 @@ def draw_seed(random_state: Any) -> int:
     None takes a fresh one from the operating system, never from NumPy's global state.
     """
     if isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool):
-        return check_count(random_state, name="random_state", least=0, most=2**64 - 1)
+        return check_count("random_state", random_state, least=0, most=2**64 - 1)
     if random_state is None:
         random_state = np.random.default_rng()
     if isinstance(random_state, np.random.Generator):
@@ -206,7 +206,7 @@ def label_stability(
         checked = as_logits(logits)
         if draws is None:
             return arrays.to_input_library(noise.stability(checked), logits)
-        m = check_count(draws, name="draws", most=MOST_DRAWS, remedy="None solves the integral.")
+        m = check_count("draws", draws, most=MOST_DRAWS, remedy="None solves the integral.")
         shared = Draws(noise, draw_seed(random_state), m, checked.n_classes)
         counts = checked.xp.astype(survivals(checked, shared), checked.xp.float64)
         return arrays.to_input_library(counts / float(m), logits)

@@ -67,7 +67,7 @@ def test_confidences(columns: int, monotone: bool) -> None:
         own[cal.rule_.coding.columns[0]][::5] = "nowhere"
         feed = {"groups": cal.group_codes(own)}
         with pytest.warns(UserWarning, match="missing or was not in the fit"):
-            expected = cal.predict(new, own)
+            expected = cal.predict(new, groups=own)
     else:
         expected = cal.predict(new)
     model = onnx.export(cal, input_dtype="float64")

@@ -61,7 +61,7 @@ class ODIRCalibrator(Calibrator):
         if self.mus is not None:
             penalties.check_strengths(self.mus, "mus", ())
         folds.check_cv(self.cv)
-        check_count(self.max_iter, name="max_iter")
+        check_count("max_iter", self.max_iter)
         check_positive("tol", self.tol, "The default is 1e-10.")
 
     def _fit(self, examples: Examples) -> Fit:

@@ -92,7 +92,7 @@ class StabilityProfile(Calibrator):
     def _check_parameters(self) -> None:
         check_widths(self.widths)
         check_penalty(self.penalty)
-        check_count(self.max_iter, name="max_iter")
+        check_count("max_iter", self.max_iter)
 
     def _fit(self, examples: Examples) -> Fit:
         """Fit the temperature, then the link."""

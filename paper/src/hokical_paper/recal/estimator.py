@@ -105,8 +105,8 @@ class ReCal(Calibrator):
         self.random_state = random_state
 
     def _check_parameters(self) -> None:
-        check_count(self.n_bins)
-        check_count(self.max_iter, name="max_iter")
+        check_count("n_bins", self.n_bins)
+        check_count("max_iter", self.max_iter)
         if not isinstance(self.stop_when_worse, (bool, np.bool_)):
             raise ValueError(
                 f"`stop_when_worse` must be True or False; got {self.stop_when_worse!r}."

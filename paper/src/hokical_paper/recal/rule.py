@@ -134,7 +134,7 @@ class ReCalRule(Rule):
     n_transforms: int
 
     def __post_init__(self) -> None:
-        check_count(self.n_transforms, name="n_transforms", most=_MOST_TRANSFORMS)
+        check_count("n_transforms", self.n_transforms, most=_MOST_TRANSFORMS)
         last = self.n_transforms - 1
         check_array("transformations", self.transformations, (None,), 0, last, dtype=np.int64)
         steps = self.transformations.size

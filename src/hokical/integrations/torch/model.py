@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import _register_namedtuple, tree_map_only
 
 from hokical._core.checks import check_choice
-from hokical._core.conversion import LOG_ZERO
+from hokical._core.conversion import LOG_ZERO, SUM_ERROR
 from hokical._core.runtime import import_optional, progress_bar
 from hokical._core.storage import CalibratorFileError, StrPath
 from hokical.calibrators import load as load_file
@@ -39,8 +39,6 @@ MaybeOutputs = Literal["logits", "probabilities", "auto"]
 GetLogits = Callable[[Any], Tensor]
 #: Under which names a batch that is a mapping has its labels.
 _LABELS = ("labels", "label", "targets", "target", "y")
-#: How far sums of probabilities, in half precision too, may be from 1.
-_SUM_ERROR = 1e-2
 #: Rows of a batch where tensors are given instead of a loader.
 _ROWS = 256
 _WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel)
@@ -418,7 +416,7 @@ def _collect(
     if form == "auto":  # probabilities lie in [0, 1] and, of several classes, each row sums to 1
         within = ((rows >= 0.0) & (rows <= 1.0)).all()
         if within and not several and rows.shape[1] > 1:
-            within = ((rows.double().sum(dim=1) - 1.0).abs() <= _SUM_ERROR).all()
+            within = ((rows.double().sum(dim=1) - 1.0).abs() <= SUM_ERROR).all()
         form = "probabilities" if within else "logits"
     return outputs_as_logits(rows, form, several), labels, form, rank
 
