@@ -45,6 +45,7 @@ Fitted = TypeVar("Fitted", bound=Calibrator)
 _RULE = "a chunk must be logits (n, classes)"
 #: The arrays of a chunk, by what they may be called.
 CHUNK_NAMES = (examples.LOGITS, examples.LABELS, examples.WEIGHTS)
+_BESIDE = ("labels", "sample_weight")
 #: Rows that are looked at before the others. Batches of one row would take seconds to cut.
 _HEAD_ROWS = 1024
 _NO_ROWS = "a source must have at least one row; got none."
@@ -229,8 +230,8 @@ class ChunkSource:
         values = reading.to_numpy(reading.order_columns(logits, "logits", self.columns), "logits")
         if values.ndim != 2:
             raise ValueError(f"{_RULE}; got shape {values.shape}.")
-        beside = _columns_beside(len(values), labels, weights)
-        truth, counts = (e if e is None else reading.to_numpy(e, "labels") for e in beside)
+        beside = zip(_BESIDE, _columns_beside(len(values), labels, weights), strict=True)
+        truth, counts = (None if e is None else reading.to_numpy(e, name) for name, e in beside)
         if truth is not None and truth.dtype.kind in "UTO" and not self.classes:  # names of these
             self.classes = tuple(map(reading.class_of_column, self.columns))
         return Rows(values, truth, counts)
@@ -239,7 +240,7 @@ class ChunkSource:
 def _columns_beside(n_rows: int, labels: Any, weights: Any) -> list[Any]:
     """Labels and weights (n,) of so many rows, as arrays that can be sliced; or None."""
     found = list[Any]()
-    for name, part in (("labels", labels), ("sample_weight", weights)):
+    for name, part in zip(_BESIDE, (labels, weights), strict=True):
         sliced = part is None or (hasattr(part, "shape") and library_of(part) != "pandas")
         found.append(part if sliced else reading.to_numpy(part, name))
         if part is not None:
@@ -279,15 +280,8 @@ class TableSource(ChunkSource):
         with tables.report_file(name):
             kind = layout.settle_kind(scores)
         layout.wanted = replace(wanted, kind=kind)
-        super().__init__(
-            self._read_chunks,
-            layout.columns,
-            n_rows,
-            path,
-            layout.classes,
-            layout.about(kind),
-            data.schema.names,
-        )
+        known = (layout.columns, n_rows, path, layout.classes, layout.about(kind))
+        super().__init__(self._read_chunks, *known, data.schema.names)
         self._rows = rows_per_chunk(scores.shape[1] if scores.ndim == 2 else 1)
         self._data = data
 
@@ -511,6 +505,8 @@ def partial_fit(calibrator: Hoki, source: Any, *, progress: bool | None = None) 
     >>> partial_fit(cal, [(logits[3000:], labels[3000:])]).accuracy_ == whole.accuracy_
     True
     """
+    if not hasattr(calibrator, "rule_"):
+        return fit(calibrator, source, progress=progress)
     chunks = open_source(source, fitted_by=calibrator)
     calibrator._partial_fit_partition(StreamedPartition(chunks, progress=progress))
     return calibrator

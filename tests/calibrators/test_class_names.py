@@ -39,6 +39,8 @@ def test_wrong_names_are_told_of() -> None:
     logits, labels = world(60, 3)
     with pytest.raises(ValueError, match="`classes` must name each of the 3 columns"):
         hokical.auto(logits, labels, classes=["cat", "dog"])
+    with pytest.raises(ValueError, match=r"columns of `logits` once; got \['a', 'a', 'b'\]\. Give"):
+        hokical.auto(logits, labels, classes=["a", "a", "b"])
     with pytest.raises(ValueError, match=r"names of the classes, .*; got 'fish' in row 0"):
         hokical.auto(logits, np.array(["fish"] * 60), classes=NAMES)
     with pytest.raises(TypeError, match=r"`hokical.auto\(logits, labels, classes="):

@@ -216,3 +216,55 @@ def test_results_are_printed_in_a_line(data: Any) -> None:
     assert found.startswith("300 rows, 3 different actions; mean expected cost 0.")
     found = str(cal.detect(data[0], 1))
     assert " of 300 rows are flagged. Recall of class 1 at least 95%" in found
+
+
+@pytest.mark.parametrize("kind", ["logits", "labels", "confidence"])
+def test_a_failed_refit_leaves_no_half_fitted_state(kind: str, data: Any) -> None:
+    given = frame(data[0])
+    if kind == "logits":
+        cal, truth = make("temps"), data[1]
+    elif kind == "labels":
+        cal, truth = MultilabelCalibrator(), np.eye(3)[data[1]]
+    else:
+        cal, truth = ConfidenceCalibrator(), data[1] == 0
+        given = frame(softmax(data[0], axis=1))
+    cal.fit(given, truth)
+    with pytest.raises(ValueError, match="in row 0"):
+        cal.fit(given.to_numpy() * np.nan, truth)
+    with pytest.raises(ValueError, match="not fitted"):
+        cal.predict(given[["cow", "dog", "cat"]])
+    cal.fit(given, truth)
+    np.testing.assert_array_equal(cal.predict(given[["cow", "dog", "cat"]]), cal.predict(given))
+
+
+def test_merged_calibrators_know_their_columns(data: Any) -> None:
+    logits, names = frame(data[0]), np.array(["cat", "dog", "cow"])[data[1]]
+    one, two, turned = (hokical.Hoki(noise=hokical.Gaussian(2.0)) for _ in range(3))
+    one.fit(logits[:200], names[:200], classes=["cat", "dog", "cow"])
+    merged = one.merge(two.fit(logits[200:], names[200:], classes=["cat", "dog", "cow"]))
+    turned.fit(logits[["cow", "dog", "cat"]], 2 - data[1])
+    expected = hokical.Hoki(noise=hokical.Gaussian(2.0)).fit(*data)
+    swapped = logits[["cow", "dog", "cat"]]
+    np.testing.assert_array_equal(merged.predict_proba(swapped), expected.predict_proba(data[0]))
+    assert merged.class_names == ("cat", "dog", "cow")
+    assert one.table_.total == 200
+    with pytest.raises(ValueError, match=r"must agree to be merged.*and columns"):
+        one.merge(turned)
+    unnamed = hokical.Hoki(noise=hokical.Gaussian(2.0)).fit(
+        np.asarray(data[0])[200:], data[1][200:]
+    )
+    for merged in (one.merge(unnamed), unnamed.merge(one)):  # arrays have no names to disagree
+        assert merged._columns == one._columns
+
+
+def test_more_examples_keep_what_the_table_was() -> None:
+    logits, labels = synthetic_logits(300, 3, seed=4)
+    table = pd.DataFrame(softmax(logits, axis=1), columns=["prob_a", "prob_b", "prob_c"])
+    table["label"] = np.array(["a", "b", "c"])[labels]
+    cal = hokical.Hoki(noise=hokical.Gaussian(2.0)).fit(table[:200], "label")
+    before = dict(cal.metadata_)
+    cal.partial_fit(table[200:], "label")
+    assert cal.metadata_ == before != {}
+    assert cal.predict(table.drop(columns="label")).shape == (300,)
+    assert hokical.Hoki(noise=hokical.Gaussian(2.0)).fit(logits, labels).metadata_ == {}
+    assert cal.fit(logits, labels).metadata_ == {}

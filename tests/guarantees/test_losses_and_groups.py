@@ -143,7 +143,10 @@ def test_what_cannot_be_bounded_is_refused() -> None:
     for loss, message in (
         (wrong_among_found, "`delta` must be given"),
         (lambda p, y, t: 1.0 - truth_missing(p, y, t), "`delta` must be given"),
-        (lambda p, y, t: 2.0 + 0.0 * y, r"`loss` must lie in \[0, 1\]"),
+        (
+            lambda p, y, t: 2.0 + 0.0 * y,
+            r"`loss` must lie in \[0, 1\].*got 2.0 in row 0, .* Divide",
+        ),
         (lambda p, y, t: p, "one number per example"),
         (np.zeros((200, 3)), r"shape \(200, 101\)"),
         (np.zeros((20, 101)), r"shape \(200, 101\), a row for each example"),
@@ -355,7 +358,7 @@ def test_declared_counts_are_examples() -> None:
     twin = make("temps").fit(*world(300, 4, seed=1)).certify(logits[again], labels[again])
     np.testing.assert_array_equal(sets, twin.predict_set(new, coverage=0.9, delta=0.1).members)
     np.testing.assert_array_equal(accepted, twin.predict_or_abstain(new, risk=0.3).accepted)
-    with pytest.raises(ValueError, match="whole numbers with `counts=True`"):
+    with pytest.raises(ValueError, match=r"numbers with `counts=True`; got \d\.5\. Leave"):
         cal.certify(logits, labels, sample_weight=often + 0.5, counts=True)
 
 
@@ -460,3 +463,24 @@ def test_intervals_for_the_risk_of_a_class(classes: int) -> None:
     np.testing.assert_array_equal(
         *(each.predict_interval(logits, label=0) for each in (whole, streamed))
     )
+
+
+def test_equal_weights_of_several_labels_mean_nothing() -> None:
+    rng = np.random.default_rng(0)
+    odds = rng.normal(size=(900, 4))
+    truth = (rng.logistic(size=odds.shape) < odds).astype(int)
+    cal, site = MultilabelCalibrator().fit(odds[:300], truth[:300]), np.arange(600) % 60
+    plain = cal.certify(odds[300:], truth[300:], groups=site).predict_set
+    asked: list[dict[str, Any]] = [{"delta": 0.1}, {"by": "new group"}, {"by": "label"}]
+    expected = [plain(odds, coverage=0.8, **options) for options in asked]
+    for weights in (np.full(600, 2.0), np.ones(600)):
+        cal.certify(odds[300:], truth[300:], weights, groups=site)
+        for options, other in zip(asked, expected, strict=True):
+            found = cal.predict_set(odds, coverage=0.8, **options)
+            np.testing.assert_array_equal(found.thresholds, other.thresholds)
+            assert found.guarantee == other.guarantee
+    cal.certify(odds[300:], truth[300:], 1.0 + site, groups=site)
+    for options, name in zip(asked[:2], ("`delta`", '`by="new group"`'), strict=True):
+        with pytest.raises(ValueError, match=f"{name} needs examples.* alike") as told:
+            cal.predict_set(odds, coverage=0.8, **options)
+        assert "counts=True" not in str(told.value)  # `certify` has no such parameter here

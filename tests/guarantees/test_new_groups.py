@@ -362,7 +362,7 @@ def test_what_cannot_be_counted(sites: Any) -> None:
     several = MultilabelCalibrator().fit(odds[:500], rng.logistic(size=(500, 2)) < odds[:500])
     truth = rng.logistic(size=(1500, 2)) < odds[500:]
     several.certify(odds[500:], truth, np.linspace(1.0, 2.0, 1500), groups=subject[500:])
-    with pytest.raises(ValueError, match="needs examples that count alike"):
+    with pytest.raises(ValueError, match="needs examples that all count alike"):
         several.predict_set(odds, coverage=0.9, by="new group")
 
 
@@ -380,3 +380,8 @@ def test_the_command_line(sites: Any, tmp_path: Path) -> None:
     found = CliRunner().invoke(app, given)
     assert found.exit_code == 0, found.output
     assert found.output.count("a new group, drawn like the 12") == 2
+
+
+def test_names_without_a_value_for_a_column_are_told() -> None:
+    with pytest.raises(ValueError, match=r"one value for each of the columns \('a', 'b'\); got"):
+        GroupNames(("a", "b"), (("x",),))

@@ -51,6 +51,7 @@ def test_the_plan_is_what_happens() -> None:
         ({"risk": 0.0}, "`risk`"),
         ({"coverage": 1.0}, "`coverage`"),
         ({"risk": 0.1, "confidence": [[0.5]]}, r"`confidence` must be \(m,\)"),
+        ({"risk": 0.1, "confidence": [0.5, 85.0]}, r"lie in \[0, 1\]; got 85.0 in row 1\. Use"),
         ({"risk": 0.1, "examples": [0]}, "examples"),
     ],
 )
@@ -62,6 +63,13 @@ def test_bad_options_are_named(options: dict[str, object], message: str) -> None
 def test_one_guarantee_at_a_time() -> None:
     for options in ({}, {"risk": 0.1, "coverage": 0.9}):
         with pytest.raises(TypeError, match="one of `coverage`, `risk` and `events`"):
+            plan(**options)
+    for options, words in [
+        ({"coverage": 0.9, "auroc": 0.8}, "`auroc` and `widths` go with `events`"),
+        ({"risk": 0.1, "widths": {"auroc": 0.1}}, "`auroc` and `widths` go with `events`"),
+        ({"coverage": 0.9, "confidence": [0.5]}, "`confidence` goes with `risk` or `events`"),
+    ]:
+        with pytest.raises(TypeError, match=words):
             plan(**options)
 
 
@@ -163,3 +171,6 @@ def test_density_ratios_are_clipped_counted_and_refused() -> None:
         density_ratios(np.r_[np.full(5000, 1e-4), 0.99])
     with pytest.raises(ValueError, match=r"`probability` must be \(m,\) numbers"):
         density_ratios([[0.5, 0.5]])
+    for most in (0.0, -3.0):
+        with pytest.raises(ValueError, match=r"`most` must be a finite number above 0; got"):
+            density_ratios([0.5] * 200, most=most)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy, deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +19,7 @@ from hokical import CalibratorFileError, TopK, load, make
 from hokical.calibrators import with_sets
 from hokical.guarantees import plan
 from hokical.guarantees.control import examples_to_cover, fewest_examples, find_thresholds
+from hokical.guarantees.sets import SetOptions, prove_sets
 from tests.conftest import max_examples
 
 DRAWS = 10_000
@@ -418,6 +421,8 @@ def test_bad_arguments_are_named() -> None:
     ]:
         with pytest.raises((TypeError, ValueError), match=words):
             cal.predict_set(logits, **options)
+    with pytest.raises(ValueError, match=r"`by` must not be \"group\".*Use `predict_set\("):
+        with_sets(cal, coverage=0.9, by="group")
     cal.forget_examples()
     cal.kept_ = replace(cal.kept_, held_out_conformity=None)
     with pytest.raises(ValueError, match="no examples to go by"):
@@ -542,3 +547,22 @@ def test_threads_may_ask_for_more_coverages_than_are_remembered() -> None:
             list(pool.map(ask, range(8)))
     finally:
         sys.setswitchinterval(before)
+
+
+def test_what_is_remembered_is_not_stored() -> None:
+    cal, rows = certified(200), world(1)[0]
+    before = len(pickle.dumps(cal))
+    for k in range(20):
+        cal.predict_set(rows, coverage=0.5 + 0.02 * k)
+        cal.predict_or_abstain(rows, risk=0.05 + 0.02 * k)
+    known = cal.kept_.held_out_conformity
+    assert known.__dict__["_remembered"]
+    assert len(pickle.dumps(cal)) < before + 2000
+    for twin in (pickle.loads(pickle.dumps(cal)), deepcopy(cal), copy(cal)):
+        expected, found = (each.predict_set(rows, coverage=0.9) for each in (cal, twin))
+        np.testing.assert_array_equal(found.members, expected.members)
+    for twin in (pickle.loads(pickle.dumps(known)), deepcopy(known)):
+        assert not twin.__dict__["_remembered"]
+        prove_sets(twin, SetOptions(0.9), "held-out", 6)
+        assert twin.__dict__["_remembered"]
+        assert len(pickle.dumps(twin)) == len(pickle.dumps(known))

@@ -211,7 +211,7 @@ def test_coverage_is_watched_at_any_time() -> None:
     assert monitor.alarm is not None
     assert "less than the guaranteed 0.9, started no later than label 2," in str(monitor)
     for wrong in ([np.nan, 1.0], [0.3], [[True]]):
-        with pytest.raises(ValueError, match="`covered` must be 1-D"):
+        with pytest.raises(ValueError, match=r"`covered` must be 1-D.*got array.*Pass `members"):
             monitor.update(wrong)
     with pytest.raises(ValueError, match="`tolerance` must lie"):
         CoverageMonitor(0.9, tolerance=np.nan)

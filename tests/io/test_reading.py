@@ -12,7 +12,7 @@ import pytest
 import hokical.io
 from hokical import from_binary_scores, from_probabilities
 from hokical.io import DataFileError, read_examples
-from hokical.io.examples import options_from
+from hokical.io.examples import encode_labels, options_from
 
 SCORES = np.array([[2.0, 0.5, -1.0], [0.0, 3.0, 1.0], [1.0, 0.0, 4.0]])
 NAMED = "id,cat,dog,bird,place,label\n" + "\n".join(
@@ -235,9 +235,18 @@ def test_text_is_utf_8_or_of_windows(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes(text.encode("utf-8-sig"))
     assert read_examples(tmp_path / "t.csv", keep=("city",)).kept["city"].tolist() == ["K\xf6ln"]
     (tmp_path / "t.csv").write_bytes(text.encode("latin-1"))
-    with pytest.warns(UserWarning, match="is read as Windows-1252"):
+    with pytest.warns(UserWarning, match="is read as Windows-1252") as told:
         found = read_examples(tmp_path / "t.csv", keep=("city",))
+    assert told[0].filename == __file__
     assert found.kept["city"].tolist() == ["K\xf6ln"]
+
+
+def test_true_and_false_may_be_missing() -> None:
+    for words in (["true", "NA", "false"], ["True", "", "-1", "FALSE"]):
+        known = [{"true": 1, "false": 0}.get(word.lower(), -1) for word in words]
+        assert encode_labels(np.array(words), []).tolist() == known
+    with pytest.raises(ValueError, match="Name the classes"):
+        encode_labels(np.array(["true", "NA", "maybe"]), [])
 
 
 def test_columns_called_id_are_kept(tmp_path: Path) -> None:
@@ -307,7 +316,9 @@ def test_bad_tables_are_named(tmp_path: Path, text: str, options: Any, message: 
 
 
 def test_the_old_name_of_the_record() -> None:
-    with pytest.warns(DeprecationWarning, match="called `hokical.io.Rows`"):
-        assert hokical.io.Examples is hokical.io.Rows
+    with pytest.warns(FutureWarning, match="called `hokical.io.Rows`") as told:
+        from hokical.io import Examples
+    assert Examples is hokical.io.Rows
+    assert {warning.filename for warning in told} == {__file__}
     with pytest.raises(AttributeError, match="has no attribute 'Sample'"):
         _ = hokical.io.Sample

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from hokical import CalibrationMonitor, make
+from hokical import CalibrationMonitor, ConfidenceCalibrator, make
 from hokical.cli import app
 from hokical.guarantees import plan
 from hokical.monitoring import CoverageMonitor
@@ -99,3 +100,22 @@ def test_coverage_from_the_shell(tmp_path: Path) -> None:
     shown = json.loads(run(*words, code=3).partition("Warning")[0])
     assert shown["sets"]["n"] == 4500
     assert shown["sets"]["alarm"]["direction"] == "over"
+
+
+def test_coverage_needs_a_calibrator_of_logits(tmp_path: Path) -> None:
+    stated = np.linspace(0.1, 0.9, 40)
+    right = np.arange(40) % 2 == 0
+    cal = ConfidenceCalibrator().fit(stated, right)
+    for wrong in (None, cal):
+        for work in (
+            lambda wrong=wrong: CalibrationMonitor(wrong, coverage=0.9),
+            lambda wrong=wrong: CalibrationMonitor.from_validation(
+                wrong, stated, right, coverage=0.9
+            ),
+        ):
+            with pytest.raises(TypeError, match="`coverage` needs a calibrator of logits; got"):
+                work()
+    old = CalibrationMonitor(cal)  # as written before this was refused
+    old._state.options = replace(old.options, coverage=0.9)
+    old.save(tmp_path / "old.json")
+    assert CalibrationMonitor.load(tmp_path / "old.json", cal).status().sets is None

@@ -134,7 +134,7 @@ def test_mistakes_are_named(cal: Calibrator) -> None:
             call()
     with pytest.raises(ValueError, match="`ids` must be new; '5' waits"):
         online.predict_set(logits[:1], ids=[5])
-    with pytest.raises(ValueError, match="larger `max_waiting`"):
+    with pytest.raises(ValueError, match=r"larger `max_waiting`\.$"):  # none can be skipped
         online.add_labels([9, 0], labels[[9, 0]])
     assert online.status().n == 0
     online.add_labels([9], labels[9:])
@@ -158,3 +158,19 @@ def test_masked_classes_are_inside_only_if_everything_is(cal: Calibrator) -> Non
         online.predict_set(logits[:1], ids=[row])
         online.add_labels([row], [9])
     assert online.predict_set(logits[:1], ids=["b"]).members.all()
+
+
+def test_without_a_proven_threshold_sets_begin_with_every_class() -> None:
+    """Five certified rows prove nothing at 90 %; labels that arrive do."""
+    cal = make("temps").fit(*stream(np.ones(300), 1, 3)).certify(*stream(np.ones(5), 2, 3))
+    logits, labels = stream(np.ones(6000), 3, 3)
+    assert (cal.predict_set(logits[:9], coverage=0.9).sizes == 3).all()
+    online, sizes = OnlineSets(cal, coverage=0.9), []
+    assert online.status().threshold < 1e-9
+    for first in range(0, 6000, 200):
+        rows = range(first, first + 200)
+        sizes.append(online.predict_set(logits[rows], ids=rows).sizes.mean())
+        online.add_labels(rows, labels[rows])
+    assert sizes[0] == 3.0
+    assert np.mean(sizes[-5:]) < 2.0
+    assert online.status().recent == pytest.approx(0.9, abs=0.04)

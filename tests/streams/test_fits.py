@@ -7,6 +7,7 @@ import warnings
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -128,6 +129,19 @@ def test_partial_fit_adds_a_stream(examples) -> None:
     assert_array_equal(whole.kept_.fit_scores.count, cal.kept_.fit_scores.count)
     with pytest.raises(ValueError, match="the 5 used in `fit`; got 3"):
         partial_fit(cal, open_source(np.zeros((4, 3)), np.zeros(4, int)))
+
+
+def test_the_first_partial_fit_is_a_fit() -> None:
+    logits, labels = synthetic_logits(300, 3, seed=4)
+    table = pd.DataFrame(logits, columns=["logit_c", "logit_b", "logit_a"])
+    table["label"] = np.array(["c", "b", "a"])[labels]
+    one, two = Hoki(noise=Gaussian(4.0)), Hoki(noise=Gaussian(4.0))
+    assert partial_fit(one, open_source(table[:200], "label")) is one
+    fit(two, open_source(table[:200], "label"))
+    for name in ("_columns", "class_names", "metadata_"):
+        assert getattr(one, name) == getattr(two, name) != ()
+    partial_fit(one, open_source(table[200:], "label", fitted_by=one))
+    assert one.table_.total == 300
 
 
 def test_an_iterator_is_enough(examples, monkeypatch) -> None:

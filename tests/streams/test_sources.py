@@ -170,6 +170,10 @@ def test_formats_that_cannot_be_cut_are_read_at_once(examples, tmp_path) -> None
             r"one entry per row \(3\); got shape \(2,\)",
         ),
         (
+            lambda: list(open_source([(np.zeros((3, 2)), np.zeros(3, int), np.ma.ones(3))])),
+            "`sample_weight` must not be a masked array",
+        ),
+        (
             lambda: open_source(np.zeros((3, 2)), np.zeros(4, int)),
             r"per row \(3\); got shape \(4,\)",
         ),

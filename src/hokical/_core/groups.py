@@ -318,7 +318,8 @@ class GroupNames:
 
     def __post_init__(self) -> None:
         if {len(name) for name in self.names} != {len(self.columns)}:
-            raise ValueError("names of groups must have one value for each column")
+            rule = f"`names` must have one value for each of the columns {self.columns}"
+            raise ValueError(f"{rule}; got {self.names}.")
 
     @classmethod
     def from_rows(cls, groups: Any, n_rows: int) -> tuple[Self, IntArray]:

@@ -93,6 +93,7 @@ class Calibrator(StoredEstimator):
         """
         names: dict[str, Any] = {"classes": classes, "score_columns": score_columns}
         given = self._pair(logits, labels, sample_weight, groups, **names)
+        vars(self).pop("rule_", None)  # an interrupted fit leaves no half-fitted state
         self._columns = given.columns
         vars(self).pop("class_names", None)  # of an earlier fit; scikit-learn allows no empty one
         if known := tuple(map(str, classes)) or given.classes:
@@ -101,7 +102,7 @@ class Calibrator(StoredEstimator):
             examples = self._partition(given)
             if classes and not len(classes) == len({*classes}) == examples.n_classes:
                 rule = f"`classes` must name each of the {examples.n_classes} columns of `logits`"
-                raise ValueError(f"{rule}; got {len(classes)}.")
+                raise ValueError(f"{rule} once; got {list(classes)}. Give each its own name.")
             self._fit_partition(examples)
         self.metadata_ = dict(given.about)
         return self
@@ -559,12 +560,9 @@ class Calibrator(StoredEstimator):
         return known.index(label)
 
     def _certify_parts(
-        self,
-        parts: Iterable[Any],
-        reused: Reused = "refuse",
-        counts: bool = False,
+        self, parts: Iterable[Any], reused: Reused = "refuse", counts: bool = False,
         cluster: Any = None,
-    ) -> Self:
+    ) -> Self:  # fmt: skip
         """`certify` with examples in parts: (logits, labels), with weights, and with groups."""
         noted, unseen = [], []
         alone = self._for_new_groups()
@@ -747,7 +745,8 @@ class Calibrator(StoredEstimator):
 
     def _keep(self, found: Fit, n_classes: int, kept: CalibrationData) -> None:
         """Store the result of a fit; what `certify` counted for an earlier fit is dropped."""
-        self.rule_, self._report, self.metadata_, self.kept_ = found.rule, found.report, {}, kept
+        self.rule_, self._report, self.kept_ = found.rule, found.report, kept
+        vars(self).setdefault("metadata_", {})  # `partial_fit` keeps it
         self.n_classes_ = self.n_features_in_ = n_classes
         shown = {"classes": np.arange(n_classes), **found.rule.own_fields(), **found.report}
         vars(self).update({f"{name}_": value for name, value in shown.items()})
@@ -893,7 +892,8 @@ def with_sets(calibrator: Calibrator, **options: Any) -> Calibrator:
         raise TypeError(f"{rule}. Sets of several labels are those of its own `predict_set`.")
     asked = sets.SetOptions.read(options)
     if asked.by == "group":
-        raise ValueError('`by="group"` is for `predict_set` alone.')
+        rule = f'`by` must not be "group" in `with_sets`; got {asked.by!r}'
+        raise ValueError(f'{rule}. Use `predict_set(..., by="group", groups=groups)`.')
     if asked.by == "new group":
         calibrator = calibrator._for_new_groups()
     return calibrator._with_rule(calibrator._certified_sets(asked).rule(calibrator.rule_))
@@ -902,7 +902,9 @@ def with_sets(calibrator: Calibrator, **options: Any) -> Calibrator:
 def _note(rule: Rule, rows: Rows, counts: bool) -> HeldOutPart:
     """What the rule predicts of held-out examples: of their true classes, and of each class."""
     if counts and not can_be_counts(rows.weights):
-        raise ValueError("`sample_weight` must be whole numbers with `counts=True`.")
+        words = "`sample_weight` must be whole numbers with `counts=True`"
+        got = max(rows.weights.tolist(), key=lambda weight: weight % 1.0)
+        raise ValueError(f"{words}; got {got}. Leave `counts` out for importance weights.")
     columns = None if rows.groups is None else read_columns(rows.groups, rows.n_rows)
     unit = 1.0
     if rows.weights is not None:

@@ -199,6 +199,7 @@ class ConfidenceCalibrator(OutcomeCalibrator):
                 "`.astype(float)`.",
                 FitDataWarning,
             )
+        vars(self).pop("rule_", None)  # an interrupted fit leaves no half-fitted state
         self._columns = given.columns
         rows = self._check_rows(given)
         weights = np.ones(len(rows.labels)) if rows.weights is None else rows.weights
@@ -478,6 +479,7 @@ class MultilabelCalibrator(OutcomeCalibrator):
         from hokical._fitting.outcomes import fit_multilabel
 
         given = self._pair(scores, labels, sample_weight, None)
+        vars(self).pop("rule_", None)  # an interrupted fit leaves no half-fitted state
         self._columns = given.columns
         rows = self._check_rows(given)
         highest = rows.scores.max() if rows.scores.min() >= 0.0 else np.inf

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from itertools import cycle, islice
@@ -418,8 +419,6 @@ class Hoki(Calibrator):
 
     def _partial_fit_partition(self, examples: Partition) -> Self:
         """`partial_fit` on examples that need not be in memory."""
-        if not hasattr(self, "rule_"):
-            return self._fit_partition(examples)
         if examples.n_classes != self.n_classes_:
             rule = f"`logits` must have one column per class, the {self.n_classes_} used in `fit`"
             raise ValueError(f"{rule}; got {examples.n_classes}.")
@@ -433,20 +432,23 @@ class Hoki(Calibrator):
 
         Equal to one fit on all the examples together.
         """
-        shared = []
-        for each in (self, *others):
+        shared, fitted = list[dict[str, Any]](), (self, *others)
+        known = next(filter(None, (getattr(each, "_columns", ()) for each in fitted)), ())
+        for each in fitted:
             if not isinstance(each, Hoki):
                 raise TypeError(f"`merge` takes fitted Hoki calibrators; got {each!r}.")
             each._check_fitted()
+            columns = each._columns or known  # arrays have no names
             names = ("noise_", "draws_", "n_bins_", "n_classes_")
-            shared.append({name: getattr(each, name) for name in names})
+            shared.append({name: getattr(each, name) for name in names} | {"columns": columns})
             if shared[-1] != shared[0]:
                 raise ValueError(
                     f"calibrators must agree to be merged; got {shared[0]} and {shared[-1]}. Fit "
-                    "each with the same `noise`, `draws`, `random_state` and `n_bins`."
+                    "each with the same `noise`, `draws`, `random_state`, `n_bins` and columns."
                 )
-        tables, kept = zip(*((each.table_, each.kept_) for each in (self, *others)), strict=True)
-        twin, sizes = type(self)(**self.get_params()), (self.n_bins_, self.n_classes_)
+        tables, kept = zip(*((each.table_, each.kept_) for each in fitted), strict=True)
+        sizes, twin = (self.n_bins_, self.n_classes_), copy(self)
+        twin._columns = shared[0]["columns"]
         return twin._learn(self.rule_, sizes, reduce(add, tables), reduce(add, kept))
 
     def stability(self, logits: Any) -> Array:

@@ -28,6 +28,7 @@ import numpy as np
 
 from hokical._core.arrays import AnyArray, BoolArray, FloatArray, IntArray
 from hokical._core.groups import GroupNames
+from hokical._core.reading import refuse
 from hokical.guarantees.bounds import binomial_tail, check_chance, scipy_special
 
 Work = TypeVar("Work", bound=Callable[..., Any])
@@ -37,12 +38,19 @@ _ROUNDING = 1e-9
 _LOSS_ROUNDING = 1e-12
 
 
+class _Memory(dict[Any, Any]):
+    """What is remembered, which neither a pickle nor a deep copy takes along."""
+
+    def __reduce__(self) -> Any:
+        return _Memory, ()
+
+
 def remembered(work: Work) -> Work:
     """Decorator: what is asked about immutable examples is worked out once, and kept with them."""
 
     @wraps(work)
     def ask(examples: Any, /, *asked: Any, **named: Any) -> Any:
-        known = examples.__dict__.setdefault("_remembered", {})
+        known = examples.__dict__.setdefault("_remembered", _Memory())
         question = (work.__qualname__, asked, *named.items())
         found = known.get(question)  # another thread may clear what is known
         if found is None:
@@ -506,7 +514,6 @@ def _losses(loss: Loss, proba: Any, labels: Any, tried: FloatArray) -> FloatArra
             f"each; got {table.dtype} of shape {table.shape}."
         )
     table = table.astype(np.float64)
-    if ((table < 0.0) | (table > 1.0)).any():
-        rule = "`loss` must lie in [0, 1], or be NaN where an example does not count"
-        raise ValueError(f"{rule}. Divide it by the largest possible loss.")
+    rule = "`loss` must lie in [0, 1], or be NaN where an example does not count"
+    refuse((table < 0.0) | (table > 1.0), table, rule, "Divide it by the largest possible loss.")
     return table

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from hokical._core.arrays import FloatArray, IntArray
-from hokical._core.checks import check_count, effective_size
+from hokical._core.checks import check_count, check_positive, effective_size
+from hokical._core.reading import refuse
 from hokical.guarantees.bounds import beta_quantile, binomial_tail, check_chance
 from hokical.guarantees.control import check_guarantee, examples_to_cover, fewest_examples
 from hokical.guarantees.scores import starting_levels
@@ -95,6 +96,10 @@ def plan(
         raise TypeError("give one of `coverage`, `risk` and `events`, such as `coverage=0.9`.")
     if events is not None:
         return _plan_validation(events, auroc, confidence, widths, 0.05 if delta is None else delta)
+    if not (auroc is None and widths is None):
+        raise TypeError("`auroc` and `widths` go with `events`; leave them out.")
+    if coverage is not None and confidence is not None:
+        raise TypeError("`confidence` goes with `risk` or `events`; leave it out.")
     counts = np.array([check_count("examples", n) for n in examples])
     tried = tuple(counts.tolist())
     if coverage is not None:
@@ -170,10 +175,11 @@ def _plan_validation(
 
 def _read_confidence(confidence: Any, name: str = "confidence") -> FloatArray:
     values = np.asarray(confidence, np.float64)
-    if values.ndim != 1 or not values.size or not ((values >= 0.0) & (values <= 1.0)).all():
-        remedy = "`predict_confidence`" if name == "confidence" else "one column of probabilities"
-        rule = f"`{name}` must be (m,) numbers in [0, 1]; got shape {values.shape}"
-        raise ValueError(f"{rule}. Use {remedy}.")
+    source = "`predict_confidence`" if name == "confidence" else "one column of probabilities"
+    if values.ndim != 1 or not values.size:
+        raise ValueError(f"`{name}` must be (m,) numbers; got shape {values.shape}. Use {source}.")
+    bad = ~((values >= 0.0) & (values <= 1.0))
+    refuse(bad, values, f"`{name}` must lie in [0, 1]", f"Use {source}.")
     return values
 
 
@@ -221,6 +227,7 @@ def density_ratios(
     >>> print(density_ratios(1.0 / (1.0 + np.exp(0.5 - old))))
     1,000 examples are worth 423 of the new kind; 0.1% of the ratios were limited to 10
     """
+    check_positive("most", most, "The default is 10.")
     new, share = _read_confidence(probability, "probability"), check_chance("new_share", new_share)
     with np.errstate(divide="ignore"):
         ratios = new / (1.0 - new) * ((1.0 - share) / share)

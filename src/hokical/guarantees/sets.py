@@ -418,6 +418,8 @@ class HeldOutLabels(_Held):
             rows, unit = np.flatnonzero(weights), float(weights.max())
             proba, labels, weights = proba[rows], labels[rows], weights[rows]
             columns = None if columns is None else take_rows(columns, rows)
+            if np.ptp(weights) == 0.0:  # all count alike
+                weights, unit = None, 1.0
         there, absent = (np.nonzero(labels == value) for value in (1.0, 0.0))
         whole, names, place, shares = ~np.isnan(labels).any(axis=1), None, None, None
         if weights is not None:
@@ -496,7 +498,11 @@ def label_sets(
     coverage, delta = control.check_guarantee(coverage, delta, "coverage")
     check_choice("by", by, ByLabel)
     if by in ("group", "new group"):
-        control.known_groups(known.names, by, alike=known.weights is None)
+        control.known_groups(known.names, by, alike=True)
+    if known.weights is not None and (delta is not None or by == "new group"):
+        asked = '`by="new group"`' if delta is None else "`delta`"
+        rule = f"{asked} needs examples that all count alike; those of `certify` have weights"
+        raise ValueError(f"{rule}. Certify without `sample_weight`, or leave it out.")
     if (by == "group") != (groups is not None):
         raise ValueError('`groups` must be given with `by="group"`, and with nothing else.')
     n_rows, n_labels = map(int, proba.shape)

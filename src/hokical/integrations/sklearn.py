@@ -244,18 +244,21 @@ class CalibratedClassifier(
 
     def certify(
         self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None,
-        reused: calibration_data.Reused = "refuse",
+        cluster: Any = None, counts: bool = False, reused: calibration_data.Reused = "refuse",
     ) -> Self:  # fmt: skip
         """Note rows that nothing was fitted on, for `predict_or_abstain` and `predict_set`.
 
-        Rows of `fit` are refused, unless `reused="ignore"` accepts identical rows.
+        Rows of `fit` are refused, unless `reused="ignore"` accepts identical rows. `cluster` and
+        `counts` are those of `Calibrator.certify`; several labels take no `counts`.
         """
+        options: dict[str, Any] = {"groups": groups, "cluster": cluster, "reused": reused}
+        options |= {"counts": True} if counts else {}
         X, labels = check_examples(self, X, y, sample_weight, groups)
         logits = self._logits(X, groups)
         found = self._fit_rows.holds_too_many(example_hashes(X))
         calibration_data.refuse_rows_of_fit(found, "X", reused)
         truth = labels if self._several else class_index(labels, self.classes_, "y")
-        self.calibrator_.certify(logits, truth, sample_weight, groups=groups, reused=reused)
+        self.calibrator_.certify(logits, truth, sample_weight, **options)
         return self
 
     def predict_set(self, X: Any, *, groups: Any = None, **options: Any) -> Any:

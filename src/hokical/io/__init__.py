@@ -11,10 +11,10 @@ The format is found by a file's first bytes; nothing in a file is ever run.
 2
 """
 
-import warnings
 from typing import Any
 
 from hokical._core.reading import Rows
+from hokical._core.runtime import warn_user
 from hokical.io.answers import (
     STATED_WORDS,
     agreement,
@@ -35,6 +35,6 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name == "Examples":
         deprecated = "`hokical.io.Examples` is called `hokical.io.Rows`; the old name goes in 0.6."
-        warnings.warn(deprecated, DeprecationWarning, stacklevel=2)
+        warn_user(deprecated, FutureWarning)
         return Rows
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

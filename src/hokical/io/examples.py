@@ -570,7 +570,8 @@ def encode_labels(labels: AnyArray, classes: Sequence[str], *, right: bool = Fal
         numbers = to_numbers(np.array(words))
         if numbers.dtype.kind == "f":
             return reading.whole_numbers(numbers)
-        known = _TRUTH if right or set(map(str.lower, words)) <= {"true", "false"} else known
+        said = {*map(str.lower, words)} - {*MISSING, "-1"}
+        known = _TRUTH if right or said <= {"true", "false"} else known
     known = dict.fromkeys((*MISSING, "-1"), -1) | known
     found = [known.get(word, known.get(word.lower())) for word in words]
     if None in found:

@@ -13,7 +13,6 @@ import io
 import json
 import os
 import re
-import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,7 +27,7 @@ import numpy as np
 
 from hokical._core.arrays import AnyArray
 from hokical._core.reading import to_column
-from hokical._core.runtime import import_optional
+from hokical._core.runtime import import_optional, warn_user
 from hokical._core.storage import printable, replace_file
 
 FileSplit = Literal["val", "test"]
@@ -151,7 +150,7 @@ def read_text(path: Path) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        warnings.warn(f"{path.name} is not UTF-8 and is read as Windows-1252.", stacklevel=2)
+        warn_user(f"{path.name} is not UTF-8 and is read as Windows-1252.")
         return data.decode("cp1252", errors="replace")
 
 

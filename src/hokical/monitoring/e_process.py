@@ -237,7 +237,8 @@ class CoverageMonitor:
         """Add whether sets contained the true class, (n,) bool, in the order of the labels."""
         given = np.atleast_1d(to_host(covered))
         if given.ndim != 1 or not np.isin(given, (0, 1)).all():
-            raise ValueError("`covered` must be 1-D with True or False for each set.")
+            rule = f"`covered` must be 1-D with True or False for each set; got {given!r}"
+            raise ValueError(f"{rule}. Pass `members[rows, labels]`.")
         hits = given.astype(np.bool_)
         self._test.add(np.full(hits.size, self.coverage), hits)
         self._covered += int(hits.sum())

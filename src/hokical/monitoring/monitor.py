@@ -325,18 +325,8 @@ class CalibrationMonitor(SavedStream):
             groups = getattr(getattr(reference, "rule_", None), "needed_groups", None)
         elif not isinstance(groups, GroupCoding):
             groups = GroupCoding.read(groups, count_rows(groups))[0]
-        options = MonitorOptions(
-            window,
-            n_bins,
-            delta,
-            tolerance,
-            min_labels,
-            n_classes,
-            class_tolerance,
-            coverage,
-            groups,
-            max_waiting,
-        )
+        tests = (window, n_bins, delta, tolerance, min_labels, n_classes, class_tolerance)
+        options = MonitorOptions(*tests, coverage, groups, max_waiting)
         histogram = reference if isinstance(reference, Reference) else None  # of `from_validation`
         if isinstance(reference, Calibrator):
             table = reference.kept_.held_out_scores or reference.kept_.fit_confidences
@@ -366,7 +356,7 @@ class CalibrationMonitor(SavedStream):
                 kept.SeenRows(max_waiting),
             )
         )
-        if isinstance(reference, (Calibrator, ConfidenceCalibrator)):
+        if not isinstance(reference, Reference):
             self._watch(reference)
 
     @classmethod
@@ -394,8 +384,7 @@ class CalibrationMonitor(SavedStream):
             x, y, *_ = reading.pair_rows(x, y, None, groups, ("x", "y"))
         known: Any = Reference.from_examples(x, y, options.get("n_bins", 15))
         monitor = cls(known, **options)
-        if calibrator is not None:
-            monitor._watch(calibrator)
+        monitor._watch(calibrator)
         return monitor
 
     @property
@@ -493,7 +482,7 @@ class CalibrationMonitor(SavedStream):
             if not counts.any():
                 return self
             keys, given = [keys[k] for k in np.flatnonzero(counts).tolist()], given[counts]
-            kept.check_ids(keys, waiting, waiting.limit)
+            kept.check_ids(keys, waiting, waiting.limit, '; `unknown="skip"` leaves such out')
             rows = [waiting.rows[each] for each in keys]
             confidence, predicted, groups, of_logits, members = zip(*rows, strict=True)
             if len({*of_logits}) > 1:
@@ -563,9 +552,7 @@ class CalibrationMonitor(SavedStream):
 
     @classmethod
     def load(
-        cls,
-        path: storage.StrPath,
-        calibrator: Calibrator | ConfidenceCalibrator | None = None,
+        cls, path: storage.StrPath, calibrator: Calibrator | ConfidenceCalibrator | None = None
     ) -> Self:
         """A monitor as `save` left it; pass the calibrator again to feed logits.
 
@@ -593,8 +580,14 @@ class CalibrationMonitor(SavedStream):
         """
         return storage.lock_file(f"{os.fspath(path)}.lock")
 
-    def _watch(self, calibrator: Calibrator | ConfidenceCalibrator) -> None:
+    def _watch(self, calibrator: Calibrator | ConfidenceCalibrator | None) -> None:
         """Monitor a calibrator, unless it is another than before; one of confidences is noted."""
+        wanted = self.options.coverage is not None and self._state.stamp is None  # not of a file
+        if wanted and not isinstance(calibrator, Calibrator):
+            rule = f"`coverage` needs a calibrator of logits; got {calibrator!r}"
+            raise TypeError(f"{rule}. Leave it out, or use `CoverageMonitor`.")
+        if calibrator is None:
+            return
         if isinstance(calibrator, Calibrator):
             name = f"{calibrator.name} of {calibrator.n_classes_} classes"
             digest = calibrator._stamp()
@@ -758,7 +751,8 @@ class OnlineSets(SavedStream):
         if asked.certified_on == "fit":
             remedy = "Call `certify(logits, labels)` first, with rows that nothing was fitted on."
             raise ValueError(f"`calibrator` must be certified. {remedy}")
-        start = _against(np.minimum(-asked.thresholds.values, 1.0))[0]
+        # Where nothing is proven, with every class.
+        start = _against(np.clip(-asked.thresholds.values, 0.0, 1.0))[0]
         thresholds, weights = np.full(_STEPS.size, start), np.full(_STEPS.size, 1.0 / _STEPS.size)
         stamp, self.calibrator = calibrator._stamp(), calibrator
         super().__init__(OnlineState(float(coverage), max_waiting, stamp, thresholds, weights))

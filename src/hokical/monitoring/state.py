@@ -179,10 +179,11 @@ def refuse_repeated(ids: list[str]) -> list[str]:
     return ids
 
 
-def check_ids(ids: list[str], held: Any, limit: int | None = None) -> None:
+def check_ids(ids: list[str], held: Any, limit: int | None = None, beside: str = "") -> None:
     """Raise if one of different ids was used before, in `held.rows` or `held.labelled`.
 
-    With a `limit` of rows that may wait, raise if one does not wait for a label.
+    With a `limit` of rows that may wait, raise if one does not wait for a label; `beside` is one
+    more remedy.
     """
     for each in ids:
         waits, counted = each in held.rows, each in held.labelled
@@ -197,7 +198,7 @@ def check_ids(ids: list[str], held: Any, limit: int | None = None) -> None:
         elif limit is not None and not waits:
             why = f"must be those of predictions without labels; {each!r} is unknown. Pass `ids` "
             why += f"with the predictions; if its row was one of more than {limit:,} that waited, "
-            why += 'make the monitor with a larger `max_waiting`; `unknown="skip"` leaves such out.'
+            why += f"make a new monitor with a larger `max_waiting`{beside}."
         else:
             continue
         raise ValueError(f"`ids` {why}")

@@ -629,6 +629,10 @@ def test_folds_are_no_witnesses_and_certify_counts_new_rows() -> None:
         found = model.certify(X[new], y[new]).predict_or_abstain(X[new], risk=0.2)
         assert found.accepted.any()
         assert np.array_equal(found.labels, model.predict(X[new]))
+        model.certify(X[new], y[new], np.arange(600) % 3, counts=True)
+        assert model.calibrator_.kept_.held_out_scores.total == 600
+        model.certify(X[new], y[new], cluster=np.arange(600) // 2)
+        assert model.calibrator_.kept_.held_out_scores.total == 300
     fitted = LogisticRegression().fit(X[train], y[train])  # decision scores, other data: sound
     sound = CalibratedClassifier(fitted, method="temps", cv="prefit").fit(X[new], y[new])
     assert sound.predict_or_abstain(X[:5], risk=0.2).certified_on == "fit"

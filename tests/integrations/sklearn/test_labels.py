@@ -78,3 +78,13 @@ def test_a_fitted_model_and_guarantees() -> None:
 def test_other_methods_are_refused() -> None:
     with pytest.raises(ValueError, match=r'`method` must be "auto" with .* several labels'):
         CalibratedClassifier(MODELS["one against the rest"], method="temps").fit(*findings(90, 0))
+
+
+def test_several_labels_are_certified_by_cluster() -> None:
+    (X, y), (X_new, y_new) = findings(300, 0), findings(400, 1)
+    model = CalibratedClassifier(OneVsRestClassifier(GaussianNB()), cv=2).fit(X, y)
+    model.certify(X_new, y_new, cluster=np.arange(400) // 2)
+    assert model.calibrator_.held_out_.clustered
+    assert model.calibrator_.held_out_.worst.size == 200
+    with pytest.raises(TypeError, match="counts"):
+        model.certify(X_new, y_new, counts=True)
