@@ -30,11 +30,8 @@ Namespace = Any
 Kind = Literal["float", "integer", "bool", "complex", "other"]
 #: As the standard calls them.
 _KINDS: dict[Kind, str] = {
-    "float": "real floating",
-    "integer": "integral",
-    "bool": "bool",
-    "complex": "complex floating",
-}
+    "float": "real floating", "integer": "integral", "bool": "bool", "complex": "complex floating",
+}  # fmt: skip
 
 
 class Kernels:

@@ -304,7 +304,7 @@ def tell_unknown(codes: Any, coding: GroupCoding) -> None:
         counts = ", ".join(f"{n:,} in {name!r}" for name, n in by_column if n)
         warn_user(
             f"`groups` has rows, of {len(codes):,}, whose group is missing or was not in the fit: "
-            f"{counts}. They get the predictions for all groups together.",
+            f"{counts}. They get the predictions for all groups together."
         )
 
 
@@ -348,7 +348,7 @@ class GroupNames:
             warn_user(
                 f"`groups` has {n_unknown:,} of {n_rows:,} rows whose group was not in `certify`: "
                 f"they {what}. Certify with examples of all groups, or ask for "
-                '`by="new group"`, whose guarantee is for groups that were never seen.',
+                '`by="new group"`, whose guarantee is for groups that were never seen.'
             )
         return place, n_unknown
 

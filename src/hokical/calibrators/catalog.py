@@ -34,10 +34,7 @@ BINARY_ONLY = ("platt", "beta", "venn_abers")
 #: The automatic choice among them.
 AUTOMATIC = {"auto": ("methods", "AutoCalibrator")}
 #: Calibrators of confidences and of several labels, by the method's name in files.
-OTHER_SCORES = {
-    "confidence": "ConfidenceCalibrator",
-    "multilabel": "MultilabelCalibrator",
-}
+OTHER_SCORES = {"confidence": "ConfidenceCalibrator", "multilabel": "MultilabelCalibrator"}
 #: Names that say what a method is; tables and files keep the short ones.
 ALIASES = {
     "softmax": "uncalibrated", "temperature": "temps", "vector": "vecs", "matrix": "ms_odir",

@@ -378,12 +378,12 @@ class ConfidenceCalibrator(OutcomeCalibrator):
             warn_user(
                 f"`confidence` seems to mix percentages and fractions: {fractions.sum():,} of "
                 f"{array.size:,} lie between 0 and 1, the first in row {row}, on a scale to "
-                "100. Multiply those by 100.",
+                "100. Multiply those by 100."
             )
         if self.scale > 1.0 and array.any() and array.max() <= 1.0:
             warn_user(
                 f"`confidence` look like fractions: none is above 1 on a scale to {self.scale:g}. "
-                "If they are, multiply them by the scale, or fit with `scale=1`.",
+                "If they are, multiply them by the scale, or fit with `scale=1`."
             )
         return values
 

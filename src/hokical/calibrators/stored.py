@@ -353,7 +353,7 @@ def warn_of_probabilities(data: Logits, support: scores.Support | None) -> None:
         kind = "probabilities" if scale == 1.0 else "percentages"
         runtime.warn_user(
             f"`logits` look like {kind}: all rows sum to {scale:g}, and those of the fit did "
-            "not. Pass logits, as in the fit.",
+            "not. Pass logits, as in the fit."
         )
 
 

@@ -159,16 +159,6 @@ def _options(
 
 
 for _command in (
-    fit,
-    certify,
-    apply,
-    evaluate,
-    compare,
-    shift,
-    monitor,
-    export,
-    show,
-    methods,
-    demo,
-):
+    fit, certify, apply, evaluate, compare, shift, monitor, export, show, methods, demo,
+):  # fmt: skip
     app.command(epilog=EXIT_CODES)(_command)

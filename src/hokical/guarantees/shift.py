@@ -447,7 +447,7 @@ def estimate_shift(
             f"`estimate_shift` needs probabilities that are calibrated for each class: those of "
             f"{calibrator.name} assume {every.assumed_frequencies[k]:.1%} of class {k}, where "
             f"{every.frequencies[k]:.1%} of the labels of the fit are. Alarms may be false, and "
-            "frequencies and intervals wrong. Fit `hokical.auto`.",
+            "frequencies and intervals wrong. Fit `hokical.auto`."
         )
     coding, codes = rule.needed_groups, data.codes
     known = None if coding is None else calibrator.kept_.group_scores
@@ -590,7 +590,7 @@ def class_weights(rule: Rule, known: ClassScores, frequencies: Any, names: Any) 
         warn_user(
             f"`frequencies` give {asked[guessed].sum():.1%} to classes without an example in the "
             f"fit, such as {', '.join(some)}: their frequency in the fit is a guess, and so are "
-            "all probabilities that follow. Fit with examples of them, or give them frequency 0.",
+            "all probabilities that follow. Fit with examples of them, or give them frequency 0."
         )
     return weights
 

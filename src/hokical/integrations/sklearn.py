@@ -453,7 +453,7 @@ class CalibratedClassifier(
             warn_user(
                 f"`sample_weight` was not used: {type(self.estimator).__name__} {why}. Pass the "
                 "weights of a step of a Pipeline as `step__sample_weight`, and those of the "
-                "calibration as `calibration_weight`.",
+                "calibration as `calibration_weight`."
             )
         of_splits = {"groups": params.pop("groups")} if "groups" in params else {}
         return params | given, of_splits

@@ -34,17 +34,10 @@ from hokical.monitoring.e_process import DIRECTIONS, Alarm, CoverageMonitor, EPr
 from hokical.monitoring.state import InputShift, MonitorOptions, MonitorState, PartStatus, Reference
 
 VerdictKind = Literal[
-    "too few labels",
-    "calibrated",
-    "inputs shifted",
-    "suspect",
-    "as at fit time",
-    "over-confident",
-    "under-confident",
-    "calibrated again",
-    "class miscalibrated",
+    "too few labels", "calibrated", "inputs shifted", "suspect", "as at fit time",
+    "over-confident", "under-confident", "calibrated again", "class miscalibrated",
     "group miscalibrated",
-]
+]  # fmt: skip
 Parts = tuple[PartStatus, ...]
 #: By how many standard errors the window's gap must exceed the tolerance to be mentioned.
 _ERRORS = 3.0
@@ -325,8 +318,8 @@ class CalibrationMonitor(SavedStream):
             groups = getattr(getattr(reference, "rule_", None), "needed_groups", None)
         elif not isinstance(groups, GroupCoding):
             groups = GroupCoding.read(groups, count_rows(groups))[0]
-        tests = (window, n_bins, delta, tolerance, min_labels, n_classes, class_tolerance)
-        options = MonitorOptions(*tests, coverage, groups, max_waiting)
+        limits = (window, n_bins, delta, tolerance, min_labels, n_classes, class_tolerance)
+        options = MonitorOptions(*limits, coverage, groups, max_waiting)
         histogram = reference if isinstance(reference, Reference) else None  # of `from_validation`
         if isinstance(reference, Calibrator):
             table = reference.kept_.held_out_scores or reference.kept_.fit_confidences
@@ -343,19 +336,12 @@ class CalibrationMonitor(SavedStream):
             allowance = histogram.allowances(options.tolerance)
         sizes, none, nothing = options.group_sizes, np.zeros(0, int), np.zeros(0)
         rows = kept.LabelledRows(nothing, none > 0, none, np.zeros((0, len(sizes)), int))
-        super().__init__(
-            MonitorState(
-                options,
-                histogram,
-                EProcess.start(allowance, delta),
-                rows,
-                nothing,
-                kept.PartTests(class_tolerance, delta / (n_classes or 1)),
-                kept.PartTests(class_tolerance, delta / max(sum(sizes), 1)),
-                kept.WaitingRows(max_waiting),
-                kept.SeenRows(max_waiting),
-            )
-        )
+        start = EProcess.start(allowance, delta)
+        numbers = (n_classes or 1, max(sum(sizes), 1))  # of classes, and of groups
+        classes, parts = (kept.PartTests(class_tolerance, delta / number) for number in numbers)
+        queues = kept.WaitingRows(max_waiting), kept.SeenRows(max_waiting)
+        begun = (options, histogram, start, rows, nothing, classes, parts, *queues)
+        super().__init__(MonitorState(*begun))
         if not isinstance(reference, Reference):
             self._watch(reference)
 

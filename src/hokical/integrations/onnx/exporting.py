@@ -323,7 +323,7 @@ def attach(
         warn_user(
             f"{source!r} comes from a softmax or sigmoid, so it holds probabilities, and is "
             'taken for logits. Pass `scores="probabilities"`, or the name of the logits as '
-            "`output`.",
+            "`output`."
         )
     kind = "float32" if dtype == "bfloat16" else dtype  # which tracers do not know
     shape = [n_classes if k == axis else f"axis{k}" for k in range(len(lengths))]
