@@ -54,7 +54,7 @@ def test_it_is_the_printed_algorithm(draws: int | None, n_bins: int, stretched: 
     np.testing.assert_allclose(cal.beta_, betas, atol=1e-12)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("max_iter", [4, 5, 199, 200])
 def test_a_cycle_ends_where_the_printed_algorithm_ends(max_iter: int) -> None:
     """An example that alternates between two bins: the last of K steps counts, odd or even."""

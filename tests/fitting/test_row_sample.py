@@ -124,7 +124,7 @@ def containers(folder: Path) -> Iterator[tuple[str, Any]]:
         yield f"Dask of {step}", (lazy, dask.from_array(LABELS, chunks=900))
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["auto", "hoki", "temps"])
 def test_every_container_gives_the_same_bits(name: str, tmp_path: Path) -> None:
     options = {"noise": Gaussian(3.0)} if name == "hoki" else {}

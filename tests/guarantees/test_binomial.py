@@ -47,6 +47,7 @@ def test_a_tiny_delta_is_exact(hits: int, trials: int, delta: float) -> None:
     assert mirrored == pytest.approx(1.0 - low, rel=1e-15)
 
 
+@pytest.mark.slow
 def test_intervals_shrink_with_delta_and_hold_the_share() -> None:
     trials = np.array([1.0, 2.0, 10.0, 1e3, 1e6, 1e9, 1e15])[:, None]
     hits = np.floor(trials * np.array([0.0, 1e-6, 0.1, 0.5, 0.9, 1.0]))

@@ -176,7 +176,7 @@ def naive_threshold(table: ScoreTable, risk: float) -> int | None:
     return int(good[0]) if good.size else None
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("shape", ERROR_RATES)
 @pytest.mark.parametrize("source", [pytest.param("fit", marks=pytest.mark.slow), "held-out"])
 def test_the_risk_is_kept_as_often_as_guaranteed(shape: str, source: Any) -> None:

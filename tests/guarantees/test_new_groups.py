@@ -36,7 +36,7 @@ def margin(n: int, share: float = 0.1) -> float:
 # what is proven, simulated
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("spread", SPREADS)
 @pytest.mark.parametrize("n_groups", [9, 13, 40])
 def test_coverage_of_a_new_group(spread: float, n_groups: int) -> None:
@@ -80,7 +80,7 @@ def test_error_rate_of_a_new_group(spread: float, n_groups: int, sizes: tuple[in
     assert accepts > (0.05 if sizes[1] < 100 else 0.5) * runs
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("spread", SPREADS)
 def test_losses_of_a_new_group(spread: float) -> None:
     from hokical.guarantees.control import control_risk

@@ -93,7 +93,7 @@ def true_coverage(threshold: Any) -> Any:
     return np.clip(threshold, 0.0, 1.0)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("n", "coverage"), [(9, 0.9), (50, 0.9), (199, 0.95), (30, 0.5)])
 def test_average_coverage_is_what_was_asked_for(n: int, coverage: float) -> None:
     rng = np.random.default_rng(n)
@@ -532,6 +532,7 @@ def test_hidden_classes_are_placed_as_if_they_had_a_column(best: int) -> None:
     assert (noted.proba[~known] <= least[~known]).all()
 
 
+@pytest.mark.slow
 def test_threads_may_ask_for_more_coverages_than_are_remembered() -> None:
     """Answers are cleared when there are too many: no thread may rely on those of another."""
     cal, rows = certified(200), world(1)[0]

@@ -554,6 +554,7 @@ def test_groups_that_the_calibrator_learned_from(tmp_path) -> None:
         cal.estimate_shift(logits, groups={"site": site})
 
 
+@pytest.mark.slow
 def test_unchanged_groups_raise_few_alarms() -> None:
     """The level is that of all groups of an estimate together; frequencies lie in intervals."""
     alarms, missed, runs = 0, 0, repetitions(120, 10)
@@ -736,7 +737,7 @@ def test_unchanged_rows_raise_few_alarms(classes, scale, n_fit, n_new, method) -
     assert np.mean(held) >= least - 2.0 * np.std(held) / repeats**0.5
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["temps", "uncalibrated"])
 def test_a_hundred_examples_of_two_classes_are_enough(method) -> None:
     """Temperature scaling had 7 % false alarms: its probabilities assume no noise of labels."""

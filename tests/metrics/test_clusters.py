@@ -148,6 +148,7 @@ def test_certified_clusters_are_counted(tmp_path: Path) -> None:
     assert "20" in confidence.predict_or_abstain([0.9], risk=0.01).guarantee
 
 
+@pytest.mark.slow
 def test_guarantees_hold_for_new_clusters() -> None:
     """Questions that all their answers get wrong: rows alone prove too much."""
     rng, trials = np.random.default_rng(3), repetitions(400, 40)

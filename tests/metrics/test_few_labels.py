@@ -23,7 +23,7 @@ def world(kind: str, n: int, seed: int) -> tuple[np.ndarray, np.ndarray, float]:
     return score, rng.random(n) < truth, exact.get(kind, 0.97)
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("n", [100, 300])
 @pytest.mark.parametrize(
     ("kind", "narrowest", "widest"),

@@ -51,7 +51,7 @@ STREAMS = {
 }
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", STREAMS)
 @pytest.mark.parametrize("seed", [3, 4])
 def test_coverage_is_kept_under_drift(cal: Calibrator, name: str, seed: int) -> None:
@@ -65,7 +65,7 @@ def test_coverage_is_kept_under_drift(cal: Calibrator, name: str, seed: int) -> 
         assert fixed.mean() < 0.84
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("late", [1, 150])
 @pytest.mark.parametrize("coverage", [0.7, 0.95])
 def test_no_adversary_exceeds_the_bound(cal: Calibrator, late: int, coverage: float) -> None:
@@ -86,6 +86,7 @@ def test_no_adversary_exceeds_the_bound(cal: Calibrator, late: int, coverage: fl
     assert 1.0 - status.covered <= status.most_missed < 1.0
 
 
+@pytest.mark.slow
 def test_savings_are_limited(cal: Calibrator) -> None:
     """A stream that needs no second class for long does not pay for misses afterwards."""
     easy, labels = stream(np.full(8000, 0.2), 6)

@@ -189,6 +189,7 @@ def test_the_same_probabilities_but_for_rounding_do_not_differ() -> None:
     assert other.verdict == "worse"
 
 
+@pytest.mark.slow
 def test_no_verdict_without_errors() -> None:
     """More confident is better on right rows: how much worse on errors, ten of them must show."""
     rng, false, held = np.random.default_rng(0), 0, 0

@@ -14,7 +14,7 @@ ROUNDS = {
 ROUNDS |= {"extreme logits": 4, "stability against twins": 2, "forged calibrators": 60}
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ATTACKS)
 def test_a_few_rounds(name: str) -> None:
     for seed in range(ROUNDS[name]):

@@ -62,7 +62,7 @@ def assert_same(rule: Rule, dtype: type) -> None:
     assert check(model, calibrator).agrees
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("corrected", [False, True])
 @pytest.mark.parametrize("base", BASES)

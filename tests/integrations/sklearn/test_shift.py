@@ -148,7 +148,7 @@ def count_alarms(name: str, n: int, classes: int, fits: int) -> tuple[int, int, 
     return unchanged, weaker, 2 * fits
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "classes"), [("neighbours", 2), ("forest", 5)])
 def test_ensembles_are_compared_with_their_own_models(name: str, classes: int) -> None:
     unchanged, weaker, trials = count_alarms(name, 1000, classes, 3)
@@ -181,6 +181,7 @@ def test_copies_of_a_row_are_scored_by_one_model() -> None:
     assert model.estimate_shift(few[600:]).holds
 
 
+@pytest.mark.slow
 def test_monitors_of_ensembles_go_by_examples_of_the_ensemble() -> None:
     """Held-out predictions are of single models, so they are no reference for their mean."""
     rng = np.random.default_rng(9)
