@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
-from hokical import Gaussian, calibration_bound
+from hokical import FitDataWarning, Gaussian, calibrate_confidence, calibration_bound
 from hokical.calibrators import make, method_names
 from tests.conftest import QUICK, quiet_fit, synthetic_logits
 
@@ -96,3 +97,9 @@ def test_sets_and_bounds_need_nothing_more(tmp_path: Path) -> None:
         cal.certify(1.01 * logits, labels)
     bound = calibration_bound(0.01, 1000, method="bousquet", brier=0.05)
     assert list(map(float, run.stdout.split())) == [*expected, bound]
+
+
+def test_warnings_of_decorated_fits_point_at_the_user() -> None:
+    with pytest.warns(FitDataWarning) as caught:
+        calibrate_confidence(np.linspace(0.1, 0.9, 5), np.ones(5))
+    assert {Path(each.filename).name for each in caught} == {"test_runtime.py"}

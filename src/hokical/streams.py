@@ -505,6 +505,9 @@ def partial_fit(calibrator: Hoki, source: Any, *, progress: bool | None = None) 
     >>> partial_fit(cal, [(logits[3000:], labels[3000:])]).accuracy_ == whole.accuracy_
     True
     """
+    if not isinstance(calibrator, Hoki):
+        rule = f"`partial_fit` needs a Hoki, to whose counts examples are added; got {calibrator!r}"
+        raise TypeError(f"{rule}. Fit it on all chunks at once: `streams.fit`.")
     if not hasattr(calibrator, "rule_"):
         return fit(calibrator, source, progress=progress)
     chunks = open_source(source, fitted_by=calibrator)

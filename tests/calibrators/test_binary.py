@@ -241,3 +241,13 @@ def test_costs_of_two_errors_by_name() -> None:
     np.testing.assert_array_equal(named.costs, plain.costs)
     with pytest.raises(ValueError, match="`costs` by name must be those of the errors"):
         cal.predict_action(rows, {"fp": 1, "missed": 10})
+
+
+def test_costs_that_are_no_numbers_are_told() -> None:
+    logits, labels = np.array([[2.0, 0.0, 1.0], [0.0, 1.0, 0.0]]), np.array([0, 1])
+    cal = make("uncalibrated").fit(logits, labels)
+    for costs in ([[0, 1], [1], [2, 1]], {"a": "x", "b": 1}):
+        with pytest.raises(TypeError, match="`costs`"):
+            cal.predict_action(logits, costs)
+    with pytest.raises(ValueError, match=r"`costs` must be finite; got nan"):
+        cal.predict_action(logits, np.full((3, 2), np.nan))

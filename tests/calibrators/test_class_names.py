@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 import hokical
+from tests.conftest import synthetic_logits
 from tests.guarantees.test_sets import world
 
 NAMES = ["cat", "dog", "bird"]
@@ -87,3 +88,13 @@ def test_labels_of_a_table_may_be_names() -> None:
     assert cal.class_names == tuple(NAMES)
     plain = hokical.auto(logits, labels)
     np.testing.assert_array_equal(cal.predict_proba(logits), plain.predict_proba(logits))
+
+
+def test_names_may_be_numbers() -> None:
+    logits, labels = synthetic_logits(90, 3, seed=2)
+    plain = hokical.make("temps").fit(logits, labels)
+    named = hokical.make("temps").fit(logits, (labels + 1) * 10, classes=[10, 20, 30])
+    assert named.class_names == ("10", "20", "30")
+    assert named.temperature_ == plain.temperature_
+    with pytest.raises(ValueError, match=r"must lie in \[0, 2\]"):
+        hokical.make("temps").fit(logits, labels + 7, classes=[10, 20, 30])

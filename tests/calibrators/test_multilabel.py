@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import hokical
@@ -350,3 +351,13 @@ def test_rows_of_the_fit_cannot_certify_it(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"`reused` must be one of \['refuse', 'ignore'\]"):
         cal.certify(scores, labels, reused="yes")
     assert cal.certify(*tags(300, 8)).held_out_ is not None
+
+
+def test_labels_that_share_some_names_with_scores_must_share_all() -> None:
+    rng = np.random.default_rng(0)
+    scores = pd.DataFrame(rng.normal(size=(60, 3)), columns=list("abc"))
+    labels = pd.DataFrame(rng.integers(2, size=(60, 3)), columns=list("abc"))
+    cal = MultilabelCalibrator()
+    with pytest.raises(ValueError, match=r"`labels` must have .*Rename them, or pass"):
+        cal.fit(scores, labels[["c", "b", "a"]].rename(columns={"b": "bb"}))
+    cal.fit(scores, labels.rename(columns=str.upper))  # other names: by place

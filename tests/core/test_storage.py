@@ -317,7 +317,10 @@ def test_records_of_another_type_are_refused_when_loaded(
 def test_files_of_monitors_are_called_monitors(tmp_path: Path) -> None:
     path = tmp_path / "monitor.json"
     CalibrationMonitor(None).save(path)
-    with pytest.raises(CalibratorFileError, match="a calibrator but a CalibrationMonitor"):
+    with pytest.raises(
+        CalibratorFileError,
+        match=r"must hold: calibrator; it holds: CalibrationMonitor\. Read it with",
+    ):
         load(path)
     edit(path, lambda document: document["state"].update(window=3), sign=True)
     with pytest.raises(CalibratorFileError, match="usable CalibrationMonitor: `window` must be"):

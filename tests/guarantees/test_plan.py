@@ -174,3 +174,10 @@ def test_density_ratios_are_clipped_counted_and_refused() -> None:
     for most in (0.0, -3.0):
         with pytest.raises(ValueError, match=r"`most` must be a finite number above 0; got"):
             density_ratios([0.5] * 200, most=most)
+
+
+def test_one_number_of_examples_and_odd_widths() -> None:
+    assert plan(coverage=0.9, examples=100) == plan(coverage=0.9, examples=(100,))
+    for widths in (3, {"slope": "a"}, {}, {"other": 0.1}):
+        with pytest.raises(ValueError, match="`widths` must be positive, of some of"):
+            plan(events=0.1, auroc=0.8, widths=widths)

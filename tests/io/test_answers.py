@@ -375,3 +375,10 @@ def test_completions_need_no_other_tokens() -> None:
     found = {"tokens": ["Par", "is"], "token_logprobs": [-0.5, -0.1], "top_logprobs": None}
     answer = read_sequence_logprobs([{"choices": [{"logprobs": found}]}])
     assert (answer.texts, answer.n_tokens.tolist()) == (["Paris"], [2])
+
+
+def test_negated_words_and_decimal_commas_are_read() -> None:
+    words = ["I am not very confident", "not very sure", "not likely", "not unlikely", "very sure"]
+    np.testing.assert_array_equal(read_stated(words), [0.25, 0.25, 0.33, np.nan, 0.95])
+    numbers = ["95,5 %", "Confidence: 0,85", "probability 3 of 4", "of 1,000 answers 90%"]
+    np.testing.assert_allclose(read_stated(numbers), [0.955, 0.85, 0.75, 0.9])

@@ -135,7 +135,7 @@ def test_damaged_files_are_refused_and_left_alone(tmp_path: Path) -> None:
         CalibrationMonitor.load(path)
     logits, labels = synthetic_logits(200, 3, seed=0)
     make("temps").fit(logits, labels).save(path)
-    with pytest.raises(CalibratorFileError, match="hold a CalibrationMonitor but a calibrator"):
+    with pytest.raises(CalibratorFileError, match="hold: CalibrationMonitor; it holds: calibrator"):
         CalibrationMonitor.load(path)
     CalibrationMonitor(None).save(path)
     with pytest.raises(CalibratorFileError, match="hold a calibrator but a CalibrationMonitor"):
@@ -325,7 +325,7 @@ def test_verdict_on_a_bin() -> None:
         (([0.5, 1.2], [True, True]), r"`confidence` must lie in \[0, 1\]; got 1.2 in row 1"),
         (([0.5, np.nan], [True, True]), "got nan in row 1"),
         (([0.5], [True, False]), "`correct` must be 1-D with one entry per row"),
-        (([0.5], [3]), r"`correct` must lie in \[0, 1\]"),
+        (([0.5], [3]), r"`correct` must be True or False \(1 or 0\); got 3"),
         (([[0.5]], [True]), "must be 1-D"),
     ],
 )
@@ -364,3 +364,8 @@ def test_a_monitor_of_any_values_is_loaded(tmp_path: Path) -> None:
     monitor = CalibrationMonitor(None).update(np.linspace(0.1, 0.9, 64), np.arange(64) % 2)
     monitor.save(tmp_path / "monitor.json")
     assert CalibrationMonitor.load(tmp_path / "monitor.json").n == 64
+
+
+def test_whether_labels_were_right_is_no_class() -> None:
+    with pytest.raises(ValueError, match=r"`correct` must be True or False \(1 or 0\); got 2"):
+        CalibrationMonitor(None).update([0.5, 0.6], [2, 0])

@@ -298,3 +298,12 @@ def test_data_must_be_a_pair() -> None:
         compare({"one": data}, {"one": data})
     with pytest.raises(TypeError, match=r"`test` must be a pair .*; got tuple of 3\. Use `hokical"):
         compare(data, (*data, data[1]))
+
+
+@pytest.mark.parametrize("groups", [{"g": np.zeros(40)}, np.zeros(40), None])
+def test_groups_of_a_comparison_are_a_pair(groups: Any) -> None:
+    data = synthetic_logits(40, 3, seed=1)
+    with pytest.raises(
+        TypeError, match=r"`groups` must be a pair.*Pass `groups=\(first, second\)`"
+    ):
+        compare(data, data, ["temps"], groups=groups)

@@ -234,3 +234,9 @@ def test_memory_does_not_grow_with_the_rows(name: str, monkeypatch) -> None:
         return
     # Ten times the rows. How many blocks are held at a time is up to the threads.
     assert peak(80) < 1.5 * peak(8)
+
+
+def test_examples_are_added_to_hoki_alone() -> None:
+    data = synthetic_logits(60, 3, seed=1)
+    with pytest.raises(TypeError, match=r"`partial_fit` needs a Hoki.*streams.fit"):
+        partial_fit(make("temps"), [data])

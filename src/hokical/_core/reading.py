@@ -343,6 +343,9 @@ def as_labels(
     array = to_numpy(labels, name)
     if classes and array.ndim == 1 and any(isinstance(label, str) for label in array[:1].tolist()):
         array = class_index(array, classes, name)
+    if classes and array.dtype.kind in "iu" and array.size and array.max() >= n_classes:
+        texts = array.astype(str)  # names such as 10, 20, 30
+        array = class_index(texts, classes, name) if {*texts.tolist()} <= {*classes} else array
     remedy = (
         "For one-hot rows use `.argmax(axis=1)`, for a column `.ravel()`; several labels of a row "
         "are a multilabel problem, for `hokical.MultilabelCalibrator`."
@@ -369,11 +372,13 @@ def as_labels(
             "classes. Whether a label is right goes with a confidence: `calibrate_confidence`."
         )
     bad = (array < 0) | (array >= n_classes)
-    remedy = (
-        "Drop rows that do not count; for tokens and maps give `ignore_label={}` to "
-        "`hokical.Dense` or to `calibrate`."
-    )
     if bad.any():
+        remedy = (
+            "Drop rows that do not count; for tokens and maps give `ignore_label={}` to "
+            "`hokical.Dense` or to `calibrate`."
+        )
+        if name == "correct":
+            refuse(bad, array, "`correct` must be True or False (1 or 0)")
         if array.min() >= 1 and array.max() == n_classes:
             remedy = f"Labels count from 0: pass `{name} - 1`."
         rule = f"`{name}` must lie in [0, {n_classes - 1}], one index per column of the logits"

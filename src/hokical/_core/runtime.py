@@ -41,8 +41,8 @@ class NotFittedError(ValueError, AttributeError):
     """A calibrator was asked for predictions before it was fitted."""
 
 
-#: Distributions of this project, whose own lines are not the user's.
-_PACKAGES = ("hokical", "hokical_paper")
+#: Whose lines are not the user's: this project's distributions, and what decorates their calls.
+_PACKAGES = ("hokical", "hokical_paper", "contextlib")
 
 
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:

@@ -175,10 +175,9 @@ def read_document(path: StrPath, find: Finder = None, kind: str = "calibrator") 
         )
     found = document.get("kind", "calibrator")
     if found != kind:
-        raise CalibratorFileError(
-            f"{path} does not hold a {kind} but a {found}. Use `hokical.load(path)` for "
-            "calibrators, `hokical.CalibrationMonitor.load(path)` for monitors."
-        )
+        loader = "hokical.load" if found == "calibrator" else f"{found}.load"
+        rule = f"{path} must hold: {kind}; it holds: {found}"
+        raise CalibratorFileError(f"{rule}. Read it with `{loader}(path)`.")
     try:
         return dict(_decode(document, find))
     except _UNUSABLE as error:

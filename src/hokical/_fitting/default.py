@@ -263,15 +263,11 @@ def fit_default(examples: Examples) -> DefaultFit:
     if examples.n_classes > 2:
         correction, unseen = _correct_rows(rule, some, unseen)
     losses["final"] = mean_loss(unseen, some, rule.even)
-    return DefaultFit(
-        rule,
-        correction,
-        some,
-        unseen,
-        {name: share for name, share in shares.items() if share > ROUNDING},
-        {name: loss + base.optimism * (name != "uncalibrated") for name, loss in losses.items()},
-        converged and base.temperature.converged,
-    )
+    shares = {name: share for name, share in shares.items() if share > ROUNDING}
+    for name in losses.keys() - {"uncalibrated"}:
+        losses[name] += base.optimism
+    converged = converged and base.temperature.converged
+    return DefaultFit(rule, correction, some, unseen, shares, losses, converged)
 
 
 def _correct_rows(

@@ -267,8 +267,9 @@ class Calibrator(StoredEstimator):
             if rows.untested is not None:
                 found[rows.untested] = 0.0, 1.0
         elif known is None:
-            rule = "`label` has no examples to go by: they must count alike, and have all logits"
-            raise ValueError(f"{rule}, of at most {_MOST_DENSE_CLASSES:,} classes. {_CERTIFY}")
+            rule = "`predict_interval` with a `label` has no examples to go by: they must count"
+            rule += f" alike, and have all logits, of at most {_MOST_DENSE_CLASSES:,} classes"
+            raise ValueError(f"{rule}. {_CERTIFY}")
         else:
             proba = base.predict_on_host(self.rule_, "proba", data)[:, index].astype(np.float64)
             found = known.rows[index].intervals(scores.class_levels(proba), proba, delta)

@@ -545,7 +545,8 @@ class MultilabelCalibrator(OutcomeCalibrator):
 
     def _check_rows(self, given: Rows) -> Rows:
         host = self._read_scores(given.scores)
-        labels = order_columns(given.labels, "labels", self._columns, strict=False)
+        alike = not {*reading.column_names(given.labels)}.isdisjoint(self._columns)
+        labels = order_columns(given.labels, "labels", self._columns, strict=alike)
         array = to_numpy(labels, "labels")
         if array.shape != host.shape or array.dtype.kind not in "fiub":
             got = f"{array.dtype} of shape {array.shape}. For one class per row use `hokical.auto`."

@@ -440,7 +440,7 @@ def cost_table(costs: Any, n_classes: int) -> tuple[FloatArray, tuple[str, ...]]
         costs = (costs["fp"], costs["fn"])
     elif isinstance(costs, Mapping):
         names = tuple(map(str, costs))
-        columns = [np.asarray(cost, np.float64) for cost in costs.values()]
+        columns = [reading.to_floats(cost, "costs") for cost in costs.values()]
         shapes = {column.shape for column in columns}
         if (n_classes,) not in shapes or not shapes <= {(), (n_classes,)}:
             raise ValueError(
@@ -449,10 +449,11 @@ def cost_table(costs: Any, n_classes: int) -> tuple[FloatArray, tuple[str, ...]]
                 f"does not matter, but not for all; got {dict(costs)!r}."
             )
         costs = np.stack([np.broadcast_to(column, n_classes) for column in columns], axis=1)
-    table = np.asarray(costs, np.float64)
+    table = reading.to_floats(costs, "costs")
+    reading.refuse(~np.isfinite(table), table, "`costs` must be finite")
     if table.shape == (2,) and n_classes == 2:
         table = np.array([[0.0, table[0]], [table[1], 0.0]])
-    if table.ndim != 2 or table.shape[0] != n_classes or not np.isfinite(table).all():
+    if table.ndim != 2 or table.shape[0] != n_classes:
         raise ValueError(
             f"`costs` must be finite numbers of shape ({n_classes}, actions), a row for each true "
             f"class; got shape {table.shape}. Of two classes (false_positive, false_negative) is "

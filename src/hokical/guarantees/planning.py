@@ -100,7 +100,7 @@ def plan(
         raise TypeError("`auroc` and `widths` go with `events`; leave them out.")
     if coverage is not None and confidence is not None:
         raise TypeError("`confidence` goes with `risk` or `events`; leave it out.")
-    counts = np.array([check_count("examples", n) for n in examples])
+    counts = np.array([check_count("examples", n) for n in np.atleast_1d(examples)])
     tried = tuple(counts.tolist())
     if coverage is not None:
         coverage, delta = check_guarantee(coverage, delta, "coverage")
@@ -131,8 +131,9 @@ def _plan_validation(
     from scipy.special import expit, logit, ndtri
 
     share, z = check_chance("events", events), -float(ndtri(0.5 * check_chance("delta", delta)))
-    wanted = dict(_WIDTHS if widths is None else widths)
-    if not wanted or not set(wanted) <= set(_WIDTHS) or not all(w > 0.0 for w in wanted.values()):
+    wanted = _WIDTHS if widths is None else widths
+    fits = isinstance(wanted, Mapping) and wanted and {*wanted} <= {*_WIDTHS}
+    if not fits or not all(isinstance(w, (int, float)) and w > 0.0 for w in wanted.values()):
         raise ValueError(f"`widths` must be positive, of some of {[*_WIDTHS]}; got {widths!r}.")
     if (auroc is None) == (probability is None):
         raise TypeError("give `auroc` or `confidence`, probabilities of the event, with `events`.")

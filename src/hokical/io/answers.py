@@ -362,6 +362,7 @@ STATED_WORDS: Mapping[str, float] = {
     "impossible": 0.0, "exceptionally unlikely": 0.01, "extremely unlikely": 0.05,
     "very unlikely": 0.1, "highly unlikely": 0.1, "no idea": 0.1, "unlikely": 0.33,
     "very uncertain": 0.2, "very unsure": 0.2, "not confident": 0.3, "low confidence": 0.3,
+    "not very confident": 0.25, "not very sure": 0.25, "not very likely": 0.25, "not likely": 0.33,
     "not sure": 0.35, "not certain": 0.35, "unsure": 0.35, "uncertain": 0.35,
     "about as likely as not": 0.5, "possible": 0.5, "possibly": 0.5, "maybe": 0.5, "perhaps": 0.5,
     "medium confidence": 0.6, "moderate confidence": 0.6, "somewhat confident": 0.6,
@@ -385,7 +386,7 @@ _NUMBER = r"(\d+(?:\.\d+)?|\.\d+)"
 _STATED = (
     (rf"{_NUMBER}\s*(?:-|\u2013|to)\s*{_NUMBER}\s*(?:%|per\s?cent\b)", 100.0),
     (rf"{_NUMBER}\s*(?:%|per\s?cent\b)", 100.0),
-    (rf"{_NUMBER}\s*(?:/|out\s+of|in)\s*{_NUMBER}\b", None),
+    (rf"{_NUMBER}\s*(?:/|out\s+of|of|in)\s*{_NUMBER}\b", None),
     (rf"(?:confidence|probability|certainty)\W+(?:\w+\W+){{0,2}}?{_NUMBER}\b", 1.0),
     (r"(?<![\d.])(0?\.\d+|1\.0+)(?!\d)", 1.0),
 )
@@ -417,7 +418,8 @@ def read_stated(answers: Any, words: Mapping[str, float] | None = None) -> Any:
     if bad := {word: value for word, value in known.items() if not 0.0 <= value <= 1.0}:
         raise ValueError(f"`words` must have confidences in [0, 1]; got {bad}.")
     longest = sorted(map(re.escape, known), key=len, reverse=True)
-    pattern = re.compile(rf"\b(?:{'|'.join(longest)})\b") if known else None
+    negated = r"(?<!\bnot )(?<!\bnot very )(?<!\bnot at all )"
+    pattern = re.compile(rf"\b{negated}(?:{'|'.join(longest)})\b") if known else None
     if isinstance(answers, str):
         return _stated(answers, known, pattern)
     return np.array([_stated(each, known, pattern) for each in answers], np.float64)
@@ -428,6 +430,7 @@ def _stated(answer: Any, words: Mapping[str, float], pattern: re.Pattern[str] | 
     if answer is None or isinstance(answer, bool):
         return np.nan
     text = " ".join(str(answer).casefold().split())
+    text = re.sub(r"(?<=\d),(?=\d{1,2}(?!\d))", ".", text)  # a decimal comma
     if re.fullmatch(_NUMBER, text):
         return _fraction(float(text))
     for form, unit in _STATED:

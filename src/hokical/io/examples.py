@@ -137,18 +137,8 @@ def read_examples(
     (2, 2, [0, 1])
     """
     column = None if labelled == "none" or labels is not None else label_column
-    wanted = Columns(
-        kind,
-        score_columns,
-        column,
-        classes,
-        groups,
-        keep,
-        zeros,
-        labelled,
-        missing == "drop",
-        fitted_by,
-    )
+    named = (kind, score_columns, column, classes, groups, keep)
+    wanted = Columns(*named, zeros, labelled, missing == "drop", fitted_by)
     table = tables.open_table(Path(path), split)
     layout = Layout(table, wanted)
     beside = None if labelled == "none" else layout.find_labels(labels, label_column)
@@ -324,7 +314,8 @@ class Layout:
         """The kind of scores, if names say it, and the columns by class or by their own names."""
         table, wanted, by_kind = self.table, self.wanted, dict[ScoreKind, dict[str, str]]()
         if (names := wanted.score_columns) and "*" not in names[0]:
-            chosen = [table.require(name, "--score-columns") for name in names]
+            option = "--confidence" if wanted.kind == "confidence" else "--score-columns"
+            chosen = [table.require(name, option) for name in names]
             by_class = len(chosen) == len(wanted.classes) > 1
             return None, dict(zip(wanted.classes if by_class else names, chosen, strict=True))
         if names:

@@ -525,6 +525,9 @@ def compare(
     >>> compare(*demo_logits(), methods).best("ece").label
     'Hoki (hoki 20)'
     """
+    if not (isinstance(groups, (tuple, list)) and len(groups) == 2):
+        rule = "`groups` must be a pair, the groups of the validation rows and of the test rows"
+        raise TypeError(f"{rule}; got {type(groups).__name__}. Pass `groups=(first, second)`.")
     if methods is not None and not isinstance(methods, (str, Mapping)):
         methods = list(methods)
     named = methods.values() if isinstance(methods, Mapping) else methods or ()
