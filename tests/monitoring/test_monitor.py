@@ -138,7 +138,7 @@ def test_damaged_files_are_refused_and_left_alone(tmp_path: Path) -> None:
     with pytest.raises(CalibratorFileError, match="hold: CalibrationMonitor; it holds: calibrator"):
         CalibrationMonitor.load(path)
     CalibrationMonitor(None).save(path)
-    with pytest.raises(CalibratorFileError, match="hold a calibrator but a CalibrationMonitor"):
+    with pytest.raises(CalibratorFileError, match="hold: calibrator; it holds: CalibrationMonitor"):
         hokical.load(path)
 
 
