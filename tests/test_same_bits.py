@@ -53,7 +53,7 @@ def assert_same(found: list[np.ndarray], whole: list[np.ndarray], where: slice, 
         np.testing.assert_array_equal(part, all_rows[where], err_msg=how)
 
 
-@pytest.mark.sample(36)
+@pytest.mark.sample(12)
 @pytest.mark.parametrize(("name", "n_classes"), CASES)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
 def test_answers_of_every_rule(name: str, n_classes: int, dtype: type) -> None:
@@ -137,6 +137,7 @@ def test_rows_with_groups(n_classes: int) -> None:
             np.testing.assert_array_equal(found, whole[some])
 
 
+@pytest.mark.sample(6)
 @pytest.mark.filterwarnings("ignore:.*did not converge")
 @pytest.mark.parametrize("n_classes", [20, 40])
 @pytest.mark.parametrize("method", METHODS)

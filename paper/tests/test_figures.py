@@ -133,6 +133,7 @@ def test_lines_over_bin_counts_are_means(results: Results) -> None:
     plt.close(figure)
 
 
+@pytest.mark.slow
 def test_figures_are_drawn_once(
     results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -60,6 +60,7 @@ def log_loss(proba, labels):
     return -np.log(proba[np.arange(labels.size), labels]).mean()
 
 
+@pytest.mark.slow
 def test_all_classes_are_better_than_by_temperature_scaling():
     for world in (uneven_world, shifted_world):
         logits, labels = world(1500)

@@ -83,7 +83,7 @@ def divergence(truth: Any, proba: Any) -> float:
     return float(lost.mean())
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0)
 @pytest.mark.parametrize("grouped", [False, True])
 def test_calibrated_confidence_is_hardly_changed(grouped: bool) -> None:
     harm: dict[int, list[float]] = {60: [], 400: []}

@@ -63,6 +63,7 @@ def test_calibrated_scores_are_hardly_changed() -> None:
     assert np.mean(harm) < 5e-4
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("n_labels", [1, N_LABELS])
 def test_few_examples_are_enough_and_do_little_harm(n_labels: int) -> None:
     gains, harm = [], []

@@ -242,6 +242,7 @@ def test_memory_of_a_fit_does_not_grow_with_the_items(name, tmp_path, monkeypatc
     assert max(growth) < 0.02 * grown
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_blocks")
 def test_memory_of_a_prediction_is_that_of_the_answer() -> None:
     logits, labels = maps(300, 20, 50, 8)

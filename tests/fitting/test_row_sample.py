@@ -138,6 +138,7 @@ def test_every_container_gives_the_same_bits(name: str, tmp_path: Path) -> None:
         np.testing.assert_array_equal(proba, expected, err_msg=kind)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     "name", sorted({*method_names(2)} - {"hoki", "hoki_from_p0", "uncalibrated"})
 )

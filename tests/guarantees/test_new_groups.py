@@ -80,7 +80,7 @@ def test_error_rate_of_a_new_group(spread: float, n_groups: int, sizes: tuple[in
     assert accepts > (0.05 if sizes[1] < 100 else 0.5) * runs
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0)
 @pytest.mark.parametrize("spread", SPREADS)
 def test_losses_of_a_new_group(spread: float) -> None:
     from hokical.guarantees.control import control_risk

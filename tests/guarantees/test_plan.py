@@ -73,6 +73,7 @@ def test_one_guarantee_at_a_time() -> None:
             plan(**options)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("events", "auroc"), [(0.1, 0.8), (0.3, 0.7)])
 def test_a_planned_validation_has_intervals_of_the_planned_widths(
     events: float, auroc: float

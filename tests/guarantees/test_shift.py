@@ -737,7 +737,7 @@ def test_unchanged_rows_raise_few_alarms(classes, scale, n_fit, n_new, method) -
     assert np.mean(held) >= least - 2.0 * np.std(held) / repeats**0.5
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0)
 @pytest.mark.parametrize("method", ["temps", "uncalibrated"])
 def test_a_hundred_examples_of_two_classes_are_enough(method) -> None:
     """Temperature scaling had 7 % false alarms: its probabilities assume no noise of labels."""

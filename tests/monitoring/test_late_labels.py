@@ -53,6 +53,7 @@ def test_logits_wait_with_their_class_and_class_names(tmp_path: Path) -> None:
     assert later.status().n_waiting == 0
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("call", "message"),
     [

@@ -61,6 +61,7 @@ def test_window_holds_the_newest_rows(n: int) -> None:
     assert status.ece.value == pytest.approx(ece(CONFIDENCE[kept], CORRECT[kept]), rel=1e-12)
 
 
+@pytest.mark.slow
 def test_interval_holds_the_true_error() -> None:
     """The true binned error of a model that is 4 points too sure, in 300 windows."""
     rng = np.random.default_rng(0)

@@ -30,6 +30,7 @@ def ordinary_rows(seed: int, n_classes: int) -> np.ndarray:
     return rows
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "hoki"])
 @given(seed=seeds, n_classes=class_counts)
 def test_probabilities_and_confidence(name: str, seed: int, n_classes: int) -> None:

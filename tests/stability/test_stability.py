@@ -23,6 +23,7 @@ spreads = st.sampled_from([1e-3, 0.1, 1.0, 5.0, 100.0, 1e4])
 seeds = st.integers(0, 10**6)
 
 
+@pytest.mark.slow
 @given(n_classes, scales, spreads, seeds)
 def test_gaussian_agrees_with_quadrature(c: int, scale: float, spread: float, seed: int) -> None:
     logits = random_rows(c, spread, seed, n=4)

@@ -35,7 +35,7 @@ def quiet_fit(calibrator, data, *labels):
         return calibrator.fit(data, *labels) if labels else fit(calibrator, data)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("options", HOKIS)
 def test_hoki_is_the_same_to_the_bit(examples, options) -> None:
     whole = quiet_fit(Hoki(**options), *examples)
@@ -86,6 +86,7 @@ def test_the_other_methods_see_all_rows(examples, name) -> None:
     assert_same_fit(whole, streamed)
 
 
+@pytest.mark.slow
 def test_every_method_takes_a_source() -> None:
     tested = {"uncalibrated", "irm", "irova_ts", "hoki", "temps", "vecs", "ets"}
     others = set(method_names(2)) - tested

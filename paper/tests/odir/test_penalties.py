@@ -110,7 +110,7 @@ def plateau_first(seed):
     return truth @ (np.eye(5) + 0.6 * rng.normal(size=(5, 5))), labels
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(0)
 @both
 @pytest.mark.parametrize(
     "kind",

@@ -136,7 +136,7 @@ def test_modules_and_gradients() -> None:
     np.testing.assert_allclose(found, old.predict_proba(rows), atol=1e-9)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(0)
 @pytest.mark.parametrize("n_classes", [5, 40])
 def test_onnx(n_classes: int) -> None:
     pytest.importorskip("ndonnx")

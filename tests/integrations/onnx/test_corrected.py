@@ -70,7 +70,7 @@ def test_the_default(base: str, corrected: bool, dtype: type) -> None:
     assert_same(make_auto(base, corrected, 0.0, False), dtype)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(0)
 @pytest.mark.parametrize(("base", "keep_labels"), [*zip(BASES, (True, False, True), strict=True)])
 def test_the_default_with_a_floor(base: str, keep_labels: bool) -> None:
     assert_same(make_auto(base, True, 1e-4, keep_labels), np.float32)
@@ -102,6 +102,7 @@ def many() -> tuple[Any, np.ndarray]:
     return hokical.auto(logits[:2500], labels[:2500]), logits[2500:].astype(np.float32)
 
 
+@pytest.mark.sample(1)
 def test_many_classes(many: tuple[Any, np.ndarray]) -> None:
     calibrator, rows = many
     assert not calibrator.base_.shape.size
@@ -114,7 +115,7 @@ def test_many_classes(many: tuple[Any, np.ndarray]) -> None:
     assert (found["labels"] != rows.argmax(axis=1)).any()
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(0)
 @pytest.mark.parametrize("method", ["auto_keeping", "adaptive", "auto"])
 def test_behind_a_network(method: str) -> None:
     calibrator = fitted(method, 4)
@@ -126,6 +127,7 @@ def test_behind_a_network(method: str) -> None:
     assert check(model, calibrator).agrees
 
 
+@pytest.mark.slow
 def test_groups_and_a_correction() -> None:
     logits, labels, site = world(2000, 0)
     logits *= np.where(np.arange(2000) % 2, 0.3, 1.0)[:, None]

@@ -184,6 +184,7 @@ def test_float16_logits(method):
     assert confidence < ROUNDING
 
 
+@pytest.mark.slow
 def test_what_was_loaded_is_exported(tmp_path):
     fitted("hoki", 12).save(tmp_path / "cal.json")
     assert export(load(tmp_path / "cal.json"), probabilities=True) == exported("hoki", 12)

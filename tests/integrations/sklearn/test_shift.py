@@ -148,7 +148,7 @@ def count_alarms(name: str, n: int, classes: int, fits: int) -> tuple[int, int, 
     return unchanged, weaker, 2 * fits
 
 
-@pytest.mark.slow
+@pytest.mark.sample(0)
 @pytest.mark.parametrize(("name", "classes"), [("neighbours", 2), ("forest", 5)])
 def test_ensembles_are_compared_with_their_own_models(name: str, classes: int) -> None:
     unchanged, weaker, trials = count_alarms(name, 1000, classes, 3)
