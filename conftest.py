@@ -34,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--left-out",
         action="store_true",
-        help="what did not pass in the last run, and of sampled cases every third",
+        help="what did not pass in the last run, and of sampled cases every fourth",
     )
 
 
@@ -70,7 +70,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Of tests marked `sample(n)`, all cases but n are slow: the first, the last, some between.
 
-    Of the slow ones `--left-out` takes every third.
+    Of the slow ones `--left-out` takes every fourth.
     """
     cases, thinned = defaultdict(list), set[pytest.Item]()
     for item in items:
@@ -83,7 +83,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out = [item for index, item in enumerate(walk) if index not in kept]
         for item in left_out:
             item.add_marker(pytest.mark.slow)
-        thinned.update(item for index, item in enumerate(left_out) if index % 3)
+        thinned.update(item for index, item in enumerate(left_out) if index % 4)
     if config.getoption("--left-out"):
         passed = set(config.cache.get(_PASSED, ()))
         items[:] = [item for item in items if item not in thinned and item.nodeid not in passed]
