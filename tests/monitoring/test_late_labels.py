@@ -189,3 +189,10 @@ def test_a_wrong_label_is_named_by_its_row_among_all() -> None:
     assert as_partial_labels(["b", None, "a"], 3, 2, classes=["a", "b"]).tolist() == [1, -1, 0]
     assert as_partial_labels([np.nan, None, -1], 3, 2).tolist() == [-1, -1, -1]
     assert as_partial_labels([1.0, np.nan, 0], 3, 2).tolist() == [1, -1, 0]
+
+
+def test_labels_of_confidences_are_right_or_wrong() -> None:
+    monitor = CalibrationMonitor(None).update([0.5, 0.6], ids=["a", "b"])
+    with pytest.raises(ValueError, match=r"`labels` must be True or False \(1 or 0\); got 2"):
+        monitor.add_labels(["a", "b"], [2, 0])
+    assert monitor.add_labels(["a", "b"], [True, False]).status().n == 2

@@ -334,11 +334,13 @@ _STANDARD_ERRORS = 4.0
 
 
 def as_labels(
-    labels: Any, n_rows: int, n_classes: int, *, name: str = "labels", classes: Sequence[Any] = ()
-) -> IntArray:
+    labels: Any, n_rows: int, n_classes: int, *, name: str = "labels",
+    classes: Sequence[Any] = (), right: bool = False,
+) -> IntArray:  # fmt: skip
     """Check class indices: 1-D integers in [0, n_classes), one per row of logits.
 
-    Where the names of the `classes` are known, labels may be such.
+    Where the names of the `classes` are known, labels may be such. With `right`, they say whether
+    a label was right.
     """
     array = to_numpy(labels, name)
     if classes and array.ndim == 1 and any(isinstance(label, str) for label in array[:1].tolist()):
@@ -377,8 +379,8 @@ def as_labels(
             "Drop rows that do not count; for tokens and maps give `ignore_label={}` to "
             "`hokical.Dense` or to `calibrate`."
         )
-        if name == "correct":
-            refuse(bad, array, "`correct` must be True or False (1 or 0)")
+        if right:
+            refuse(bad, array, f"`{name}` must be True or False (1 or 0)")
         if array.min() >= 1 and array.max() == n_classes:
             remedy = f"Labels count from 0: pass `{name} - 1`."
         rule = f"`{name}` must lie in [0, {n_classes - 1}], one index per column of the logits"
@@ -387,9 +389,9 @@ def as_labels(
 
 
 def as_partial_labels(
-    labels: Any, n_rows: int, n_classes: int, *, name: str = "labels", classes: Sequence[Any] = ()
+    labels: Any, n_rows: int, n_classes: int, *, name: str = "labels", **more: Any
 ) -> IntArray:
-    """Checked labels (n,), numbers or names of classes; -1 where they are None, NaN or -1."""
+    """Labels (n,) as `as_labels` checks them; -1 where they are None, NaN or -1."""
     array = to_numpy(np.full(n_rows, -1) if labels is None else labels, name)
     array = whole_numbers(np.atleast_1d(array))
     known = are_known(array)
@@ -398,7 +400,7 @@ def as_partial_labels(
             return np.full(n_rows, -1)
         # Others are filled, so that errors name the right row.
         array = whole_numbers(np.where(known, array, array[known][0]))
-    return np.where(known, as_labels(array, n_rows, n_classes, name=name, classes=classes), -1)
+    return np.where(known, as_labels(array, n_rows, n_classes, name=name, **more), -1)
 
 
 def are_known(labels: Any) -> BoolArray:

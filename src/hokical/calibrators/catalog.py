@@ -5,6 +5,7 @@ the group `hokical.calibrators`, which is searched for names that are not known 
 """
 
 import os
+from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -138,13 +139,18 @@ def new_calibrator(method: Any, *, argument: str = "method", **parameters: Any) 
     elif not isinstance(method, Calibrator):
         rule = f"`{argument}` must be a method's name or a calibrator; got {type(method).__name__}"
         raise TypeError(f'{rule}. For example "hoki".')
-    elif parameters:
-        rule = f"options {sorted(parameters)} go with a method's name"
-        raise TypeError(f"{rule}: set them on the calibrator itself.")
     else:
+        refuse_options(parameters)
         made = clone(method)
     check_plain_logits(made.method, argument)
     return made
+
+
+def refuse_options(options: Mapping[str, Any]) -> None:
+    """Raise if there are options beside a calibrator."""
+    if options:
+        rule = f"options {sorted(options)} go with a method's name"
+        raise TypeError(f"{rule}: set them on the calibrator itself.")
 
 
 def load_class(name: Any, argument: str = "name") -> type[Any]:

@@ -486,7 +486,7 @@ def prediction_powered_accuracy(
         n_signals, others = known.shape[1] // 2, rest.shape[1] // 2
         rule = f"`unlabelled` must have the {n_signals} signals of `confidence`"
         raise ValueError(f"{rule}; got {others}. Pass the same columns.")
-    right = as_labels(correct, len(known), 2, name="correct").astype(np.float64)
+    right = as_labels(correct, len(known), 2, name="correct", right=True).astype(np.float64)
     # A ridge regression of labels (n,) on standardized columns, in which each can be left out.
     both = np.vstack([known, rest])
     mean, spread = both.mean(axis=0), np.maximum(both.std(axis=0), 1e-9)

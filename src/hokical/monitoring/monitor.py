@@ -399,7 +399,7 @@ class CalibrationMonitor(SavedStream):
         if _is_empty(confidence):
             return self
         values = as_confidence(np.atleast_1d(to_host(confidence)))
-        truth = reading.as_partial_labels(correct, values.size, 2, name="correct")
+        truth = reading.as_partial_labels(correct, values.size, 2, name="correct", right=True)
         n_classes, classes = self.options.n_classes, np.full(values.size, -1)
         if predicted is not None:
             if n_classes is None:
@@ -474,10 +474,10 @@ class CalibrationMonitor(SavedStream):
             if len({*of_logits}) > 1:
                 rule = "must be of one kind; got rows of `update` and of `update_logits`"
                 raise ValueError(f"`ids` {rule}. Add their labels in two calls.")
-            n_classes, names = self.options.n_classes or 2, self.class_names
-            if not of_logits[0]:  # whether a confidence was right
-                n_classes, names = 2, ()
-            truth = reading.as_partial_labels(given, len(keys), n_classes, classes=names)
+            n_classes, meant = 2, dict[str, Any](right=True)  # of confidences
+            if of_logits[0]:
+                n_classes, meant = self.options.n_classes or 2, {"classes": self.class_names}
+            truth = reading.as_partial_labels(given, len(keys), n_classes, **meant)
             if of_logits[0] and state.sets is not None:
                 sets = zip(truth.tolist(), members, strict=True)
                 state.sets.update([label in classes for label, classes in sets])

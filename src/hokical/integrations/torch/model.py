@@ -22,7 +22,7 @@ from hokical._core.runtime import import_optional, progress_bar
 from hokical._core.storage import CalibratorFileError, StrPath
 from hokical.calibrators import load as load_file
 from hokical.calibrators.calibrator import Calibrator
-from hokical.calibrators.catalog import new_calibrator
+from hokical.calibrators.catalog import new_calibrator, refuse_options
 from hokical.calibrators.confidence import MultilabelCalibrator
 from hokical.calibrators.stored import refuse_groups
 from hokical.integrations.torch import module as modules
@@ -457,9 +457,8 @@ def calibrate(
     if not isinstance(labels, (Tensor, np.ndarray, list, type(None))):
         labels, method = None, labels
     several = isinstance(method, MultilabelCalibrator)
-    if several and options:
-        rule = f"options {sorted(options)} go with a method's name"
-        raise TypeError(f"{rule}: set them on the calibrator itself.")
+    if several:
+        refuse_options(options)
     estimator: Any = copy.deepcopy(method) if several else new_calibrator(method, **options)
     given = data if labels is None else (data, torch.as_tensor(labels))
     reading = (get_logits, class_axis, ignore_label, outputs)
